@@ -1,0 +1,27 @@
+"""Array types of the whole package, and the one way to freeze an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array", "Floats", "Ints", "frozen"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def frozen(array: Array) -> Array:
+    """Return the same array, read-only from now on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> frozen(np.zeros(3)).flags.writeable
+    False
+    """
+    array.flags.writeable = False
+    return array

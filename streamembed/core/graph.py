@@ -1,0 +1,101 @@
+"""The weighted graph on the support: kernel rows of its slots, kept as a dense ring, and degrees.
+
+`Graph` is the one object of the core that is written in place (docs/decisions/0002): copying a
+16 MB ring for every chunk would cost more than the whole update. `Graph.write` is its only
+mutation; it returns what it overwrote, so that the engine can put it back if a later step fails.
+
+Symbols: W = kernel matrix, m = masses, q = W m = degrees. W has ones on its diagonal, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamembed.core.arrays import Array, Floats, Ints
+
+__all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype"]
+
+# A ring of up to 1024 slots in float64 (8 MB) stays in the cache, where float32 saves little;
+# above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
+FLOAT32_ABOVE = 1024
+
+
+def ring_dtype(capacity: int) -> npt.DTypeLike:
+    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 1024, then float32."""
+    return np.float32 if capacity > FLOAT32_ABOVE else np.float64
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Kernel rows of the slots in use, in a buffer that may have room for more.
+
+    Attributes
+    ----------
+    buffer : (capacity, capacity)
+        ``buffer[:n, :n]`` is W; the rest is not meaningful.
+    n : int
+        Slots in use.
+    """
+
+    buffer: Array
+    n: int
+
+    @classmethod
+    def empty(cls, capacity: int, dtype: npt.DTypeLike) -> Graph:
+        """A graph without slots, with room for ``capacity`` of them."""
+        return cls(np.zeros((capacity, capacity), dtype=dtype), 0)
+
+    @property
+    def weights(self) -> Array:
+        """W, shape (n, n): a view of the buffer."""
+        return self.buffer[: self.n, : self.n]
+
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of one product with W."""
+        return float(np.finfo(self.buffer.dtype).eps)
+
+    def product(self, block: Floats) -> Floats:
+        """W @ block in the ring's own precision, returned as float64. O(n^2 m)."""
+        result: Floats = (self.weights @ block.astype(self.buffer.dtype)).astype(np.float64)
+        return result
+
+    def rows(self, slots: Ints) -> Array:
+        """A copy of the kernel rows of ``slots``, shape (b, n)."""
+        return self.buffer[slots, : self.n]
+
+    def write(self, slots: Ints, rows: Array) -> tuple[int, Array]:
+        """Put kernel rows into slots, as rows and as columns; return what stood there.
+
+        Parameters
+        ----------
+        slots
+            Shape (b,), distinct; those from n on are new and must follow n without a hole.
+        rows
+            Shape (b, n'), n' the number of slots in use afterwards.
+        """
+        n = rows.shape[1]
+        if n > len(self.buffer):
+            self._grow(n)
+        old = (self.n, self.buffer[slots, :n])
+        self.n = n
+        self.buffer[slots, :n] = rows
+        self.buffer[:n, slots] = rows.T
+        return old
+
+    def restore(self, slots: Ints, old: tuple[int, Array]) -> None:
+        """Undo `write`, given the same slots and what it returned."""
+        n, rows = old
+        self.buffer[slots, : rows.shape[1]] = rows
+        self.buffer[: rows.shape[1], slots] = rows.T
+        self.n = n
+
+    def _grow(self, n: int) -> None:
+        """Double the capacity until n slots fit (only where the memory is "all")."""
+        capacity = max(2 * len(self.buffer), n)
+        buffer = np.zeros((capacity, capacity), dtype=self.buffer.dtype)
+        buffer[: self.n, : self.n] = self.weights
+        self.buffer = buffer

@@ -1,0 +1,120 @@
+"""The factor as a diffusion map: normalisation, leading pairs, coordinates, extension.
+
+Symbols: W = kernel matrix, m = masses, q = W m = degrees, a = q^(-alpha),
+delta = a (W (m a)), s = sqrt(m) a / sqrt(delta), S = diag(s) W diag(s) with spectrum in [0, 1],
+pi = m delta / sum(m delta) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0, psi = v / sqrt(pi).
+
+Source: Jain, section 2.1; Coifman & Lafon (2006). Differs: eigenpairs are those of the symmetric
+conjugate S, whence right eigenvectors psi of P with sum(pi psi^2) = 1; an SVD of the Markov matrix
+itself (Jain, 2.3) gives singular vectors, which are not the psi of eq. (8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.core.arrays import Floats
+from streamembed.core.linalg import descending_eigh
+
+__all__ = [
+    "Normalisation",
+    "deflate",
+    "density_weights",
+    "estimated_spread",
+    "leading_pairs",
+    "normalise",
+    "restored",
+]
+
+# Eigenvalues of the r x r problem below this share of the first are rounding (float64).
+RANK_CUT = 1e-13
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Normalisation:
+    """Everything that turns W into S and v into psi.
+
+    Attributes
+    ----------
+    density : (n,)
+        a = q^(-alpha).
+    scaling : (n,)
+        s: S = diag(s) W diag(s).
+    stationary : (n,)
+        pi, positive, sum 1.
+    """
+
+    density: Floats
+    scaling: Floats
+    stationary: Floats
+
+    @property
+    def constant(self) -> Floats:
+        """v_0 = sqrt(pi), the unit eigenvector of eigenvalue 1 that every S has."""
+        return np.sqrt(self.stationary)
+
+
+def density_weights(degrees: Floats, alpha: float) -> Floats:
+    """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
+    weights: Floats = degrees**-alpha
+    return weights
+
+
+def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
+    """The normalisation that belongs to ``spread`` = W (m a).
+
+    Parameters
+    ----------
+    density, masses
+        a and m, shape (n,), positive.
+    spread
+        W (m a), shape (n,), exact or estimated: it is at least m a, because W has a unit
+        diagonal, and is raised to that where an estimate falls below.
+    """
+    delta = density * np.maximum(spread, masses * density)
+    weight = masses * delta
+    return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
+
+
+def estimated_spread(vectors: Floats, values: Floats, frozen: Floats, weights: Floats) -> Floats:
+    """W w as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
+    estimate: Floats = (vectors @ (values * (vectors.T @ (weights / frozen)))) / frozen
+    return estimate
+
+
+def restored(vectors: Floats, values: Floats, frozen: Floats, normal: Normalisation) -> Floats:
+    """F with S ~ F F^T: the factor under the true normalisation, shape (n, r)."""
+    factor: Floats = (normal.scaling / frozen)[:, None] * vectors
+    factor *= np.sqrt(values)
+    return factor
+
+
+def deflate(block: Floats, constant: Floats) -> Floats:
+    """``block`` (n, m) without its part along v_0, so that eigenvalue 1 is the next one's own."""
+    return block - np.outer(constant, constant @ block)
+
+
+def leading_pairs(factor: Floats, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    """The leading pairs of F F^T with the constant vector deflated.
+
+    Parameters
+    ----------
+    factor
+        F, shape (n, r), from `restored`.
+    count
+        How many pairs at most; fewer come back where the rank does not suffice.
+
+    Returns
+    -------
+    values, vectors
+        Descending, shapes (c,) and (n, c); orthonormal, and orthogonal to v_0. O(n r^2).
+    """
+    constant = normal.constant
+    overlap = constant @ factor
+    gram = factor.T @ factor - np.outer(overlap, overlap)
+    values, mix = descending_eigh(gram)
+    keep = min(count, int(np.count_nonzero(values > RANK_CUT)))
+    values = values[:keep]
+    return values, deflate(factor @ (mix[:, :keep] / np.sqrt(values)), constant)

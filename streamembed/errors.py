@@ -1,0 +1,78 @@
+"""Every exception that streamembed raises on purpose.
+
+::
+
+    StreamembedError
+    ├── ParameterError (ValueError)      an option is wrong, or two do not fit together
+    ├── InputError (ValueError)          data that cannot be learned or transformed
+    │   ├── FeatureError                 wrong width, missing or unknown feature names
+    │   ├── BadRowError                  rows with nulls, NaN, infinities or huge values
+    │   └── DuplicateIdError             an id that the support already holds
+    ├── NotReadyError (RuntimeError)     a snapshot was asked for before the warm-up ended
+    ├── LogError (OSError)               an event log that cannot be read to its end
+    └── DamagedFileError (OSError)       a saved file whose bytes are not what was written
+
+A message says which argument, what it was, what it must be and what to try. Numerical
+trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
+the snapshot's certificate.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadRowError",
+    "DamagedFileError",
+    "DuplicateIdError",
+    "FeatureError",
+    "InputError",
+    "LogError",
+    "NotReadyError",
+    "ParameterError",
+    "StreamembedError",
+]
+
+
+class StreamembedError(Exception):
+    """The root: ``except StreamembedError`` catches all that this package raises on purpose."""
+
+
+class ParameterError(StreamembedError, ValueError):
+    """A parameter has a value that it cannot have, alone or beside the others."""
+
+
+class InputError(StreamembedError, ValueError):
+    """Data that was handed in cannot be used; nothing of the call was learned."""
+
+
+class FeatureError(InputError):
+    """The features of a batch are not those that the engine was started with."""
+
+
+class BadRowError(InputError):
+    """Rows hold nulls, NaN, infinities or values too large to square.
+
+    Attributes
+    ----------
+    rows : tuple of (int, str)
+        Index in the call and reason, of every bad row.
+    """
+
+    def __init__(self, message: str, rows: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class DuplicateIdError(InputError):
+    """An id is already in the support, or comes twice in one call."""
+
+
+class NotReadyError(StreamembedError, RuntimeError):
+    """The warm-up is not over: there is no embedding to hand out yet."""
+
+
+class LogError(StreamembedError, OSError):
+    """An event log is missing, is not Arrow, or ends in the middle of a batch."""
+
+
+class DamagedFileError(StreamembedError, OSError):
+    """A saved snapshot or engine is not what was written: checksum, version or kind differ."""
