@@ -1,0 +1,29 @@
+"""Streaming diffusion maps: certified, still, bounded, replayable.
+
+::
+
+     points                                   Arrow logs --> eventlog --> runs
+        |  batch (one checked Batch)                                      |
+        v                                                                 v
+     engine: chunks are cut by the stream's own positions  <--------------+
+        support   which points stay, in which slot
+        kernel    rows of the new slots --> graph, the ring of all of them
+        tracker   low-rank symmetric factor: border the new, evict the old, refresh
+        frame     the columns that later snapshots keep still against
+        |
+        v
+     publish: view --> polish --> refresh --> batch, as far as the certificate asks
+        |
+        v
+     snapshot (immutable): coordinates, certificate, transform --> estimators (river)
+
+The floors and what is absent on purpose: docs/architecture.md.
+"""
+
+from streamembed.core.certificate import Certificate
+from streamembed.engine import Engine, Learned
+from streamembed.snapshot import Frame, Snapshot
+
+__version__ = "0.1.0"
+
+__all__ = ["Certificate", "Engine", "Frame", "Learned", "Snapshot"]

@@ -1,0 +1,321 @@
+"""A snapshot: the embedding of one support, immutable, with its certificate and its transform."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from streamembed import archive, batch
+from streamembed.config import Config
+from streamembed.core import view
+from streamembed.core.arrays import Array, Floats, frozen
+from streamembed.core.certificate import Certificate
+from streamembed.core.extension import Extension
+from streamembed.errors import FeatureError
+from streamembed.publish import Columns
+from streamembed.state import State
+
+__all__ = ["Frame", "Snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What was done to keep the axes of a snapshot still.
+
+    Attributes
+    ----------
+    epoch : int
+        Coordinates of different epochs are not comparable: the axes started anew in between.
+    displacement : float
+        Root mean square, over the points shared with the frame, of what turning and changing
+        signs took out of the solver's columns (psi, whose root mean square is 1).
+    movement : float
+        The same of what is left: how far the points moved against the frame.
+    """
+
+    epoch: int
+    displacement: float
+    movement: float
+
+
+class Snapshot:
+    """The embedding of the support after some event of the stream. It never changes.
+
+    Attributes
+    ----------
+    coordinates : (N, n_components)
+        lambda**t psi, oldest point first, as are ``ids``, ``masses`` and ``points``.
+    eigenvalues : (n_components,)
+        Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
+    ids : (N,)
+        int64 (stream positions where none were given) or str.
+    masses : (N,)
+        Events that each point stands for; 1 in a window.
+    stationary : (N,)
+        pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
+    position : int
+        Events learned.
+    points : (N, d)
+        In the caller's units, columns in the order of ``feature_names``.
+    feature_names : tuple of str
+    bandwidth : float
+        sigma of exp(-d2 / sigma**2), in scaled units.
+    center, scale : (d,)
+        The kernel saw (x - center) / scale.
+    alpha, diffusion_time : float
+    certificate : Certificate
+    frame : Frame
+    rung : str
+        How far up the ladder of `streamembed.publish` it took: view, polish, refresh or batch.
+    """
+
+    coordinates: Floats
+    eigenvalues: Floats
+    ids: Array
+    masses: Floats
+    stationary: Floats
+    position: int
+    points: Floats
+    feature_names: tuple[str, ...]
+    bandwidth: float
+    center: Floats
+    scale: Floats
+    alpha: float
+    diffusion_time: float
+    certificate: Certificate
+    frame: Frame
+    rung: str
+
+    def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        """Use `Engine.snapshot` or `Snapshot.load`."""
+        for name, array in arrays.items():
+            setattr(self, name, frozen(array))
+        self._ordered = bool(numbers["ordered"])
+        self.feature_names = tuple(numbers["feature_names"])
+        self.position = int(numbers["position"])
+        self.bandwidth = float(numbers["bandwidth"])
+        self.alpha = float(numbers["alpha"])
+        self.diffusion_time = float(numbers["diffusion_time"])
+        fields = dict(numbers["certificate"])
+        self.certificate = Certificate(**{**fields, "cut": tuple(fields["cut"])})
+        self.frame = Frame(**numbers["frame"])
+        self.rung = str(numbers["rung"])
+        self._factor: Floats | None = None
+        self._factor_parts: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        state: State,
+        columns: Columns,
+        config: Config,
+        feature_names: tuple[str, ...],
+        ordered: bool,
+    ) -> Self:
+        """The snapshot of a state whose columns were published."""
+        order = state.support.oldest_first
+        eigenvalues = columns.eigenvalues
+        arrays: dict[str, Array] = {
+            "coordinates": (columns.psi * eigenvalues**config.diffusion_time)[order],
+            "psi": columns.psi[order],
+            "eigenvalues": eigenvalues.copy(),
+            "ids": state.support.ids[order],
+            "masses": state.support.masses[order],
+            "stationary": columns.normal.stationary[order],
+            "density": columns.normal.density[order],
+            "degrees": state.degrees[order],
+            "points": state.support.points[order],
+            "center": state.scaling.center.copy(),
+            "scale": state.scaling.scale.copy(),
+        }
+        numbers = {
+            "ordered": ordered,
+            "feature_names": feature_names,
+            "position": state.position,
+            "bandwidth": state.scaling.bandwidth,
+            "alpha": config.alpha,
+            "diffusion_time": config.diffusion_time,
+            "certificate": asdict(columns.certificate),
+            "frame": {
+                "epoch": state.frame.epoch,
+                "displacement": columns.displacement,
+                "movement": columns.movement,
+            },
+            "rung": columns.rung,
+        }
+        snapshot = cls(arrays, numbers)
+        # The factor's arrays are never written to, so they can be shared until somebody asks.
+        snapshot._factor_parts = (state.factor, columns.normal, order)
+        return snapshot
+
+    def __repr__(self) -> str:
+        n, k = self.coordinates.shape
+        certificate = self.certificate
+        return (
+            f"<Snapshot at {self.position}: {n} points, {k} components, residual "
+            f"{certificate.residual:.1e}, met={certificate.met}>"
+        )
+
+    # ------------------------------------------------------------------ new points
+
+    def transform(self, X: Any) -> Floats:
+        """Coordinates of new points by the extension of the eigenfunctions.
+
+        Parameters
+        ----------
+        X
+            As in `Engine.learn`; an array has its columns in the order of ``feature_names``.
+
+        Returns
+        -------
+        Shape (n, n_components). At points of the support these are ``coordinates`` up to the
+        certificate's residual; far from everything they tend to those of the nearest point. Each
+        row depends on that row alone. O(N (d + n_components)) a point.
+
+        Raises
+        ------
+        FeatureError, BadRowError
+            As in `Engine.learn`; see also `coverage`.
+        """
+        return self._extension.coordinates(self._read(X))
+
+    def coverage(self, X: Any) -> Floats:
+        """How well new points are covered by the support: min(1, q(x) / median q), shape (n,).
+
+        1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
+        q(x) is the kernel mass around x.
+        """
+        return self._extension.coverage(self._read(X))
+
+    def transform_with_coverage(self, X: Any) -> tuple[Floats, Floats]:
+        """`transform` and `coverage` in one pass."""
+        points = self._read(X)
+        return self._extension.coordinates(points), self._extension.coverage(points)
+
+    @cached_property
+    def _extension(self) -> Extension:
+        return Extension.of(
+            points=(self.points - self.center) / self.scale,
+            bandwidth=self.bandwidth,
+            weights=self.masses * self.density,
+            masses=self.masses,
+            psi=self.psi,
+            eigenvalues=self.eigenvalues,
+            diffusion_time=self.diffusion_time,
+            degrees=self.degrees,
+            center=self.center,
+            scale=self.scale,
+        )
+
+    def _read(self, X: Any) -> Floats:
+        """Points in the caller's units, checked, columns in order."""
+        width = len(self.feature_names)
+        if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2:
+            # the short way for the common case: 5 us instead of 40
+            if X.shape[1] != width:
+                raise FeatureError(
+                    f"X has {X.shape[1]} columns; this snapshot has {width}: "
+                    f"{list(self.feature_names)}"
+                )
+            if np.abs(X).max(initial=0.0) <= batch.LARGEST_VALUE:
+                return X
+        return batch.read(X, None, self.feature_names, self._ordered).points
+
+    # ------------------------------------------------------------------ distances
+
+    def diffusion_distances(self) -> Floats:
+        """Unsquared diffusion distances between all support points, over the tracked rank.
+
+        Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
+        ones; rows as in ``coordinates``.
+
+        Source: Jain, eq. (8). Differs: (8) is the squared distance.
+        """
+        columns = self._tracked
+        squares = np.einsum("ij,ij->i", columns, columns)
+        d2 = squares[:, None] + squares - 2.0 * (columns @ columns.T)
+        np.fill_diagonal(d2, 0.0)
+        return np.sqrt(np.maximum(d2, 0.0))
+
+    @cached_property
+    def _tracked(self) -> Floats:
+        """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
+        if self._factor_parts is None:
+            assert self._factor is not None
+            return self._factor
+        factor, normal, order = self._factor_parts
+        root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+        values, vectors = view.leading_pairs(root, normal, len(factor.values))
+        psi = vectors / normal.constant[:, None]
+        tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order]
+        return tracked
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an Arrow IPC file, one row a support point: versioned, checksummed, no pickle.
+
+        Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
+        `load` needs besides. The bytes are a function of the snapshot alone.
+        """
+        columns = {
+            "id": pa.array(self.ids),
+            "mass": pa.array(self.masses),
+            "coordinates": archive.vectors_of(self.coordinates),
+            "point": archive.vectors_of(self.points),
+            "psi": archive.vectors_of(self.psi),
+            "stationary": pa.array(self.stationary),
+            "density": pa.array(self.density),
+            "degree": pa.array(self.degrees),
+            "tracked": archive.vectors_of(self._tracked),
+        }
+        header = {
+            "ordered": self._ordered,
+            "feature_names": self.feature_names,
+            "position": self.position,
+            "bandwidth": self.bandwidth,
+            "alpha": self.alpha,
+            "diffusion_time": self.diffusion_time,
+            "eigenvalues": self.eigenvalues.tolist(),
+            "center": self.center.tolist(),
+            "scale": self.scale.tolist(),
+            "certificate": asdict(self.certificate),
+            "frame": asdict(self.frame),
+            "rung": self.rung,
+        }
+        archive.write_table(path, pa.table(columns), "snapshot", header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The snapshot that `save` wrote, bit for bit; no code of the file is run.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written, or it is no saved snapshot.
+        """
+        table, header = archive.read_table(path, "snapshot")
+        ids = table.column("id").to_numpy()
+        if ids.dtype == object:
+            ids = ids.astype(np.str_)
+        arrays = {
+            "coordinates": archive.matrix_of(table.column("coordinates")),
+            "psi": archive.matrix_of(table.column("psi")),
+            "eigenvalues": np.array(header["eigenvalues"], dtype=np.float64),
+            "ids": ids.copy(),
+            "masses": table.column("mass").to_numpy().copy(),
+            "stationary": table.column("stationary").to_numpy().copy(),
+            "density": table.column("density").to_numpy().copy(),
+            "degrees": table.column("degree").to_numpy().copy(),
+            "points": archive.matrix_of(table.column("point")),
+            "center": np.array(header["center"], dtype=np.float64),
+            "scale": np.array(header["scale"], dtype=np.float64),
+        }
+        snapshot = cls(arrays, header)
+        snapshot._factor = archive.matrix_of(table.column("tracked"))
+        return snapshot

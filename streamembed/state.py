@@ -1,0 +1,175 @@
+"""What an engine knows after its last whole chunk: everything that must persist, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamembed.core.arrays import Array, Floats, Ints
+from streamembed.core.graph import Graph
+from streamembed.core.support import Support
+from streamembed.core.tracker import Factor
+
+__all__ = ["Counts", "FrameReference", "Scaling", "State"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """What the kernel sees: (x - center) / scale, at this bandwidth.
+
+    Attributes
+    ----------
+    center, scale : (d,)
+        In the caller's units; the scale is 1 where a feature is constant, or nothing is scaled.
+    bandwidth : float
+        sigma of exp(-d2 / sigma**2), in scaled units.
+    """
+
+    center: Floats
+    scale: Floats
+    bandwidth: float
+
+    def scaled(self, points: Floats) -> Floats:
+        """Points (n, d) as the kernel sees them."""
+        with np.errstate(over="ignore", under="ignore"):
+            result: Floats = (points - self.center) / self.scale
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameReference:
+    """The columns that later snapshots keep still against.
+
+    Attributes
+    ----------
+    columns : (n, c)
+        psi of n_components and one more, as they were published, by slot.
+    births : (n,)
+        Which event was in each slot then.
+    position : int
+        Stream position at which they were taken.
+    epoch : int
+        Raised whenever the axes start anew: at the first snapshot, and at every rescaling.
+    """
+
+    columns: Floats
+    births: Ints
+    position: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often the state was made more exact than a border makes it.
+
+    Attributes
+    ----------
+    refreshes, rebuilds : int
+        One-product refreshes, and factors made from scratch, since the first event.
+    rows_since_refresh, rows_since_frame : int
+        Slots filled since the last of either.
+    """
+
+    refreshes: int
+    rebuilds: int
+    rows_since_refresh: int
+    rows_since_frame: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """The engine's state between two chunks.
+
+    Attributes
+    ----------
+    position : int
+        Events learned.
+    scaling : Scaling
+    support : Support
+    graph : Graph
+        The kernel ring: written in place by the engine, once per chunk.
+    degrees : (n,)
+        q = W m, kept exactly.
+    factor : Factor
+    frame : FrameReference
+    counts : Counts
+    """
+
+    position: int
+    scaling: Scaling
+    support: Support
+    graph: Graph
+    degrees: Floats
+    factor: Factor
+    frame: FrameReference
+    counts: Counts
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        arrays: dict[str, Array] = {
+            "scaling.center": self.scaling.center,
+            "scaling.scale": self.scaling.scale,
+            "support.points": self.support.points,
+            "support.births": self.support.births,
+            "support.masses": self.support.masses,
+            "support.ids": self.support.ids,
+            "graph.weights": self.graph.weights,
+            "degrees": self.degrees,
+            "factor.vectors": self.factor.vectors,
+            "factor.values": self.factor.values,
+            "factor.scaling": self.factor.scaling,
+            "frame.columns": self.frame.columns,
+            "frame.births": self.frame.births,
+        }
+        numbers = {
+            "position": self.position,
+            "bandwidth": self.scaling.bandwidth,
+            "capacity": len(self.graph.buffer),
+            "frame_position": self.frame.position,
+            "frame_epoch": self.frame.epoch,
+            "refreshes": self.counts.refreshes,
+            "rebuilds": self.counts.rebuilds,
+            "rows_since_refresh": self.counts.rows_since_refresh,
+            "rows_since_frame": self.counts.rows_since_frame,
+        }
+        return arrays, numbers
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
+        """The state that `to_arrays` took apart."""
+        scaling = Scaling(arrays["scaling.center"], arrays["scaling.scale"], numbers["bandwidth"])
+        points = arrays["support.points"]
+        weights = arrays["graph.weights"]
+        graph = Graph.empty(numbers["capacity"], weights.dtype)
+        graph.n = len(weights)
+        graph.buffer[: graph.n, : graph.n] = weights
+        return cls(
+            position=numbers["position"],
+            scaling=scaling,
+            support=Support(
+                points,
+                scaling.scaled(points),
+                arrays["support.ids"],
+                arrays["support.births"],
+                arrays["support.masses"],
+            ),
+            graph=graph,
+            degrees=arrays["degrees"],
+            factor=Factor(
+                arrays["factor.vectors"], arrays["factor.values"], arrays["factor.scaling"]
+            ),
+            frame=FrameReference(
+                arrays["frame.columns"],
+                arrays["frame.births"],
+                numbers["frame_position"],
+                numbers["frame_epoch"],
+            ),
+            counts=Counts(
+                numbers["refreshes"],
+                numbers["rebuilds"],
+                numbers["rows_since_refresh"],
+                numbers["rows_since_frame"],
+            ),
+        )
