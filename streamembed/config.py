@@ -7,6 +7,7 @@ import numbers
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streamembed.core.tracker import Cut
 from streamembed.errors import ParameterError
 
 __all__ = ["Config"]
@@ -15,9 +16,13 @@ __all__ = ["Config"]
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 # A window of 20,000 slots has a float32 ring of 1.6 GB.
 LARGEST_WINDOW = 20_000
-# Below this rank the tail that a border cuts shows in the residual (docs/decisions/0004).
-DEFAULT_RANK = 60
-GUARDS = 6
+# Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
+# more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
+# would show in the residual (docs/decisions/0004).
+GUARDS = 12
+LARGEST_RANK = 64
+RANK_LEVEL = 10.0
+USUAL_TOLERANCE = 6e-3  # what a plain view reaches, where no tolerance is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +128,13 @@ class Config:
         return self.size if self.memory == "window" else None
 
     @property
-    def largest_rank(self) -> int:
-        """Columns that the tracked factor may have."""
+    def rank_cut(self) -> Cut:
+        """Which columns the tracked factor keeps."""
         if isinstance(self.rank, str):
-            return max(DEFAULT_RANK, self.n_components + 2 * GUARDS)
-        return int(self.rank)
+            least = self.n_components + GUARDS
+            level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
+            return Cut(max(LARGEST_RANK, least + GUARDS), least, level)
+        return Cut(int(self.rank), int(self.rank), 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """The parameters by name, JSON-ready."""

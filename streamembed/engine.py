@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for it)
 from threadpoolctl import ThreadpoolController
 
-from streamembed import archive, batch, publish
+from streamembed import archive, axes, batch, publish
 from streamembed.batch import Batch, Rejected
 from streamembed.config import Config
 from streamembed.core import kernel, support, tracker, view
@@ -48,14 +48,28 @@ CHUNK_PROBES = 8
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
-_BLAS = ThreadpoolController()
+_BLAS = [
+    library
+    for library in ThreadpoolController().lib_controllers
+    if library.user_api == "blas"
+]
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run the block with one BLAS thread: two are up to 40 times slower here, and differ in bits."""
-    with _BLAS.limit(limits=1, user_api="blas"):
+    """Run the block with one BLAS thread: two are up to 40 times slower here, and differ in bits.
+
+    The libraries are found once; entering costs a few microseconds, where a fresh
+    ``threadpool_limits`` looks through the whole process.
+    """
+    before = [library.num_threads for library in _BLAS]
+    for library in _BLAS:
+        library.set_num_threads(1)
+    try:
         yield
+    finally:
+        for library, threads in zip(_BLAS, before, strict=True):
+            library.set_num_threads(threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,21 +554,21 @@ def _updated(
     state: State, held: Support, degrees: Floats, slots: Ints, rows: Array, config: Config
 ) -> Factor:
     """The factor after the chunk, by the cheapest way that is sound at this size."""
-    n, count, rank = len(held), len(slots), config.largest_rank
+    n, count, cut = len(held), len(slots), config.rank_cut
     density = view.density_weights(degrees, config.alpha)
     spread = rows.astype(np.float64) @ (held.masses * density)
     arriving = view.normalise(density[slots], held.masses[slots], spread).scaling
     if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
-        return tracker.replace(state.factor, slots, rows, arriving, rank)
+        return tracker.replace(state.factor, slots, rows, arriving, cut)
     normal = _normalisation(state.graph, degrees, held, config)
-    if n <= SMALL_SUPPORT_RANKS * rank:
-        return tracker.decompose(state.graph.weights, normal.scaling, rank)
+    if n <= SMALL_SUPPORT_RANKS * cut.most:
+        return tracker.decompose(state.graph.weights, normal.scaling, cut)
     extended = tracker.extend(state.factor, slots, rows, arriving)
     probes = np.zeros((n, min(CHUNK_PROBES, count)))
     generator = np.random.default_rng((config.seed, state.position, n))
     probes[slots] = generator.standard_normal((count, probes.shape[1]))
-    cut = publish.nystrom_cut(state.graph.rounding)
-    return tracker.refresh(extended, normal.scaling, state.graph.product, rank, cut, probes)
+    floor = publish.rounding_floor(state.graph.rounding)
+    return tracker.refresh(extended, normal.scaling, state.graph.product, cut, floor, probes)
 
 
 def _normalisation(
@@ -562,7 +576,7 @@ def _normalisation(
 ) -> view.Normalisation:
     """The exact normalisation, by one product with the ring."""
     density = view.density_weights(degrees, config.alpha)
-    spread = graph.product((held.masses * density)[:, None])[:, 0]
+    spread = graph.product((held.masses * density)[:, None])[:, 0].astype(np.float64)
     return view.normalise(density, held.masses, spread)
 
 
@@ -572,9 +586,9 @@ def _maintained(state: State, config: Config) -> State:
     refreshed = 0
     if counts.rows_since_refresh >= REFRESH_SHARE * n or _aged(state, config):
         normal = _normalisation(state.graph, state.degrees, state.support, config)
-        cut = publish.nystrom_cut(state.graph.rounding)
+        floor = publish.rounding_floor(state.graph.rounding)
         factor = tracker.refresh(
-            factor, normal.scaling, state.graph.product, config.largest_rank, cut
+            factor, normal.scaling, state.graph.product, config.rank_cut, floor
         )
         refreshed = 1
     counts = Counts(
@@ -586,18 +600,14 @@ def _maintained(state: State, config: Config) -> State:
     state = _with(state, factor, state.frame, counts)
     if counts.rows_since_frame < REFRESH_SHARE * n:
         return state
-    chunks = counts.rows_since_frame / config.chunk_size
-    renewed = publish.reference(state, config, chunks)
+    renewed = axes.reference(state, config)
     counts = Counts(counts.refreshes, counts.rebuilds, counts.rows_since_refresh, 0)
     return _with(state, factor, renewed, counts)
 
 
 def _aged(state: State, config: Config) -> bool:
     """True where the frozen normalisation of some slot is off by a factor of three."""
-    factor, masses = state.factor, state.support.masses
-    density = view.density_weights(state.degrees, config.alpha)
-    spread = view.estimated_spread(factor.vectors, factor.values, factor.scaling, masses * density)
-    ratio = view.normalise(density, masses, spread).scaling / factor.scaling
+    ratio = axes.estimated_normalisation(state, config).scaling / state.factor.scaling
     return bool(ratio.max() > LARGEST_RESCALING or ratio.min() * LARGEST_RESCALING < 1.0)
 
 
@@ -641,19 +651,24 @@ def _built(
     graph = Graph.empty(capacity, np.float64 if config.window is None else ring_dtype(capacity))
     slots = np.arange(n, dtype=np.int64)
     graph.write(slots, _kernel_rows(held, slots, scaling, graph))
-    degrees = graph.product(held.masses[:, None])[:, 0]
+    degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     normal = _normalisation(graph, degrees, held, config)
-    rank = config.largest_rank
-    if n <= max(LARGEST_DECOMPOSED, rank):
-        factor = tracker.decompose(graph.weights, normal.scaling, rank)
+    cut = config.rank_cut
+    if n <= max(LARGEST_DECOMPOSED, cut.most):
+        factor = tracker.decompose(graph.weights, normal.scaling, cut)
     else:
         factor = tracker.sketch(
-            normal.scaling, graph.product, rank, publish.nystrom_cut(graph.rounding), config.seed
+            normal.scaling,
+            graph.product,
+            cut,
+            publish.rounding_floor(graph.rounding),
+            graph.buffer.dtype,
+            config.seed,
         )
     nothing = FrameReference(np.zeros((0, 0)), np.zeros(0, dtype=np.int64), position, epoch)
     fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0)
     state = State(position, scaling, held, graph, degrees, factor, nothing, fresh)
-    return _with(state, factor, publish.reference(state, config, 1.0, epoch), fresh)
+    return _with(state, factor, axes.reference(state, config, epoch), fresh)
 
 
 def _scaling(points: Floats, config: Config) -> Scaling:

@@ -18,27 +18,25 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from streamembed.config import GUARDS, Config
+from streamembed import axes
+from streamembed.config import Config
 from streamembed.core import certificate, frame, tracker, view
-from streamembed.core.arrays import Floats
+from streamembed.core.arrays import Array, Floats
 from streamembed.core.certificate import Certificate
 from streamembed.core.frame import Residuals
 from streamembed.core.linalg import nystrom_pairs
-from streamembed.core.tracker import Factor
 from streamembed.core.view import Normalisation
-from streamembed.state import FrameReference, State
+from streamembed.state import State
 
-__all__ = ["Columns", "nystrom_cut", "published", "reference"]
+__all__ = ["Columns", "rounding_floor", "published"]
 
-# Sign vectors sent through what the factor does not know; one finds a lost mode, the second
-# keeps a pair of equal lost modes from hiding one another.
-PROBES = 2
+# Sign vectors sent through what the factor does not know: one finds a lost mode, the others keep
+# equal lost modes from hiding one another. With the degrees they make a product of 4 columns,
+# which costs less than one of 3 (docs/benchmarks.md).
+PROBES = 3
+# Columns beyond the published ones in a polish, at least; then up to a multiple of 8 in all.
+GUARDS = 2
 REFRESHES = 4
-# Spread of eigenvalues, relative to the first, inside which columns may be turned freely where no
-# tolerance limits it; with a tolerance the residual limits it.
-FREE_SPREAD = 0.02
-# Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
-TURN_PER_CHUNK = np.deg2rad(3.0)
 SAMPLED_ROWS = 64
 
 
@@ -54,10 +52,8 @@ class Columns:
         Descending, of P.
     certificate : Certificate
     normal : Normalisation
-    displacement : float
-        Root mean square, over shared slots, of what the frame took out of the solver's columns.
-    movement : float
-        The same of what is left between these columns and the frame's.
+    displacement, movement : float
+        See `axes.Turned`.
     rung : str
         ``view``, ``polish``, ``refresh`` or ``batch``: how far up the ladder it went.
     """
@@ -82,7 +78,7 @@ class _Pairs:
     rung: str
 
 
-def nystrom_cut(rounding: float) -> float:
+def rounding_floor(rounding: float) -> float:
     """Directions below this share of the first are lost in the rounding of a product with W."""
     return 1e-5 if rounding > 1e-10 else 1e-12
 
@@ -93,7 +89,9 @@ def published(state: State, config: Config) -> Columns:
         return _estimated(state, config)
     normal, starts, images = _exact_normalisation(state, config)
     pairs = _climb(state, config, normal, starts, images)
-    return _framed(state, config, normal, pairs)
+    errors = pairs.errors
+    residuals = Residuals(pairs.values, pairs.vectors.T @ errors, errors.T @ errors)
+    return _framed(state, config, normal, pairs.vectors, residuals, pairs.outside, pairs.rung)
 
 
 def _exact_normalisation(state: State, config: Config) -> tuple[Normalisation, Floats, Floats]:
@@ -101,7 +99,7 @@ def _exact_normalisation(state: State, config: Config) -> tuple[Normalisation, F
     graph, masses = state.graph, state.support.masses
     density = view.density_weights(state.degrees, config.alpha)
     starts = certificate.probe_starts(graph.n, PROBES, config.seed, state.position)
-    images = graph.product(np.column_stack([masses * density, starts]))
+    images = graph.product(np.column_stack([masses * density, starts])).astype(np.float64)
     return view.normalise(density, masses, images[:, 0]), starts, images[:, 1:]
 
 
@@ -111,55 +109,64 @@ def _climb(
     """The first pairs on the ladder that meet the tolerance; the best of all if none does."""
     assert config.tolerance is not None
     count = config.n_components + 1
-    cut = nystrom_cut(state.graph.rounding)
+    width = -(-(count + GUARDS + PROBES) // 8) * 8 - PROBES
+    floor = rounding_floor(state.graph.rounding)
     scaling = normal.scaling
     factor = state.factor
     best: _Pairs | None = None
     for attempt in range(REFRESHES + 1):
         root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
-        values, vectors = view.leading_pairs(root, normal, count + GUARDS)
+        values, vectors = view.leading_pairs(root, normal, width)
         probes = _probes(scaling[:, None] * images, root, starts / scaling[:, None], vectors, normal)
         block = np.concatenate([vectors, probes], axis=1)
-        image = view.deflate(_product(state, scaling, block), normal.constant)
+        image = _product(state, normal, block)
         pairs, found = _rayleigh(block, image, len(values), count, "refresh" if attempt else "view")
         best = _better(best, pairs, config)
-        if not found and _meets(pairs, config):
-            return pairs
         if not found:
-            polished = nystrom_pairs(block, image, cut)[1][:, :count]
-            polished = view.deflate(polished, normal.constant)
-            image = view.deflate(_product(state, scaling, polished), normal.constant)
-            polish, _ = _rayleigh(
-                polished, image, polished.shape[1], count, "refresh" if attempt else "polish"
-            )
-            polish = _with_outside(polish, max(polish.outside, pairs.outside))
-            best = _better(best, polish, config)
-            if _meets(polish, config):
-                return polish
+            if _meets(pairs, config):
+                return pairs
+            polished = _polished(state, normal, block, image, count, pairs)
+            best = _better(best, polished, config)
+            if _meets(polished, config):
+                return polished
         factor = tracker.refresh(
-            factor, scaling, state.graph.product, config.largest_rank, cut, probes
+            factor, scaling, state.graph.product, config.rank_cut, floor, probes
         )
         starts = certificate.probe_starts(
-            state.graph.n, PROBES, config.seed, state.position + (attempt + 1) * 2**32
+            state.graph.n, PROBES, config.seed + attempt + 1, state.position
         )
-        images = state.graph.product(starts)
+        images = state.graph.product(starts).astype(np.float64)
     return _better(best, _batch(state, normal, best, count, config), config)
 
 
-def _product(state: State, scaling: Floats, block: Floats) -> Floats:
-    """S @ block through the ring."""
-    image: Floats = scaling[:, None] * state.graph.product(scaling[:, None] * block)
-    return image
+def _polished(
+    state: State, normal: Normalisation, block: Floats, image: Floats, count: int, pairs: _Pairs
+) -> _Pairs:
+    """The Nystrom pairs of the block's own product, with their exact residual."""
+    vectors = nystrom_pairs(block, image, rounding_floor(state.graph.rounding))[1][:, :count]
+    vectors = view.deflate(vectors, normal.constant)
+    rung = "polish" if pairs.rung == "view" else pairs.rung
+    polished, _ = _rayleigh(
+        vectors, _product(state, normal, vectors), vectors.shape[1], count, rung
+    )
+    return _with_outside(polished, pairs.outside)
+
+
+def _product(state: State, normal: Normalisation, block: Floats) -> Floats:
+    """(S - v_0 v_0^T) @ block through the ring."""
+    scale = normal.scaling.astype(state.graph.buffer.dtype)[:, None]
+    image = scale * state.graph.product(scale * block.astype(scale.dtype))
+    return view.deflate(image.astype(np.float64), normal.constant)
 
 
 def _probes(
-    images: Floats, root: Floats, starts: Floats, vectors: Floats, normal: Normalisation
+    images: Floats, root: Array, starts: Floats, vectors: Floats, normal: Normalisation
 ) -> Floats:
     """Unit directions of (S - F F^T) x: what the factor does not know, outside ``vectors``.
 
     Shape (n, p); directions that are nothing but rounding are left out.
     """
-    missed = images - root @ (root.T @ starts)
+    missed = images - (root @ (root.T @ starts.astype(root.dtype))).astype(np.float64)
     for _ in range(2):
         missed = view.deflate(missed, normal.constant)
         missed -= vectors @ (vectors.T @ missed)
@@ -218,11 +225,9 @@ def _batch(
 ) -> _Pairs:
     """The last rung: Lanczos on S with the constant deflated, started from the best so far."""
     n = state.graph.n
-    constant, scaling = normal.constant, normal.scaling
 
     def apply(vector: Floats) -> Floats:
-        image = _product(state, scaling, vector.reshape(n, -1))
-        return view.deflate(image, constant)
+        return _product(state, normal, vector.reshape(n, -1))
 
     operator = LinearOperator((n, n), matvec=apply, matmat=apply, dtype=np.float64)
     try:
@@ -242,133 +247,59 @@ def _batch(
 
 def _estimated(state: State, config: Config) -> Columns:
     """The plain view: normalisation from the factor, residual from sampled rows, nothing claimed."""
-    factor, masses, graph = state.factor, state.support.masses, state.graph
-    normal = _estimated_normalisation(state, factor, config)
+    factor, graph, k = state.factor, state.graph, config.n_components
+    normal = axes.estimated_normalisation(state, config)
     root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
-    values, vectors = view.leading_pairs(root, normal, config.n_components + 1)
-    generator = np.random.default_rng((config.seed, state.position, graph.n))
-    shares = normal.scaling**2 * masses / (normal.scaling**2 * masses).sum()
-    shares = 0.5 / graph.n + 0.5 * shares
-    chosen = np.searchsorted(np.cumsum(shares), generator.random(SAMPLED_ROWS)).clip(max=graph.n - 1)
-    rows = normal.scaling[chosen, None] * graph.rows(chosen) * normal.scaling
-    norms = certificate.sampled_residual(rows, chosen, shares[chosen], vectors, values)
-    errors = np.zeros((graph.n, len(values)))
-    errors[0] = norms  # a block with these column norms; its direction is not known
-    outside = float(values[config.n_components]) if len(values) > config.n_components else 0.0
-    return _framed(state, config, normal, _Pairs(values, vectors, errors, outside, "view"))
+    values, vectors = view.leading_pairs(root, normal, k + 1)
+    # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
+    diagonal = normal.scaling**2
+    shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
+    draws = np.random.default_rng((config.seed, state.position, graph.n)).random(SAMPLED_ROWS)
+    chosen = np.searchsorted(np.cumsum(shares), draws).clip(max=graph.n - 1)
+    scaled = (normal.scaling[:, None] * vectors).astype(graph.buffer.dtype)
+    images = normal.scaling[chosen, None] * (graph.rows(chosen) @ scaled)
+    norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
+    outside = float(values[k]) if len(values) > k else 0.0
+    residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
+    return _framed(state, config, normal, vectors, residuals, outside, "view")
 
 
-def _estimated_normalisation(state: State, factor: Factor, config: Config) -> Normalisation:
-    density = view.density_weights(state.degrees, config.alpha)
-    masses = state.support.masses
-    spread = view.estimated_spread(
-        factor.vectors, factor.values, factor.scaling, masses * density
-    )
-    return view.normalise(density, masses, spread)
-
-
-def reference(state: State, config: Config, chunks: float, epoch: int | None = None) -> FrameReference:
-    """The frame that snapshots after this state keep still against: its view, turned like one.
-
-    Parameters
-    ----------
-    state
-        With the frame so far; ``epoch`` None where there is one to follow.
-    chunks
-        Chunks since that frame, for the bound on the turn.
-    """
-    normal = _estimated_normalisation(state, state.factor, config)
-    factor = state.factor
-    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
-    values, vectors = view.leading_pairs(root, normal, config.n_components + 1)
-    psi = vectors / normal.constant[:, None]
-    if epoch is not None:
-        columns = psi * frame.canonical_signs(psi) if psi.size else psi
-        return FrameReference(columns, state.support.births, state.position, epoch)
-    rotation = _rotation(state, config, normal, psi, Residuals.none(values), chunks)
-    return FrameReference(psi @ rotation, state.support.births, state.position, state.frame.epoch)
-
-
-def _rotation(
+def _framed(
     state: State,
     config: Config,
     normal: Normalisation,
-    psi: Floats,
+    vectors: Floats,
     residuals: Residuals,
-    chunks: float,
-) -> Floats:
-    """The rotation (c, c) of the columns psi towards the state's frame."""
-    c = psi.shape[1]
-    shared = _shared(state)
-    old = state.frame.columns[shared]
-    level = min(c, old.shape[1])
-    if level == 0 or len(shared) <= level:
-        return np.diag(frame.canonical_signs(psi)) if psi.size else np.eye(c)
-    overlap = np.eye(c)
-    weights = normal.stationary[shared]
-    overlap[:level, :level] = (psi[shared, :level] * weights[:, None]).T @ old[:, :level]
-    k = min(config.n_components, c)
-    norms = np.sqrt(np.maximum(np.diag(residuals.gram), 0.0))[:k]
-    largest = float(residuals.values[0])
-    if config.tolerance is None:
-        spread = FREE_SPREAD * largest
-        limit = np.inf
-    else:
-        limit = max(0.98 * config.tolerance * largest, float(norms.max()))
-        spread = max(0.98 * config.tolerance * largest - float(norms.max()), 0.0)
-    clusters = certificate.near_equal(residuals.values, spread)
-    turn = frame.align(overlap, residuals, clusters, k, limit, TURN_PER_CHUNK * max(chunks, 1.0))
-    return turn.rotation
+    outside: float,
+    rung: str,
+) -> Columns:
+    """Turn the columns towards the frame and certify what is published.
 
-
-def _shared(state: State) -> Floats:
-    """Slots that hold the same event as when the frame was taken."""
-    births = state.frame.births
-    same = births == state.support.births[: len(births)]
-    return np.flatnonzero(same)
-
-
-def _framed(state: State, config: Config, normal: Normalisation, pairs: _Pairs) -> Columns:
-    """Turn the pairs towards the frame, certify what is published, fill missing ranks with zeros."""
+    Components beyond the operator's rank are zero columns with eigenvalue 0.
+    """
     k = config.n_components
-    values, vectors, errors = pairs.values, pairs.vectors, pairs.errors
     n, c = vectors.shape
     have = min(k, c)
     psi = vectors / normal.constant[:, None]
-    residuals = Residuals(values, vectors.T @ errors, errors.T @ errors)
-    chunks = (state.position - state.frame.position) / config.chunk_size
-    rotation = _rotation(state, config, normal, psi, residuals, chunks)[:, :have]
-    shown, norms, gram = frame.turned_residuals(residuals, rotation)
-    columns = np.zeros((n, k))
-    columns[:, :have] = psi @ rotation
-    eigenvalues = np.zeros(k)
-    eigenvalues[:have] = np.clip(shown, 0.0, 1.0)
-    all_norms = np.zeros(k)
-    all_norms[:have] = norms
-    following = float(values[k]) if c > k else 0.0
-    block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) if have else 0.0
+    columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
+    displacement = movement = block_norm = 0.0
+    if have:
+        turn = axes.turned(state, config, normal, psi, residuals)
+        rotation = turn.rotation[:, :have]
+        displacement, movement = turn.displacement, turn.movement
+        shown, norms[:have], gram = frame.turned_residuals(residuals, rotation)
+        columns[:, :have] = psi @ rotation
+        eigenvalues[:have] = np.clip(shown, 0.0, 1.0)
+        block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
+    following = float(residuals.values[k]) if c > k else 0.0
     rounding = 4.0 * state.graph.rounding * float(eigenvalues[0])  # of the product itself
     certified = certificate.certify(
         eigenvalues,
-        np.hypot(all_norms, rounding),
+        np.hypot(norms, rounding),
         block_norm,
         following,
-        max(following, pairs.outside),
+        max(following, outside),
         config.tolerance,
         "sampled rows" if config.tolerance is None else "exact product",
     )
-    displacement, movement = _displacement(state, psi[:, :have], columns[:, :have], have)
-    return Columns(columns, eigenvalues, certified, normal, displacement, movement, pairs.rung)
-
-
-def _displacement(
-    state: State, raw: Floats, turned: Floats, have: int
-) -> tuple[float, float]:
-    """Root mean squares over shared slots: solver's to published, published to the frame's."""
-    shared = _shared(state)
-    old = state.frame.columns[shared, :have]
-    if old.size == 0 or old.shape[1] < have:
-        return 0.0, 0.0
-    removed = np.sqrt(np.mean((raw[shared] - turned[shared]) ** 2))
-    left = np.sqrt(np.mean((turned[shared] - old) ** 2))
-    return float(removed), float(left)
+    return Columns(columns, eigenvalues, certified, normal, displacement, movement, rung)

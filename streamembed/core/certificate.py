@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.core.arrays import Floats, Ints
+from streamembed.core.arrays import Floats
 
 __all__ = ["SCOPE", "Certificate", "certify", "near_equal", "probe_starts", "sampled_residual"]
 
@@ -61,7 +61,8 @@ def probe_starts(n: int, count: int, seed: int, position: int) -> Floats:
     factor misses: a lost eigenvalue mu stands out of the truncated tail by mu / lambda_r.
     """
     generator = np.random.default_rng((seed, position, n))
-    return generator.integers(0, 2, size=(n, count)).astype(np.float64) * 2.0 - 1.0
+    bits = np.unpackbits(np.frombuffer(generator.bytes(n * count // 8 + 1), dtype=np.uint8))
+    return bits[: n * count].reshape(n, count) * 2.0 - 1.0
 
 
 def near_equal(values: Floats, margin: float) -> list[range]:
@@ -130,22 +131,20 @@ def certify(
     )
 
 
-def sampled_residual(
-    rows: Floats, chosen: Ints, shares: Floats, vectors: Floats, values: Floats
-) -> Floats:
-    """Residual norms estimated from a few rows of S, shape (k,). It may be off by a factor 3.
+def sampled_residual(images: Floats, vectors: Floats, shares: Floats, values: Floats) -> Floats:
+    """Residual norms estimated from a few rows of S V - V diag(lambda), shape (k,).
+
+    It may be off by a factor of three either way: it never claims.
 
     Parameters
     ----------
-    rows
-        ``S[chosen]``, shape (m, n).
-    chosen
-        Row numbers, drawn with replacement, shape (m,).
+    images, vectors
+        The drawn rows of S V and of V, shape (m, k); drawn with replacement.
     shares
         Probability of each drawn row, shape (m,).
-    vectors, values
-        The columns in question, shapes (n, k) and (k,).
+    values
+        lambda, shape (k,).
     """
-    errors = rows @ vectors - vectors[chosen] * values
+    errors = images - vectors * values
     norms: Floats = np.sqrt(np.mean(errors**2 / shares[:, None], axis=0))
     return norms

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.core.arrays import Array, Floats, Ints
+from streamembed.core.arrays import Array, Ints
 
 __all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype"]
 
-# A ring of up to 1024 slots in float64 (8 MB) stays in the cache, where float32 saves little;
+# A ring of up to 512 slots in float64 (2 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
-FLOAT32_ABOVE = 1024
+FLOAT32_ABOVE = 512
 
 
 def ring_dtype(capacity: int) -> npt.DTypeLike:
-    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 1024, then float32."""
+    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 512, then float32."""
     return np.float32 if capacity > FLOAT32_ABOVE else np.float64
 
 
@@ -58,9 +58,9 @@ class Graph:
         """Relative rounding of one product with W."""
         return float(np.finfo(self.buffer.dtype).eps)
 
-    def product(self, block: Floats) -> Floats:
-        """W @ block in the ring's own precision, returned as float64. O(n^2 m)."""
-        result: Floats = (self.weights @ block.astype(self.buffer.dtype)).astype(np.float64)
+    def product(self, block: Array) -> Array:
+        """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16."""
+        result: Array = self.weights @ block.astype(self.buffer.dtype, copy=False)
         return result
 
     def rows(self, slots: Ints) -> Array:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamembed.core.arrays import Floats
+from streamembed.core.arrays import Array, Floats
 
-__all__ = ["descending_eigh", "nystrom_pairs", "orthonormal_basis", "project_out", "symmetric"]
+__all__ = ["descending_eigh", "mixed", "nystrom_pairs", "orthonormal_basis", "symmetric"]
+
+
+def mixed(block: Array, mix: Floats) -> Array:
+    """``block @ mix`` in the block's own precision: a float64 mix would promote a float32 block."""
+    result: Array = block @ mix.astype(block.dtype, copy=False)
+    return result
 
 
 def symmetric(matrix: Floats) -> Floats:
@@ -37,15 +43,14 @@ def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
     >>> descending_eigh(np.diag([1.0, 3.0, 2.0]))[0].tolist()
     [3.0, 2.0, 1.0]
     """
-    values, vectors = np.linalg.eigh(symmetric(matrix))
+    values, vectors = np.linalg.eigh(symmetric(np.asarray(matrix, dtype=np.float64)))
     return values[::-1], vectors[:, ::-1]
 
 
-def orthonormal_basis(block: Floats, cut: float = 1e-12) -> Floats:
+def orthonormal_basis(block: Array) -> Array:
     """An orthonormal basis of the span of ``block``, each column as near to its own as can be.
 
-    Columns that are combinations of the others, up to ``cut`` relative to the largest squared
-    singular value, are dropped. The basis is block Z w^(-1/2) Z^T where nothing is dropped: the
+    Columns that are combinations of the others, up to rounding, are dropped. The basis is block Z w^(-1/2) Z^T where nothing is dropped: the
     plain Z w^(-1/2) would rotate columns that already are eigenvectors among each other.
 
     Parameters
@@ -55,27 +60,23 @@ def orthonormal_basis(block: Floats, cut: float = 1e-12) -> Floats:
 
     Returns
     -------
-    Shape (n, m') with m' <= m. O(n m^2).
+    Shape (n, m') with m' <= m, in the precision of ``block``. O(n m^2).
     """
     scales = np.sqrt(np.einsum("ij,ij->j", block, block))
     block = block[:, scales > 0] / scales[scales > 0]
     if block.shape[1] == 0:
         return block
     values, vectors = descending_eigh(block.T @ block)
-    keep = values > cut * values[0]
+    # A squared singular value is known to eps of the largest; a few times that is nothing.
+    keep = values > 1e4 * np.finfo(block.dtype).eps * values[0]
     mix = vectors[:, keep] / np.sqrt(values[keep])
-    basis: Floats = block @ (mix @ vectors.T if keep.all() else mix)
+    basis = mixed(block, mix @ vectors.T if keep.all() else mix)
     # Once more: the Gram matrix knows directions of relative size w only to eps / w.
     values, vectors = descending_eigh(basis.T @ basis)
-    return basis @ ((vectors / np.sqrt(values)) @ vectors.T)
+    return mixed(basis, (vectors / np.sqrt(values)) @ vectors.T)
 
 
-def project_out(block: Floats, unit: Floats) -> Floats:
-    """The part of each column of ``block`` (n, m) orthogonal to the unit vector ``unit`` (n,)."""
-    return block - np.outer(unit, unit @ block)
-
-
-def nystrom_pairs(basis: Floats, product: Floats, cut: float) -> tuple[Floats, Floats]:
+def nystrom_pairs(basis: Array, product: Array, floor: float) -> tuple[Floats, Array]:
     """Eigenpairs of Y (Q^T Y)^+ Y^T, the best one-product approximation of a PSD operator S.
 
     Parameters
@@ -84,22 +85,23 @@ def nystrom_pairs(basis: Floats, product: Floats, cut: float) -> tuple[Floats, F
         Q, shape (n, m), orthonormal columns.
     product
         Y = S Q, shape (n, m). S must be positive semidefinite.
-    cut
-        Directions of Q^T Y below ``cut`` times its largest eigenvalue are dropped: their
+    floor
+        Directions of Q^T Y below ``floor`` times its largest eigenvalue are dropped: their
         inverse would amplify the rounding of the product (1e-5 for float32, 1e-12 for float64).
 
     Returns
     -------
     values, vectors
-        Descending, shapes (m',) and (n, m'); the vectors are orthonormal.
+        Descending, shapes (m',) and (n, m'); the vectors are orthonormal, in the product's
+        precision.
 
     Notes
     -----
     One product does the work of about two Rayleigh-Ritz steps. O(n m^2).
     """
     theta, mix = descending_eigh(basis.T @ product)
-    keep = theta > cut * max(theta[0], np.finfo(np.float64).tiny)
-    factor = product @ (mix[:, keep] / np.sqrt(theta[keep]))
+    keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
+    factor = mixed(product, mix[:, keep] / np.sqrt(theta[keep]))
     values, mix = descending_eigh(factor.T @ factor)
-    keep = values > cut * max(values[0], 0.0)
-    return values[keep], factor @ (mix[:, keep] / np.sqrt(values[keep]))
+    keep = values > floor * max(values[0], 0.0)
+    return values[keep], mixed(factor, mix[:, keep] / np.sqrt(values[keep]))

@@ -2,11 +2,11 @@
 
 What is tracked is T = diag(f) W diag(f) ~ U diag(lambda) U^T, where f is the normalisation that
 each slot had when it was last filled. Entries of T between slots that stay never change, so that
-replacing slots is an exact symmetric border and only the cut to rank r loses anything. The true
+replacing slots is an exact symmetric border and only the cut of small eigenvalues loses anything. The true
 operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem.
 
 Symbols: W = kernel matrix, U = `Factor.vectors` (n, r), lambda = `Factor.values` (r,),
-f = `Factor.scaling` (n,), e = the slots being replaced (b of them), r = the rank.
+f = `Factor.scaling` (n,), e = the slots being replaced (b of them), r = the rank now.
 
 Source: docs/algorithms/tracker.md; Jain, section 2.3, for the idea of a bordered update.
 Differs: 1. the symmetric conjugate S is tracked, not the Markov matrix, whose singular vectors
@@ -20,24 +20,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.core.linalg import (
     descending_eigh,
+    mixed,
     nystrom_pairs,
     orthonormal_basis,
     symmetric,
 )
 
-__all__ = ["Factor", "decompose", "extend", "refresh", "replace", "sketch"]
+__all__ = ["Cut", "Factor", "decompose", "extend", "refresh", "replace", "sketch"]
 
-# Eigenvalues below this share of the first are rounding, not structure (float64 core).
-RANK_CUT = 1e-13
+# By precision of the vectors, relative to the first eigenvalue: eigenvalues below the first number
+# are rounding, not structure; so are border directions shorter than the second.
+RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-7}
+BORDER_CUT = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 # An evicted direction of which less than this share of its squared length is left is not divided
 # by that share, which is known to 1e-16 only: 1e-3 keeps the basis orthonormal to 1e-13.
 FAINT = 1e-3
 # Subspace iterations of a sketch: with lambda_r / lambda_k = 0.2, six leave 4e-9.
 SKETCH_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How many columns a factor keeps.
+
+    Attributes
+    ----------
+    most, least : int
+        Never more, never fewer (unless the operator's own rank is smaller).
+    level : float
+        In between, eigenvalues above ``level`` times the second one (the first is the constant
+        vector's, whose eigenvalue says nothing). 0 keeps ``most``.
+    """
+
+    most: int
+    least: int
+    level: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,14 +69,14 @@ class Factor:
     Attributes
     ----------
     vectors : (n, r)
-        Orthonormal columns.
+        Orthonormal columns, C-contiguous, in the precision of the kernel ring.
     values : (r,)
         Positive, descending.
     scaling : (n,)
         The frozen normalisation f of each slot.
     """
 
-    vectors: Floats
+    vectors: Array
     values: Floats
     scaling: Floats
 
@@ -64,24 +86,32 @@ class Factor:
         return len(self.values)
 
 
-def _cut(values: Floats, rank: int) -> int:
+def _kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
     """How many of the descending ``values`` to keep."""
-    return min(rank, int(np.count_nonzero(values > RANK_CUT * max(values[0], 0.0))))
+    real = int(np.count_nonzero(values > RANK_CUT[np.dtype(dtype)] * max(values[0], 0.0)))
+    wanted = int(np.count_nonzero(values > cut.level * values[min(1, len(values) - 1)]))
+    return min(real, cut.most, max(wanted, cut.least))
 
 
-def decompose(weights: Array, scaling: Floats, rank: int) -> Factor:
+def _factor(values: Floats, vectors: Array, scaling: Floats, cut: Cut, dtype: npt.DTypeLike) -> Factor:
+    """The leading pairs as a factor, in the given precision."""
+    kept = _kept(values, cut, dtype)
+    return Factor(vectors[:, :kept].astype(dtype, order="C"), values[:kept].copy(), scaling)
+
+
+def decompose(weights: Array, scaling: Floats, cut: Cut) -> Factor:
     """The exact leading pairs of diag(f) W diag(f), from scratch. O(n^3)."""
     full = np.asarray(weights, dtype=np.float64) * np.outer(scaling, scaling)
     values, vectors = descending_eigh(full)
-    keep = _cut(values, rank)
-    return Factor(np.ascontiguousarray(vectors[:, :keep]), values[:keep].copy(), scaling)
+    return _factor(values, vectors, scaling, cut, weights.dtype)
 
 
 def sketch(
     scaling: Floats,
-    product: Callable[[Floats], Floats],
-    rank: int,
-    cut: float,
+    product: Callable[[Array], Array],
+    cut: Cut,
+    floor: float,
+    dtype: npt.DTypeLike,
     seed: int,
 ) -> Factor:
     """The leading pairs of diag(s) W diag(s) by subspace iteration from a random block. O(n^2 r).
@@ -90,20 +120,22 @@ def sketch(
     ----------
     scaling
         s, shape (n,).
-    product, cut
+    product, cut, floor
         As in `refresh`, which each of its steps is: the error falls by (lambda_r / lambda_k)^2.
+    dtype
+        Of the vectors.
     """
-    start = np.random.default_rng(seed).standard_normal((len(scaling), rank))
-    factor = Factor(start, np.ones(rank), scaling)
+    start = np.random.default_rng(seed).standard_normal((len(scaling), cut.most))
+    factor = Factor(start.astype(dtype), np.ones(cut.most), scaling)
     for _ in range(SKETCH_STEPS):
-        factor = refresh(factor, scaling, product, rank, cut)
+        factor = refresh(factor, scaling, product, cut, floor)
     return factor
 
 
-def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, rank: int) -> Factor:
+def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut) -> Factor:
     """The factor after ``slots`` were refilled (or filled for the first time): evict, border, cut.
 
-    Exact but for the cut to ``rank``.
+    Exact but for the cut.
 
     Parameters
     ----------
@@ -115,50 +147,74 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, rank: in
         Kernel rows of the refilled slots, shape (b, n'), n' slots in use afterwards.
     arriving
         f of the refilled slots, shape (b,), frozen from now on.
-    rank
-        r, the most columns to keep.
+    cut
+        Which columns to keep.
 
     Returns
     -------
     A new factor of n' slots. O(n' r^2 + n' b r + (r + 2b)^3).
     """
-    n, b = rows.shape[1], len(slots)
-    scaling = np.concatenate([factor.scaling, np.zeros(n - len(factor.scaling))])
+    b, dtype = len(slots), factor.vectors.dtype
+    vectors, scaling = _grown(factor, rows.shape[1])
     scaling[slots] = arriving
-    vectors = np.concatenate([factor.vectors, np.zeros((n - len(factor.vectors), factor.rank))])
     vectors, squeeze, stretch = _evict(vectors, slots)
 
-    columns = (rows * np.multiply.outer(arriving, scaling)).T  # (n', b): new columns of T
-    corner = symmetric(columns[slots])
+    columns = (rows * np.outer(arriving, scaling)).T.astype(dtype, order="C")  # (n', b), new in T
+    corner = symmetric(columns[slots].astype(np.float64))
     columns[slots] = 0.0
-    inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal U G^(-1/2)
-    rest = columns - vectors @ (stretch @ inside)
-    again = stretch @ (vectors.T @ rest)  # orthogonalised twice: the first pass leaves eps * |C|
-    rest -= vectors @ (stretch @ again)
-    inside += again
-    _, sizes, turn = np.linalg.svd(np.linalg.qr(rest, mode="r"))
-    keep = sizes > 1e-12 * factor.values[0]
-    sizes, turn = sizes[keep], turn[keep]
+    inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal basis U M
+    rest = columns - mixed(vectors, stretch @ inside)
+    sizes, turn, inside = _border(rest, inside, vectors, stretch, factor.values[0])
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
 
     r, extra = factor.rank, len(sizes)
-    core = np.zeros((r + b + extra, r + b + extra))
+    core = np.zeros((r + b + extra, r + b + extra))  # the lower triangle
     core[:r, :r] = (squeeze * factor.values) @ squeeze.T
-    core[:r, r : r + b] = inside
     core[r : r + b, :r] = inside.T
     core[r : r + b, r : r + b] = corner
     core[r + b :, r : r + b] = sizes[:, None] * turn
-    core[r : r + b, r + b :] = core[r + b :, r : r + b].T
-    values, mix = descending_eigh(core)
-    kept = _cut(values, rank)
+    values, mix = np.linalg.eigh(core, UPLO="L")
+    values, mix = values[::-1], mix[:, ::-1]
+    kept = _kept(values, cut, dtype)
     old, new, side = mix[:r, :kept], mix[r : r + b, :kept], into_rest @ mix[r + b :, :kept]
-    # U G^(-1/2) Z1 + (C - U G^(-1/2) A) W3 in two products with n' rows
-    updated = vectors @ (stretch @ (old - inside @ side)) + columns @ side
+    # U M Z1 + (C - U M A) W Z3 in two products with n' rows
+    updated = mixed(vectors, stretch @ (old - inside @ side))
+    updated += mixed(columns, side)
     updated[slots] = new
     return Factor(updated, values[:kept].copy(), scaling)
 
 
-def _evict(vectors: Floats, slots: Ints) -> tuple[Floats, Floats, Floats]:
+def _grown(factor: Factor, n: int) -> tuple[Array, Floats]:
+    """Copies of U and f with n slots, zeros in the new ones."""
+    vectors = np.zeros((n, factor.rank), dtype=factor.vectors.dtype)
+    vectors[: len(factor.vectors)] = factor.vectors
+    scaling = np.zeros(n)
+    scaling[: len(factor.scaling)] = factor.scaling
+    return vectors, scaling
+
+
+def _border(
+    rest: Array, inside: Floats, vectors: Array, stretch: Floats, largest: float
+) -> tuple[Floats, Floats, Floats]:
+    """Singular values and right vectors of what the border has outside U, and the border inside.
+
+    In float32 the Gram matrix of ``rest`` is as good as the data. In float64 the border is
+    orthogonalised twice, in place (the first pass leaves eps * |C|), and its QR factor is taken,
+    so that directions down to 1e-12 are right.
+    """
+    cut = BORDER_CUT[rest.dtype] * largest
+    if rest.dtype == np.float32:
+        squares, turn = descending_eigh(rest.T @ rest)
+        keep = squares > cut**2
+        return np.sqrt(squares[keep]), turn[:, keep].T, inside
+    again = stretch @ (vectors.T @ rest)
+    rest -= vectors @ (stretch @ again)
+    _, sizes, right = np.linalg.svd(np.linalg.qr(rest, mode="r"))
+    keep = sizes > cut
+    return sizes[keep], right[keep], inside + again
+
+
+def _evict(vectors: Array, slots: Ints) -> tuple[Array, Floats, Floats]:
     """What is left of U without the rows of ``slots``: V, K, M with V M orthonormal, V = (V M) K.
 
     K and M are G^(1/2) and G^(-1/2) with G = I - Ue^T Ue, for the rows Ue that leave; they differ
@@ -166,13 +222,13 @@ def _evict(vectors: Floats, slots: Ints) -> tuple[Floats, Floats, Floats]:
     direction is 1 - w, known to 1e-16 absolute; where it is nearly nothing that is not enough
     (the null-direction hazard), and V is made orthonormal by Householder QR, O(n r^2).
     """
-    leaving = vectors[slots]
+    leaving = vectors[slots].astype(np.float64)
     vectors[slots] = 0.0
     r = vectors.shape[1]
     shared, left = descending_eigh(leaving @ leaving.T)
     if shared[0] > 1.0 - FAINT:
         basis, triangle = np.linalg.qr(vectors)
-        return basis, triangle, np.eye(r)
+        return basis, triangle.astype(np.float64), np.eye(r)
     touched = shared > 1e-15
     directions = leaving.T @ (left[:, touched] / np.sqrt(shared[touched]))  # (r, <= b)
     cosine = np.sqrt(1.0 - shared[touched])
@@ -187,12 +243,10 @@ def extend(factor: Factor, slots: Ints, rows: Array, arriving: Floats) -> Factor
     For chunks so large that the border would cost more than a refresh: call `refresh` next, with
     probes for what the old columns cannot say about the new slots. O(n b r).
     """
-    n = rows.shape[1]
-    scaling = np.concatenate([factor.scaling, np.zeros(n - len(factor.scaling))])
+    vectors, scaling = _grown(factor, rows.shape[1])
     scaling[slots] = 0.0  # the slots' old content has left: it must not steer the extension
-    vectors = np.concatenate([factor.vectors, np.zeros((n - len(factor.vectors), factor.rank))])
     vectors[slots] = 0.0
-    weighted = rows.astype(np.float64) * scaling  # (b, n)
+    weighted = (rows * scaling).astype(vectors.dtype)  # (b, n)
     vectors[slots] = arriving[:, None] * (weighted @ vectors) / factor.values
     scaling[slots] = arriving
     return Factor(vectors, factor.values, scaling)
@@ -201,9 +255,9 @@ def extend(factor: Factor, slots: Ints, rows: Array, arriving: Floats) -> Factor
 def refresh(
     factor: Factor,
     scaling: Floats,
-    product: Callable[[Floats], Floats],
-    rank: int,
-    cut: float,
+    product: Callable[[Array], Array],
+    cut: Cut,
+    floor: float,
     probes: Floats | None = None,
 ) -> Factor:
     """The factor of the true operator S again, by one product with a block of width r.
@@ -216,10 +270,10 @@ def refresh(
         s, shape (n,), the exact normalisation now: it becomes the frozen one.
     product
         V -> W V, for V of shape (n, m).
-    rank
-        The most columns to keep.
     cut
-        Of `linalg.nystrom_pairs`.
+        Which columns to keep.
+    floor
+        Of `linalg.nystrom_pairs`: what is lost in the rounding of a product.
     probes
         Further directions to look into, shape (n, p): what the factor may have missed.
 
@@ -228,11 +282,11 @@ def refresh(
     Its pairs are the Nystrom pairs of S on the block: the truncation that many borders have
     piled up is gone but for one product's worth. O(n^2 r).
     """
-    block = (scaling / factor.scaling)[:, None] * factor.vectors
+    dtype = factor.vectors.dtype
+    scale = scaling.astype(dtype)[:, None]
+    block = factor.vectors * (scaling / factor.scaling).astype(dtype)[:, None]
     if probes is not None:
-        block = np.concatenate([block, probes], axis=1)
+        block = np.concatenate([block, probes.astype(dtype)], axis=1)
     basis = orthonormal_basis(block)
-    image = scaling[:, None] * product(scaling[:, None] * basis)
-    values, vectors = nystrom_pairs(basis, image, cut)
-    keep = _cut(values, rank)
-    return Factor(np.ascontiguousarray(vectors[:, :keep]), values[:keep].copy(), scaling)
+    values, vectors = nystrom_pairs(basis, scale * product(scale * basis), floor)
+    return _factor(values, vectors, scaling, cut, dtype)

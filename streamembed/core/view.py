@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.core.arrays import Floats
-from streamembed.core.linalg import descending_eigh
+from streamembed.core.arrays import Array, Floats
+from streamembed.core.linalg import descending_eigh, mixed
 
 __all__ = [
     "Normalisation",
@@ -28,8 +28,8 @@ __all__ = [
     "restored",
 ]
 
-# Eigenvalues of the r x r problem below this share of the first are rounding (float64).
-RANK_CUT = 1e-13
+# Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
+RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,16 +78,17 @@ def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
     return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
 
 
-def estimated_spread(vectors: Floats, values: Floats, frozen: Floats, weights: Floats) -> Floats:
+def estimated_spread(vectors: Array, values: Floats, frozen: Floats, weights: Floats) -> Floats:
     """W w as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
-    estimate: Floats = (vectors @ (values * (vectors.T @ (weights / frozen)))) / frozen
+    inside = (weights / frozen).astype(vectors.dtype) @ vectors
+    estimate: Floats = (vectors @ (values * inside).astype(vectors.dtype)) / frozen
     return estimate
 
 
-def restored(vectors: Floats, values: Floats, frozen: Floats, normal: Normalisation) -> Floats:
+def restored(vectors: Array, values: Floats, frozen: Floats, normal: Normalisation) -> Array:
     """F with S ~ F F^T: the factor under the true normalisation, shape (n, r)."""
-    factor: Floats = (normal.scaling / frozen)[:, None] * vectors
-    factor *= np.sqrt(values)
+    factor: Array = vectors * (normal.scaling / frozen).astype(vectors.dtype)[:, None]
+    factor *= np.sqrt(values).astype(vectors.dtype)
     return factor
 
 
@@ -96,7 +97,7 @@ def deflate(block: Floats, constant: Floats) -> Floats:
     return block - np.outer(constant, constant @ block)
 
 
-def leading_pairs(factor: Floats, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+def leading_pairs(factor: Array, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
     """The leading pairs of F F^T with the constant vector deflated.
 
     Parameters
@@ -112,9 +113,9 @@ def leading_pairs(factor: Floats, normal: Normalisation, count: int) -> tuple[Fl
         Descending, shapes (c,) and (n, c); orthonormal, and orthogonal to v_0. O(n r^2).
     """
     constant = normal.constant
-    overlap = constant @ factor
-    gram = factor.T @ factor - np.outer(overlap, overlap)
-    values, mix = descending_eigh(gram)
-    keep = min(count, int(np.count_nonzero(values > RANK_CUT)))
+    overlap = (constant.astype(factor.dtype) @ factor).astype(np.float64)
+    values, mix = descending_eigh(factor.T @ factor - np.outer(overlap, overlap))
+    keep = min(count, int(np.count_nonzero(values > RANK_CUT[factor.dtype])))
     values = values[:keep]
-    return values, deflate(factor @ (mix[:, :keep] / np.sqrt(values)), constant)
+    vectors = mixed(factor, mix[:, :keep] / np.sqrt(values)).astype(np.float64)
+    return values, deflate(vectors, constant)

@@ -1,0 +1,133 @@
+"""How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
+
+The frame is renewed at stream positions (`reference`, from the engine's push), never by who asks
+for a snapshot; a snapshot is turned towards the frame it finds (`turned`), so that reading stays pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.config import Config
+from streamembed.core import certificate, frame, view
+from streamembed.core.arrays import Floats
+from streamembed.core.frame import Residuals
+from streamembed.core.view import Normalisation
+from streamembed.state import FrameReference, State
+
+__all__ = ["Turned", "estimated_normalisation", "reference", "turned"]
+
+# Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
+# tolerance says so; the plain view's own is about the same.
+FREE_BUDGET = 4e-3
+# Eigenvalues closer than this, relative to the first, are one eigenvalue to rounding.
+EQUAL = 1e-10
+# Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
+TURN_PER_CHUNK = np.deg2rad(3.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """A rotation towards the frame, and what it did.
+
+    Attributes
+    ----------
+    rotation : (c, c)
+        The columns to publish are psi @ rotation.
+    displacement : float
+        Root mean square (pi-weighted, shared slots) of what it took out of the columns.
+    movement : float
+        The same of what is left between the turned columns and the frame's.
+    """
+
+    rotation: Floats
+    displacement: float
+    movement: float
+
+
+def turned(
+    state: State, config: Config, normal: Normalisation, psi: Floats, residuals: Residuals
+) -> Turned:
+    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow."""
+    c = psi.shape[1]
+    old = state.frame.columns
+    level = min(c, old.shape[1])
+    weights = normal.stationary[: len(old)] * (
+        state.frame.births == state.support.births[: len(old)]
+    )  # pi on the slots that still hold what they held when the frame was taken, 0 elsewhere
+    if level == 0 or np.count_nonzero(weights) <= level:
+        signs = np.diag(frame.canonical_signs(psi))
+        return Turned(signs, 0.0, 0.0)
+    weighted = psi[: len(old)] * weights[:, None]
+    overlap = np.eye(c)
+    overlap[:level, :level] = weighted[:, :level].T @ old[:, :level]
+    k = min(config.n_components, c)
+    largest_norm = float(np.sqrt(np.maximum(np.diag(residuals.gram)[:k].max(), 0.0)))
+    budget = float(residuals.values[0]) * _budget(config)
+    chunks = max((state.position - state.frame.position) / config.chunk_size, 1.0)
+    turn = frame.align(
+        overlap,
+        residuals,
+        certificate.near_equal(residuals.values, max(budget - largest_norm, 0.0)),
+        k,
+        max(budget, largest_norm),
+        TURN_PER_CHUNK * chunks,
+    )
+    rotation = turn.rotation[:, :k]
+    inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points
+    change = np.eye(c)[:, :k] - rotation
+    removed = np.einsum("ij,ij->", change, inner @ change)
+    kept = min(k, level)
+    shown = rotation[:, :kept]
+    before = (old[:, :kept] ** 2).sum(axis=1) @ weights
+    moved = np.einsum("ij,ij->", shown, inner @ shown) - 2 * np.einsum(
+        "ij,ij->", shown[:level], overlap[:level, :kept]
+    )
+    share = weights.sum() * k
+    return Turned(
+        turn.rotation,
+        float(np.sqrt(max(removed, 0.0) / share)),
+        float(np.sqrt(max(moved + before, 0.0) / share)),
+    )
+
+
+def reference(state: State, config: Config, epoch: int | None = None) -> FrameReference:
+    """The frame of ``state``: its plain view, turned towards the frame before.
+
+    Parameters
+    ----------
+    epoch
+        Given where the axes start anew, with signs that make the largest entries positive.
+    """
+    factor = state.factor
+    normal = estimated_normalisation(state, config)
+    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+    values, vectors = view.leading_pairs(root, normal, config.n_components + 1)
+    psi = vectors / normal.constant[:, None]
+    if epoch is not None:
+        psi = psi * frame.canonical_signs(psi)
+    else:
+        epoch = state.frame.epoch
+        psi = psi @ turned(state, config, normal, psi, Residuals.none(values)).rotation
+    return FrameReference(psi, state.support.births, state.position, epoch)
+
+
+def estimated_normalisation(state: State, config: Config) -> Normalisation:
+    """The normalisation as the factor knows it, without a product with the ring."""
+    factor, masses = state.factor, state.support.masses
+    density = view.density_weights(state.degrees, config.alpha)
+    spread = view.estimated_spread(factor.vectors, factor.values, factor.scaling, masses * density)
+    return view.normalise(density, masses, spread)
+
+
+def _budget(config: Config) -> float:
+    """Residual, relative to lambda_1, that columns may have for the sake of keeping still.
+
+    With memory "all" nothing but equality is given up: that is the mode for oracles, which must
+    equal the batch answer. Otherwise the certificate's tolerance, less a little for rounding.
+    """
+    if config.memory == "all":
+        return EQUAL
+    return FREE_BUDGET if config.tolerance is None else 0.98 * config.tolerance
