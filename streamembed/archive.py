@@ -18,12 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from streamembed.core.arrays import Array
 from streamembed.errors import DamagedFileError
 
-__all__ = ["VERSION", "matrix_of", "read_table", "table_of", "unpacked", "vectors_of", "write_table"]
+__all__ = [
+    "VERSION",
+    "matrix_of",
+    "read_table",
+    "table_of",
+    "unpacked",
+    "vectors_of",
+    "write_table",
+]
 
 VERSION = 1
 _SEAL = b"crc32:"
@@ -31,7 +39,9 @@ _BLANK = _SEAL + b"00000000"
 _SEALED = re.compile(_SEAL + b"[0-9a-f]{8}")
 
 
-def write_table(path: str | os.PathLike[str], table: Any, kind: str, header: Mapping[str, Any]) -> None:
+def write_table(
+    path: str | os.PathLike[str], table: Any, kind: str, header: Mapping[str, Any]
+) -> None:
     """Write a table and its header under ``path``, whole or not at all (temporary file, rename).
 
     The bytes are a function of the table, the kind and the header alone.
@@ -116,7 +126,9 @@ def table_of(arrays: Mapping[str, Array]) -> Any:
         {
             "name": pa.array(list(arrays), pa.string()),
             "dtype": pa.array([array.dtype.str for array in arrays.values()], pa.string()),
-            "shape": pa.array([list(array.shape) for array in arrays.values()], pa.list_(pa.int64())),
+            "shape": pa.array(
+                [list(array.shape) for array in arrays.values()], pa.list_(pa.int64())
+            ),
             "data": pa.array(
                 [np.ascontiguousarray(array).tobytes() for array in arrays.values()],
                 pa.large_binary(),

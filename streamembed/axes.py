@@ -1,7 +1,7 @@
 """How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
 
 The frame is renewed at stream positions (`reference`, from the engine's push), never by who asks
-for a snapshot; a snapshot is turned towards the frame it finds (`turned`), so that reading stays pure.
+for a snapshot; a snapshot is turned towards the frame it finds (`turned`): reading stays pure.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.errors import BadRowError, FeatureError, InputError
@@ -72,8 +72,6 @@ class _Columns:
     faults: dict[int, str]
 
 
-
-
 def read(
     X: Any,
     ids: Any = None,
@@ -110,7 +108,13 @@ def read(
     if names is not None:
         columns = _matched(columns, names, ordered)
     return checked(
-        columns.values, columns.names, columns.ordered, columns.nulls, columns.faults, ids, on_bad_row
+        columns.values,
+        columns.names,
+        columns.ordered,
+        columns.nulls,
+        columns.faults,
+        ids,
+        on_bad_row,
     )
 
 
@@ -144,7 +148,7 @@ def checked(
         kept = np.arange(len(values), dtype=np.int64)
         return Batch(np.ascontiguousarray(values), names, ordered, _typed(known, kept), kept, ())
     reasons = {int(i): _reason(values[i], names, nulls, int(i)) for i in np.flatnonzero(~fine)}
-    reasons.update({i: "the id is null" for i in null_ids})
+    reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
     if on_bad_row == "raise":
         rows = tuple(sorted(reasons.items()))
@@ -215,7 +219,9 @@ def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
     if isinstance(X, pa.Table):
         return _from_arrow(X)
     if isinstance(X, Mapping):
-        raise InputError("X is a dict; one point is a list of one dict: learn([x]), or learn_one(x)")
+        raise InputError(
+            "X is a dict; one point is a list of one dict: learn([x]), or learn_one(x)"
+        )
     if isinstance(X, Sequence) and not isinstance(X, (str, bytes)):
         if len(X) and all(isinstance(row, Mapping) for row in X):
             return _from_dicts(X, names)
@@ -238,9 +244,10 @@ def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
 
 def _as_array(X: Sequence[Any]) -> Array:
     try:
-        return np.asarray(X)
+        rows: Array = np.asarray(X)
     except ValueError as error:
         raise FeatureError(f"the rows of X do not have the same width: {error}") from error
+    return rows
 
 
 def _from_array(X: Array) -> _Columns:
@@ -254,7 +261,7 @@ def _from_array(X: Array) -> _Columns:
             X = np.array([[float(value) for value in row] for row in X.tolist()]).reshape(X.shape)
         except (TypeError, ValueError) as error:
             raise FeatureError(
-                f"X has dtype {X.dtype} and holds what is not a number ({error}); it must be numeric"
+                f"X has dtype {X.dtype} and holds what is no number ({error}); it must be numeric"
             ) from error
     values = np.array(X, dtype=np.float64, order="C")
     return _Columns(values, tuple(map(str, range(X.shape[1]))), True, np.zeros((0, 0), bool), {})
@@ -287,7 +294,7 @@ def _from_arrow(table: Any) -> _Columns:
         raise FeatureError(f"X has columns of the same name: {names}")
     order = named_features(names)
     values = np.empty((table.num_rows, len(names)))
-    nulls = np.zeros((0, 0), dtype=bool)
+    nulls: Array = np.zeros((0, 0), dtype=bool)
     for j, name in enumerate(order):
         column = table.column(names.index(name)).combine_chunks()
         values[:, j] = column_values(column, name)

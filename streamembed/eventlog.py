@@ -1,11 +1,10 @@
 """Arrow event logs in, numbered batches of points out, in memory that does not grow with the log.
 
-A log is one file, or many read as one: those of a folder by name, several paths in the order given.
-Arrow IPC streams, Arrow IPC files and Parquet are told apart by their first bytes. Reserved columns
-are ``id``, ``label`` and ``event_time``; features are the numeric others. Every whole row before
-the first damage is handed out, then `LogError` says where it ended. Arrow checks the structure of
-a file, not its content: a flipped bit inside a number goes unnoticed (only Parquet pages may carry
-checksums, which are verified, and which `write_log` writes).
+A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, told apart
+by their first bytes. Columns named ``id``, ``label`` and ``event_time`` are reserved; features are
+the numeric others. Every whole row before the first damage is handed out, then `LogError` says
+where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a number
+goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
 """
 
 from __future__ import annotations
@@ -20,38 +19,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.dataset  # type: ignore[import-untyped]
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from streamembed.batch import column_values, named_features
 from streamembed.core.arrays import Array, Floats
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
 
-__all__ = [
-    "EventLog",
-    "LogBatch",
-    "LogDescription",
-    "describe_log",
-    "open_log",
-    "write_log",
-]
+__all__ = ["EventLog", "LogBatch", "LogDescription", "describe_log", "open_log", "write_log"]
 
-PathLike = str | os.PathLike[str]
+Location = str | os.PathLike[str]
 
 RESERVED = ("id", "label", "event_time")
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
+FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
 BYTES_PER_BATCH = 32 * 2**20  # of points that hold no more than this
-PAGE_BUFFER = 2**16  # of Parquet read ahead for each column; without it a whole row group is
+PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 
-# What pyarrow raises on damaged bytes; LookupError and ValueError also come from its Python side.
+# What pyarrow raises on damaged bytes; the last two come from its Python side.
 _READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogBatch:
-    """Consecutive rows of one log.
+    """Consecutive rows of a log.
 
     Attributes
     ----------
@@ -60,11 +53,10 @@ class LogBatch:
     nulls : (n, d)
         bool, True where the log has a null, so that it can be told from a NaN.
     ids : (n,) or None
-        int64 where all are whole numbers, else objects: int or str, None for a null. None where
+        int64; objects (int or str, None for a null) where one is null or no integer; None where
         the log has no ids.
-    labels, event_times : pyarrow.Array of n or None
-        As in the file, None where the file has none. They share the memory of the record batch
-        that they came from: copy what is to be kept for long.
+    labels, event_times : pyarrow.Array of n, or None
+        As in the file; None where it has none. They keep the memory of their whole record batch.
     offset : int
         Row number of the first row, counted from 0 over all files.
     """
@@ -79,23 +71,26 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class _LogFile:
-    """One file: rows is None where it cannot tell, schema where it is damaged too early."""
+    """One file, as it looks from outside."""
 
     path: Path
     format: str
-    rows: int | None
-    schema: Any
-    damage: str | None
+    rows: int | None  # None where it cannot tell
+    columns: tuple[tuple[str, Any], ...] | None  # names and Arrow types; None if these are damaged
+    damage: str | None  # as far as it shows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns or ())
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """A log that was opened: iterate over it for its `LogBatch` es, as often as needed.
+    """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
 
-    Iterating raises `LogError` where a file ends in the middle of a batch or is damaged, after all
-    whole rows before that were handed out, and `FeatureError` where an id cannot be held.
-    One record batch of an IPC stream and one page a column of Parquet are in memory at a time;
-    IPC files are mapped.
+    Iterating raises `LogError` where a file is damaged or ends in the middle of a batch, after all
+    whole rows before, and `FeatureError` where an id is no 64-bit integer and no text. In memory
+    are one record batch of an IPC stream, one batch of Parquet; IPC files are mapped.
 
     Attributes
     ----------
@@ -108,7 +103,7 @@ class EventLog:
     ignored : tuple of str
         Columns that are neither features nor reserved, sorted.
     n_rows : int or None
-        Rows in all files; None where a stream, or damage, leaves this open until all is read.
+        Rows of all files; None where a stream or damage leaves that open until all is read.
     """
 
     paths: tuple[Path, ...]
@@ -119,12 +114,11 @@ class EventLog:
     _files: tuple[_LogFile, ...] = field(repr=False)
 
     def __iter__(self) -> Iterator[LogBatch]:
-        offset = 0
         most = BYTES_PER_BATCH // (8 * len(self.feature_names))
         limit = max(1, min(ROWS_PER_BATCH, most))
-        wanted = {*self.feature_names, *RESERVED}
+        offset = 0
         for file in self._files:
-            for part in _whole_rows(file, wanted, limit):
+            for part in _whole_rows(file, {*self.feature_names, *RESERVED}, limit):
                 yield _log_batch(part, self.feature_names, offset, file.path)
                 offset += part.num_rows
 
@@ -135,14 +129,9 @@ class LogDescription:
 
     Attributes
     ----------
-    files : tuple of Path
-        In the order in which they are read. The next three have one entry for each.
-    formats : tuple of str
-        "stream" and "file" (both Arrow IPC) or "parquet".
-    rows : tuple of int or None
-        None where the file cannot tell.
-    damages : tuple of str or None
-        Damage that shows from outside: a missing footer, a schema that cannot be read.
+    files, formats, rows, damages : tuple
+        For each file in order: its path; "stream", "file" (both Arrow IPC) or "parquet"; how many
+        rows, None where it cannot tell; damage that shows from outside, or None.
     feature_names, reserved, ignored : tuple of str
         The columns by their use, sorted.
     """
@@ -157,29 +146,29 @@ class LogDescription:
 
 
 def open_log(
-    paths: PathLike | Sequence[PathLike], features: Sequence[str] | None = None
+    paths: Location | Sequence[Location], features: Sequence[str] | None = None
 ) -> EventLog:
-    """Return the log of these files, after a look at every file's schema.
+    """Return the log that these files are, after a look at the columns of each.
 
     Parameters
     ----------
     paths
-        A file or a folder, or several. The files of a folder are read in the order of their names,
-        without subfolders and without names that begin with "." or "_".
+        A file, a folder, or several, read in this order; the files of a folder in the order of
+        their names, without subfolders and without names that begin with "." or "_".
     features
         Exact names of the feature columns; None for all numeric columns that are not reserved.
-        Integers, floats, booleans, decimals and dictionaries of these are numeric.
+        Integers, floats, booleans, decimals, and dictionaries of these, are numeric.
 
     Raises
     ------
     LogError
-        A path that is missing, an empty file or folder, bytes that are not Arrow, or a first file
-        that ends before its schema does (such a later file is an error when it is reached).
+        A path that is missing, an empty file or folder, bytes that are not Arrow, a first file cut
+        before its rows begin (such a later file is an error when reading comes to it).
     FeatureError
-        No numeric column; a chosen column that is missing, reserved, twice there or not numeric;
-        files that differ in their feature columns, or in whether and what ids they have.
+        No numeric column; a chosen column that is missing, reserved or not numeric; two columns of
+        one name; files that differ in their features or in the kind of their ids.
     ParameterError
-        No paths, or features that are not a sequence of different names.
+        No paths, or features that are not different names.
 
     Examples
     --------
@@ -192,115 +181,50 @@ def open_log(
     chosen = None if features is None else _chosen(features)
     files = tuple(_probe(path) for path in _paths(paths))
     first = files[0]
-    if first.schema is None:
+    if first.columns is None:
         raise _damaged(first, 0, str(first.damage))
     names, ids = _features(first, chosen), _id_kind(first)
-    readable = [file for file in files if file.schema is not None]
-    for file in readable[1:]:
-        found, found_ids = _features(file, chosen), _id_kind(file)
+    for file in (file for file in files if file.columns is not None):
+        found = _features(file, chosen)
         if found != names:
             raise FeatureError(
                 f"{file.path} lacks the numeric columns {sorted(set(names) - set(found))} of "
                 f"{first.path} and has also {sorted(set(found) - set(names))}; all files of a log "
-                "must have the same features: choose those with features=, or read them apart"
+                "must have the same features: choose them with features=, or read the files apart"
             )
-        if found_ids != ids:
+        if _id_kind(file) != ids:
             raise FeatureError(
-                f"{file.path} has {found_ids} in the column 'id', {first.path} has {ids}; all "
-                "files of a log must have the same kind of ids: read them apart"
+                f"{file.path} has {_id_kind(file)} and {first.path} has {ids}; all files of a log "
+                "must have the same kind of ids: read the files apart"
             )
-    columns = {name for file in readable for name in file.schema.names}
-    counts = [file.rows for file in files]
-    total = None if None in counts else sum(count or 0 for count in counts)
-    ignored = tuple(sorted(columns.difference(names, RESERVED)))
+    counts = [file.rows for file in files if file.rows is not None]
     return EventLog(
-        tuple(file.path for file in files), names, ids != "no ids", ignored, total, files
+        paths=tuple(file.path for file in files),
+        feature_names=names,
+        has_ids=ids != "no ids",
+        ignored=tuple(sorted({n for f in files for n in f.names}.difference(names, RESERVED))),
+        n_rows=sum(counts) if len(counts) == len(files) else None,
+        _files=files,
     )
 
 
 def describe_log(
-    paths: PathLike | Sequence[PathLike], features: Sequence[str] | None = None
+    paths: Location | Sequence[Location], features: Sequence[str] | None = None
 ) -> LogDescription:
-    """Return what a log holds, from its schemas and footers; parameters and errors of `open_log`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_log(f"{folder}/log", np.eye(3), ["a", "b", "c"], labels=[1, 1, 0], format="file")
-    ...     what = describe_log(folder)
-    >>> what.formats, what.rows, what.reserved
-    (('file',), (3,), ('label',))
-    """
+    """Return what a log holds; parameters and errors are those of `open_log`."""
     log = open_log(paths, features)
-    files = log._files
-    columns = {name for file in files if file.schema is not None for name in file.schema.names}
     return LogDescription(
         files=log.paths,
-        formats=tuple(file.format for file in files),
-        rows=tuple(file.rows for file in files),
-        damages=tuple(file.damage for file in files),
+        formats=tuple(file.format for file in log._files),
+        rows=tuple(file.rows for file in log._files),
+        damages=tuple(file.damage for file in log._files),
         feature_names=log.feature_names,
-        reserved=tuple(sorted(columns.intersection(RESERVED))),
+        reserved=tuple(sorted({n for f in log._files for n in f.names if n in RESERVED})),
         ignored=log.ignored,
     )
 
 
-def write_log(
-    path: PathLike,
-    points: npt.ArrayLike,
-    feature_names: Sequence[str],
-    ids: Any = None,
-    labels: Any = None,
-    *,
-    format: str = "stream",
-    rows_per_batch: int = 4096,
-) -> None:
-    """Write a log that `open_log` reads back: columns id, label (where given), then the features.
-
-    Parameters
-    ----------
-    path
-        The file, replaced where it exists.
-    points
-        Shape (n, d), written as float64; NaN is written as NaN, not as null.
-    feature_names
-        d different names, none of them reserved.
-    ids, labels
-        n of anything that Arrow takes for a column, or None.
-    format
-        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
-    rows_per_batch
-        Rows in one record batch or row group, at least 1.
-
-    Raises
-    ------
-    FeatureError
-        As many different, unreserved names as columns were not given.
-    InputError
-        Points, ids or labels that are not columns of the same length.
-    LogError
-        The file cannot be written.
-    ParameterError
-        A format or a number of rows that does not exist.
-    """
-    if format not in FORMATS:
-        raise ParameterError(f"format is {format!r}; it must be one of {list(FORMATS)}")
-    if rows_per_batch < 1:
-        raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
-    batch = _record_batch(points, list(feature_names), ids, labels)
-    try:
-        with pa.OSFile(os.fspath(path), "wb") as sink, _writer(sink, batch.schema, format) as writer:
-            for start in range(0, batch.num_rows, rows_per_batch):
-                writer.write_batch(batch.slice(start, rows_per_batch))
-    except (pa.ArrowException, OSError) as error:
-        raise LogError(f"{path} cannot be written ({_said(error)}); try another folder") from error
-
-
-# ---------------------------------------------------------------------- which files, which columns
-
-
-def _paths(paths: PathLike | Sequence[PathLike]) -> list[Path]:
+def _paths(paths: Location | Sequence[Location]) -> list[Path]:
     """The files of files and folders, in reading order."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
@@ -310,7 +234,7 @@ def _paths(paths: PathLike | Sequence[PathLike]) -> list[Path]:
         if path.is_file():
             files.append(path)
             continue
-        if not path.is_dir():
+        if not path.is_dir():  # a pipe would be waited for
             what = "neither a file nor a folder" if path.exists() else "missing"
             raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
         try:
@@ -321,17 +245,17 @@ def _paths(paths: PathLike | Sequence[PathLike]) -> list[Path]:
         if not found:
             raise LogError(
                 f"{path} is a folder without log files; subfolders, and names that begin with '.' "
-                "or '_', are not read"
+                "or '_', are not read: name the files, or another folder"
             )
         files += found
     return files
 
 
 def _probe(path: Path) -> _LogFile:
-    """Tell the format by the first bytes, and read the schema and the count of rows."""
+    """Tell the format by the first bytes; read columns and, from a footer, the count of rows."""
     try:
-        with path.open("rb") as stream:
-            head = stream.read(8)
+        with path.open("rb") as source:
+            head = source.read(8)
     except OSError as error:
         raise LogError(f"{path} cannot be opened ({_said(error)})") from error
     if not head:
@@ -342,30 +266,30 @@ def _probe(path: Path) -> _LogFile:
             f"{path} is not Arrow: it begins with {head!r}; read are Arrow IPC streams, Arrow IPC "
             "files (Feather 2) and Parquet: write it as one of these, or take it out of the log"
         )
+    rows, damage, columns = None, None, None
     try:
         if kind == "parquet":
             with pq.ParquetFile(path, pre_buffer=False) as parquet:
-                return _LogFile(path, kind, parquet.metadata.num_rows, parquet.schema_arrow, None)
-        if kind == "file":
+                rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+        elif kind == "stream":
+            schema = _stream_schema(path, 0)
+        else:
             try:
-                return _probe_ipc_file(path)
+                rows, schema = _footer(path)
             except _READ_ERRORS as error:
-                return _LogFile(
-                    path, kind, None, _stream_schema(path, 8), f"no footer ({_said(error)})"
-                )
-        return _LogFile(path, kind, None, _stream_schema(path, 0), None)
+                damage = f"its footer is missing or damaged ({_said(error)})"
+                schema = _stream_schema(path, FILE_HEAD)
+        columns = tuple((column.name, column.type) for column in schema)
     except _READ_ERRORS as error:
-        return _LogFile(path, kind, None, None, f"its schema cannot be read ({_said(error)})")
+        rows, damage = None, f"its schema cannot be read ({_said(error)})"
+    return _LogFile(path, kind, rows, columns, damage)
 
 
-def _probe_ipc_file(path: Path) -> _LogFile:
+def _footer(path: Path) -> tuple[int, Any]:
+    """Rows and schema of an IPC file."""
     buffer = pa.py_buffer(_mapped(path))
     schema = pa.ipc.open_file(buffer).schema
-    try:
-        rows = pa.dataset.IpcFileFormat().make_fragment(buffer).count_rows()
-    except _READ_ERRORS:  # reading will say where
-        rows = None
-    return _LogFile(path, "file", rows, schema, None)
+    return ds.IpcFileFormat().make_fragment(buffer).count_rows(), schema
 
 
 def _stream_schema(path: Path, start: int) -> Any:
@@ -374,11 +298,15 @@ def _stream_schema(path: Path, start: int) -> Any:
         return pa.ipc.open_stream(source).schema
 
 
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as source:
+        return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 def _chosen(features: Sequence[str]) -> tuple[str, ...]:
-    """Feature names that the caller chose, checked and sorted."""
-    names = [features] if isinstance(features, str) else list(features)
-    strange = isinstance(features, str) or not all(isinstance(name, str) for name in names)
-    if strange or not names or len(set(names)) < len(names):
+    names = list(features)
+    strings = not isinstance(features, str) and all(isinstance(name, str) for name in names)
+    if not strings or not names or len(set(names)) < len(names):
         raise ParameterError(
             f"features is {features!r}; it must be a list of different column names, at least one, "
             "or None for all numeric columns"
@@ -388,46 +316,41 @@ def _chosen(features: Sequence[str]) -> tuple[str, ...]:
 
 def _features(file: _LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
     """The feature columns of one file, sorted by name."""
-    columns = {column.name: column.type for column in file.schema}
-    numeric = [name for name in columns if name not in RESERVED and _is_numeric(columns[name])]
-    names = named_features(numeric) if chosen is None else chosen
+    types = dict(file.columns or ())
+    numeric = named_features([n for n in types if n not in RESERVED and _is_numeric(types[n])])
+    names = numeric if chosen is None else chosen
     if not names:
         raise FeatureError(
-            f"{file.path} has no numeric column beside {list(RESERVED)}: it has "
-            f"{list(columns)}; a log needs at least one feature"
+            f"{file.path} has no numeric column beside {list(RESERVED)}, only {sorted(types)}; a "
+            "log needs at least one feature"
         )
     for name in names:
         if name not in numeric:
-            what = "missing" if name not in columns else f"of type {columns[name]}"
-            what = "reserved" if name in RESERVED else what
+            what = "missing" if name not in types else f"of type {types[name]}"
             raise FeatureError(
-                f"the feature {name!r} of {file.path} is {what}; it must be one of the numeric "
-                f"columns {sorted(numeric)}"
+                f"the feature {name!r} of {file.path} is {'reserved' if name in RESERVED else what}"
+                f"; it must be one of the numeric columns {list(numeric)}"
             )
-    twice = [name for name in (*names, *RESERVED) if file.schema.names.count(name) > 1]
-    if twice:
-        raise FeatureError(f"{file.path} has several columns of the name {twice[0]!r}; rename them")
+    for name in (*names, *RESERVED):
+        if file.names.count(name) > 1:
+            raise FeatureError(f"{file.path} has several columns named {name!r}; rename all but one")
     return names
 
 
 def _id_kind(file: _LogFile) -> str:
-    """Whether a file has ids, and of what kind they become."""
-    if "id" not in file.schema.names:
+    """What the ids of one file are, in words."""
+    kind = dict(file.columns or ()).get("id")
+    if kind is None:
         return "no ids"
-    kind = _value_type(file.schema.field("id").type)
-    if pa.types.is_integer(kind):
-        return "whole numbers"
+    if pa.types.is_integer(_value_type(kind)):
+        return "whole numbers as ids"
     try:
-        pa.nulls(0, kind).cast(pa.large_string())
+        pa.nulls(0, _value_type(kind)).cast(pa.large_string())
     except pa.ArrowException as error:
         raise FeatureError(
             f"the column 'id' of {file.path} has type {kind}; it must hold integers or strings"
         ) from error
-    return "text"
-
-
-def _value_type(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    return "text as ids"
 
 
 def _is_numeric(kind: Any) -> bool:
@@ -436,17 +359,18 @@ def _is_numeric(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-# ------------------------------------------------------------------------------------ reading rows
+def _value_type(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 class _Broken(Exception):
-    """The file is not whole, though pyarrow is content with it."""
+    """A file is not whole, though pyarrow is content with it."""
 
 
 def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
-    """Valid record batches of at most ``limit`` rows; at the first damage, `LogError`."""
+    """Valid record batches of the wanted columns, until the end or the `LogError`."""
     rows = 0
-    parts = _parts(file, wanted, limit)
+    parts = _parts(file, [name for name in file.names if name in wanted], limit)
     while True:
         try:
             part = next(parts, None)
@@ -460,53 +384,38 @@ def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
         raise _damaged(file, rows, f"its footer promises {file.rows} rows")
 
 
-def _parts(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
-    """The same by format, with the exceptions of pyarrow."""
-    if file.schema is None:
+def _parts(file: _LogFile, columns: list[str], limit: int) -> Iterator[Any]:
+    """The same, with the exceptions of pyarrow."""
+    if file.columns is None:
         raise _Broken(file.damage)
-    places = [i for i, name in enumerate(file.schema.names) if name in wanted]
-    columns = [file.schema.names[i] for i in places]
-    options = pa.ipc.IpcReadOptions(included_fields=places)
     if file.format == "parquet":
-        batches = _parquet_batches(file.path, columns, limit)
-    elif file.format == "stream":
-        batches = _stream_batches(file.path, 0, options, limit)
-    elif file.damage is None:
-        batches = _file_batches(file.path, options, limit)
-    else:  # without its footer, an IPC file is a stream after eight bytes
-        batches = _stream_batches(file.path, 8, options, limit)
-    for batch in batches:
-        if not set(columns).issubset(batch.schema.names):
-            raise _Broken("its columns changed while it was open")
-        yield batch
+        yield from _parquet_parts(file.path, columns, limit)
+    elif file.format == "file" and file.damage is None:
+        yield from _file_parts(file.path, columns, limit)
+    else:
+        start = FILE_HEAD if file.format == "file" else 0
+        yield from _stream_parts(file.path, start, columns, limit)
     if file.damage is not None:
         raise _Broken(file.damage)
 
 
-def _slices(batch: Any, limit: int) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, limit):
-        part = batch.slice(start, limit)
-        part.validate(full=True)  # else a damaged offset or dictionary index reads foreign memory
-        yield part
-
-
-def _stream_batches(path: Path, start: int, options: Any, limit: int) -> Iterator[Any]:
-    """An IPC stream, read and not mapped: its writer may still be at work on it.
+def _stream_parts(path: Path, start: int, columns: list[str], limit: int) -> Iterator[Any]:
+    """An IPC stream; it is read, not mapped, for its writer may still be at work on it.
 
     pyarrow takes a stream that was cut between two batches for a complete one, and does not look
-    at what follows the end-of-stream marker. The last eight bytes of the file alone do not tell:
-    int32 values -1, 0 at the end of a batch are the same bytes as the marker.
+    behind the end-of-stream marker. The last eight bytes of a file alone do not tell: int32 values
+    -1, 0 at the end of a batch are the bytes of the marker.
     """
     with pa.OSFile(str(path)) as source:
         source.seek(start)
-        reader = pa.ipc.open_stream(source, options=options)
+        reader = pa.ipc.open_stream(source)
         while True:
             before = source.tell()
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
                 break
-            yield from _slices(batch, limit)
+            yield from _slices(batch, columns, limit)
         end = source.tell()
         source.seek(max(before, end - len(END_OF_STREAM)))
         if source.read(len(END_OF_STREAM)) != END_OF_STREAM:
@@ -515,33 +424,35 @@ def _stream_batches(path: Path, start: int, options: Any, limit: int) -> Iterato
             raise _Broken(f"{source.size() - end} bytes follow its end-of-stream marker")
 
 
-def _file_batches(path: Path, options: Any, limit: int) -> Iterator[Any]:
-    """An IPC file, mapped: one record batch may be larger than memory."""
+def _file_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
+    """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
     mapped = _mapped(path)
-    reader = pa.ipc.open_file(pa.py_buffer(mapped), options=options)
+    reader = pa.ipc.open_file(pa.py_buffer(mapped))
     for index in range(reader.num_record_batches):
-        for part in _slices(reader.get_batch(index), limit):
+        for part in _slices(reader.get_batch(index), columns, limit):
             yield part
             if hasattr(mmap, "MADV_DONTNEED"):  # pages that were read would count as resident
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as stream:
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _parquet_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
+def _parquet_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
     with pq.ParquetFile(
         path, pre_buffer=False, buffer_size=PAGE_BUFFER, page_checksum_verification=True
     ) as parquet:
         for batch in parquet.iter_batches(limit, columns=columns, use_threads=False):
-            yield from _slices(batch, limit)
+            yield from _slices(batch, columns, limit)
+
+
+def _slices(batch: Any, columns: list[str], limit: int) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, limit):
+        part = batch.select(columns).slice(start, limit)
+        part.validate(full=True)  # a damaged offset or dictionary index would read foreign memory
+        yield part
 
 
 def _log_batch(part: Any, names: tuple[str, ...], offset: int, path: Path) -> LogBatch:
-    """The columns of a valid record batch as arrays."""
-    found = {name: part.column(name) for name in (*names, *RESERVED) if name in part.schema.names}
+    """The columns of a valid record batch, decoded."""
+    found = dict(zip(part.schema.names, part.columns, strict=True))
     points = np.empty((part.num_rows, len(names)))
     nulls = np.zeros(points.shape, dtype=bool)
     for j, name in enumerate(names):
@@ -557,6 +468,8 @@ def _ids(column: Any, offset: int, path: Path) -> Array:
     """Ids as int64, or as objects where one is null or they are not integers."""
     column = _decoded(column)
     whole = pa.types.is_integer(column.type)
+    if column.type == pa.uuid():  # the cast would take its 16 bytes for text
+        column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
     try:
         column = column.cast(pa.int64() if whole else pa.large_string())
     except pa.ArrowException as error:
@@ -573,41 +486,6 @@ def _decoded(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-# ------------------------------------------------------------------------------- writing, messages
-
-
-def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    """All columns of a log that is to be written."""
-    values = np.asarray(points, dtype=np.float64)
-    if values.ndim != 2:
-        raise InputError(f"points has shape {values.shape}; it must be (n, d)")
-    if len(names) != values.shape[1] or len(set(names)) < len(names) or not names:
-        raise FeatureError(
-            f"feature_names is {names}; it must be {values.shape[1]} different names, one a column"
-        )
-    if set(names) & set(RESERVED):
-        raise FeatureError(f"feature_names is {names}; {list(RESERVED)} are reserved: rename them")
-    columns = {}
-    for name, given in (("id", ids), ("label", labels)):
-        if given is None:
-            continue
-        try:
-            column = given if isinstance(given, pa.Array) else pa.array(given)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InputError(f"{name}s is no column for Arrow ({_said(error)})") from error
-        if len(column) != len(values):
-            raise InputError(f"{name}s has {len(column)} entries; points has {len(values)} rows")
-        columns[name] = column
-    columns.update((name, pa.array(values[:, j])) for j, name in enumerate(names))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _writer(sink: Any, schema: Any, format: str) -> Any:
-    if format == "parquet":
-        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
-    return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)
-
-
 def _said(error: BaseException) -> str:
     """The first line of what an exception says, or its name."""
     return (str(error).splitlines() or [type(error).__name__])[0]
@@ -619,3 +497,86 @@ def _damaged(file: _LogFile, rows: int, why: str) -> LogError:
         "it were read. If its writer still runs, let it close the file; else write the file again, "
         "or go on with the rows that were read"
     )
+
+
+def write_log(
+    path: Location,
+    points: npt.ArrayLike,
+    feature_names: Sequence[str],
+    ids: Any = None,
+    labels: Any = None,
+    *,
+    format: str = "stream",
+    rows_per_batch: int = 4096,
+) -> None:
+    """Write one file that `open_log` reads back, in place of what was there.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    points
+        Shape (n, d), written as float64; NaN is written as NaN, not as null.
+    feature_names
+        d different names, none of them reserved.
+    ids, labels
+        n of anything that Arrow takes for a column, or None.
+    format
+        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
+    rows_per_batch
+        Rows in one record batch or row group, at least 1.
+
+    Raises
+    ------
+    FeatureError, InputError
+        Names that do not fit the points; ids or labels that do not.
+    LogError
+        The file cannot be written.
+    ParameterError
+        No such format, or less than one row in a batch.
+    """
+    if format not in FORMATS:
+        raise ParameterError(f"format is {format!r}; it must be one of {list(FORMATS)}")
+    if rows_per_batch < 1:
+        raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
+    batch = _record_batch(points, list(feature_names), ids, labels)
+    try:
+        with pa.OSFile(os.fspath(path), "wb") as sink:
+            with _writer(sink, batch.schema, format) as writer:
+                for start in range(0, batch.num_rows, rows_per_batch):
+                    writer.write_batch(batch.slice(start, rows_per_batch))
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(f"{path} cannot be written ({_said(error)}); try another folder") from error
+
+
+def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
+    """The columns id and label, where given, and the features."""
+    values = np.asarray(points, dtype=np.float64)
+    if values.ndim != 2:
+        raise InputError(f"points has shape {values.shape}; it must be (n, d)")
+    if len(names) != values.shape[1] or len(set(names)) < len(names) or not names:
+        raise FeatureError(
+            f"feature_names is {names}; it must be {values.shape[1]} different names, one a column"
+        )
+    if not set(names).isdisjoint(RESERVED):
+        raise FeatureError(f"feature_names is {names}; {list(RESERVED)} are reserved: rename them")
+    columns = {}
+    for name, given in (("id", ids), ("label", labels)):
+        if given is None:
+            continue
+        try:
+            columns[name] = pa.array(given)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(f"{name}s is no column for Arrow ({_said(error)})") from error
+        if len(columns[name]) != len(values):
+            raise InputError(
+                f"{name}s has {len(columns[name])} entries; points has {len(values)} rows"
+            )
+    columns.update((name, pa.array(values[:, j])) for j, name in enumerate(names))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _writer(sink: Any, schema: Any, format: str) -> Any:
+    if format == "parquet":
+        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
+    return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)

@@ -1,4 +1,4 @@
-"""From a state to published columns: view, polish, certificate, frame. Pure; the state is not touched.
+"""From a state to published columns: view, polish, certificate, frame. The state is not touched.
 
 The ladder, each rung only where the one before misses the tolerance:
 
@@ -28,7 +28,7 @@ from streamembed.core.linalg import nystrom_pairs
 from streamembed.core.view import Normalisation
 from streamembed.state import State
 
-__all__ = ["Columns", "rounding_floor", "published"]
+__all__ = ["Columns", "published"]
 
 # Sign vectors sent through what the factor does not know: one finds a lost mode, the others keep
 # equal lost modes from hiding one another. With the degrees they make a product of 4 columns,
@@ -78,11 +78,6 @@ class _Pairs:
     rung: str
 
 
-def rounding_floor(rounding: float) -> float:
-    """Directions below this share of the first are lost in the rounding of a product with W."""
-    return 1e-5 if rounding > 1e-10 else 1e-12
-
-
 def published(state: State, config: Config) -> Columns:
     """The columns of a snapshot of ``state``: certified where a tolerance was asked for."""
     if config.tolerance is None:
@@ -110,14 +105,16 @@ def _climb(
     assert config.tolerance is not None
     count = config.n_components + 1
     width = -(-(count + GUARDS + PROBES) // 8) * 8 - PROBES
-    floor = rounding_floor(state.graph.rounding)
+    floor = view.rounding_floor(state.graph.rounding)
     scaling = normal.scaling
     factor = state.factor
     best: _Pairs | None = None
     for attempt in range(REFRESHES + 1):
         root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
         values, vectors = view.leading_pairs(root, normal, width)
-        probes = _probes(scaling[:, None] * images, root, starts / scaling[:, None], vectors, normal)
+        probes = _probes(
+            scaling[:, None] * images, root, starts / scaling[:, None], vectors, normal
+        )
         block = np.concatenate([vectors, probes], axis=1)
         image = _product(state, normal, block)
         pairs, found = _rayleigh(block, image, len(values), count, "refresh" if attempt else "view")
@@ -136,6 +133,7 @@ def _climb(
             state.graph.n, PROBES, config.seed + attempt + 1, state.position
         )
         images = state.graph.product(starts).astype(np.float64)
+    assert best is not None
     return _better(best, _batch(state, normal, best, count, config), config)
 
 
@@ -143,7 +141,7 @@ def _polished(
     state: State, normal: Normalisation, block: Floats, image: Floats, count: int, pairs: _Pairs
 ) -> _Pairs:
     """The Nystrom pairs of the block's own product, with their exact residual."""
-    vectors = nystrom_pairs(block, image, rounding_floor(state.graph.rounding))[1][:, :count]
+    vectors = nystrom_pairs(block, image, view.rounding_floor(state.graph.rounding))[1][:, :count]
     vectors = view.deflate(vectors, normal.constant)
     rung = "polish" if pairs.rung == "view" else pairs.rung
     polished, _ = _rayleigh(
@@ -178,7 +176,7 @@ def _probes(
 def _rayleigh(
     block: Floats, image: Floats, known: int, count: int, rung: str
 ) -> tuple[_Pairs, bool]:
-    """The first ``count`` of the ``known`` columns as pairs, and whether the others beat them."""
+    """The first ``count`` of the ``known`` columns as pairs, and whether a probe beats lambda_k."""
     quotients = np.einsum("ij,ij->j", block, image)
     order = np.argsort(-quotients[:known], kind="stable")
     chosen, rest = order[:count], order[count:]
@@ -186,8 +184,8 @@ def _rayleigh(
     following = float(quotients[rest].max(initial=0.0))
     lost = float(quotients[known:].max(initial=0.0))
     errors = image[:, chosen] - vectors * values
-    published_last = values[min(count, len(values)) - 1] if len(values) >= count else 0.0
-    found = lost > published_last and lost > 1e-6
+    last = values[count - 2] if len(values) >= count - 1 else 0.0  # lambda_k
+    found = lost > max(last, 1e-6)
     return _Pairs(values, vectors, errors, max(following, lost), rung), found
 
 
@@ -196,7 +194,8 @@ def _with_outside(pairs: _Pairs, outside: float) -> _Pairs:
 
 
 def _norms(errors: Floats) -> Floats:
-    return np.sqrt(np.einsum("ij,ij->j", errors, errors))
+    norms: Floats = np.sqrt(np.einsum("ij,ij->j", errors, errors))
+    return norms
 
 
 def _meets(pairs: _Pairs, config: Config) -> bool:
@@ -209,7 +208,7 @@ def _meets(pairs: _Pairs, config: Config) -> bool:
 
 
 def _better(best: _Pairs | None, pairs: _Pairs, config: Config) -> _Pairs:
-    """The pairs with the larger sum of eigenvalues, or the smaller residual where they are level."""
+    """The pairs with the larger eigenvalues; where they are level, with the smaller residual."""
     if best is None or len(pairs.values) == 0:
         return pairs if best is None else best
     k = config.n_components
@@ -220,9 +219,7 @@ def _better(best: _Pairs | None, pairs: _Pairs, config: Config) -> _Pairs:
     return pairs if smaller else best
 
 
-def _batch(
-    state: State, normal: Normalisation, best: _Pairs, count: int, config: Config
-) -> _Pairs:
+def _batch(state: State, normal: Normalisation, best: _Pairs, count: int, config: Config) -> _Pairs:
     """The last rung: Lanczos on S with the constant deflated, started from the best so far."""
     n = state.graph.n
 
@@ -246,7 +243,7 @@ def _batch(
 
 
 def _estimated(state: State, config: Config) -> Columns:
-    """The plain view: normalisation from the factor, residual from sampled rows, nothing claimed."""
+    """The plain view: normalisation by the factor, residual from sampled rows, no claim."""
     factor, graph, k = state.factor, state.graph, config.n_components
     normal = axes.estimated_normalisation(state, config)
     root = view.restored(factor.vectors, factor.values, factor.scaling, normal)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from streamembed import archive, batch
 from streamembed.config import Config
@@ -58,6 +58,10 @@ class Snapshot:
         Events that each point stands for; 1 in a window.
     stationary : (N,)
         pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
+    psi : (N, n_components)
+        Right eigenvectors of P; ``coordinates`` are lambda**t psi.
+    density, degrees : (N,)
+        q**-alpha and q, the kernel mass around each point.
     position : int
         Events learned.
     points : (N, d)
@@ -79,6 +83,9 @@ class Snapshot:
     ids: Array
     masses: Floats
     stationary: Floats
+    density: Floats
+    degrees: Floats
+    psi: Floats
     position: int
     points: Floats
     feature_names: tuple[str, ...]
@@ -240,7 +247,8 @@ class Snapshot:
         squares = np.einsum("ij,ij->i", columns, columns)
         d2 = squares[:, None] + squares - 2.0 * (columns @ columns.T)
         np.fill_diagonal(d2, 0.0)
-        return np.sqrt(np.maximum(d2, 0.0))
+        distances: Floats = np.sqrt(np.maximum(d2, 0.0))
+        return distances
 
     @cached_property
     def _tracked(self) -> Floats:

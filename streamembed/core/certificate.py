@@ -62,7 +62,7 @@ def probe_starts(n: int, count: int, seed: int, position: int) -> Floats:
     """
     generator = np.random.default_rng((seed, position, n))
     bits = np.unpackbits(np.frombuffer(generator.bytes(n * count // 8 + 1), dtype=np.uint8))
-    return bits[: n * count].reshape(n, count) * 2.0 - 1.0
+    return bits[: n * count].reshape(n, count).astype(np.float64) * 2.0 - 1.0
 
 
 def near_equal(values: Floats, margin: float) -> list[range]:

@@ -5,7 +5,7 @@ psi_j(x) = sum_i p_i psi_j(x_i) / lambda_j. The exponents are computed as [2X/si
 sigma^2] [x; 1] (the term ||x||^2 cancels in the ratio) and shifted by their maximum, so that a
 point however far has finite coordinates: those of its nearest support point, extended.
 
-Source: design notes in docs/algorithms/diffusion-map.md; Coifman & Lafon (2006), geometric harmonics.
+Source: docs/algorithms/diffusion-map.md; Coifman & Lafon (2006), "Geometric harmonics".
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ __all__ = ["Extension"]
 
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
 TILE = 256
-# A matrix-vector product of fewer elements is never given to a second BLAS thread, which costs
-# more than the product itself: the support is cut into panels below that size.
-PANEL = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -210,9 +210,7 @@ def _rotation_planes(rotation: Floats) -> tuple[list[tuple[float, int, int]], Fl
     return planes, basis
 
 
-def _partial_rotation(
-    planes: list[tuple[float, int, int]], basis: Floats, share: float
-) -> Floats:
+def _partial_rotation(planes: list[tuple[float, int, int]], basis: Floats, share: float) -> Floats:
     """The rotation by ``share`` of every angle: share 0 is the identity, 1 the whole."""
     block = np.eye(len(basis))
     for theta, i, j in planes:

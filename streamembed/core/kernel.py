@@ -39,7 +39,8 @@ def squared_distances(left: Floats, right: Floats) -> Floats:
     right2 = np.einsum("ij,ij->i", right, right)
     largest = max(left2.max(initial=0.0), right2.max(initial=0.0))
     if largest * np.finfo(np.float64).eps > 1e-6:
-        return cdist(left, right, "sqeuclidean")
+        exact: Floats = cdist(left, right, "sqeuclidean")
+        return exact
     d2 = left @ right.T
     d2 *= -2.0
     d2 += left2[:, None]
@@ -73,8 +74,8 @@ def gaussian_rows(
     The distances are always computed in float64; ``dtype`` is that of the exponential and of
     the result (float32 costs a relative error of 1e-7 d2 / bandwidth**2 and a third of the time).
     """
-    d2 = squared_distances(left, right) / bandwidth**2
     with np.errstate(over="ignore", under="ignore"):
+        d2 = squared_distances(left, right) / bandwidth**2
         return gaussian(d2.astype(dtype, copy=False), 1.0)
 
 

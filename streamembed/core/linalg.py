@@ -50,8 +50,9 @@ def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
 def orthonormal_basis(block: Array) -> Array:
     """An orthonormal basis of the span of ``block``, each column as near to its own as can be.
 
-    Columns that are combinations of the others, up to rounding, are dropped. The basis is block Z w^(-1/2) Z^T where nothing is dropped: the
-    plain Z w^(-1/2) would rotate columns that already are eigenvectors among each other.
+    Columns that are combinations of the others, up to rounding, are dropped. Where none is, the
+    basis is block Z w^(-1/2) Z^T: the plain Z w^(-1/2) would rotate columns that already are
+    eigenvectors among each other.
 
     Parameters
     ----------

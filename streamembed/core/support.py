@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from streamembed.core.arrays import Array, Floats, Ints
 
@@ -41,7 +42,7 @@ class Support:
     masses: Floats
 
     @classmethod
-    def empty(cls, width: int, ids_dtype: np.dtype) -> Support:  # type: ignore[type-arg]
+    def empty(cls, width: int, ids_dtype: npt.DTypeLike) -> Support:
         """A support without slots, for points of ``width`` features."""
         return cls(
             np.zeros((0, width)),

@@ -2,8 +2,8 @@
 
 What is tracked is T = diag(f) W diag(f) ~ U diag(lambda) U^T, where f is the normalisation that
 each slot had when it was last filled. Entries of T between slots that stay never change, so that
-replacing slots is an exact symmetric border and only the cut of small eigenvalues loses anything. The true
-operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem.
+replacing slots is an exact symmetric border and only the cut of small eigenvalues loses anything.
+The true operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem.
 
 Symbols: W = kernel matrix, U = `Factor.vectors` (n, r), lambda = `Factor.values` (r,),
 f = `Factor.scaling` (n,), e = the slots being replaced (b of them), r = the rank now.
@@ -93,7 +93,9 @@ def _kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
     return min(real, cut.most, max(wanted, cut.least))
 
 
-def _factor(values: Floats, vectors: Array, scaling: Floats, cut: Cut, dtype: npt.DTypeLike) -> Factor:
+def _factor(
+    values: Floats, vectors: Array, scaling: Floats, cut: Cut, dtype: npt.DTypeLike
+) -> Factor:
     """The leading pairs as a factor, in the given precision."""
     kept = _kept(values, cut, dtype)
     return Factor(vectors[:, :kept].astype(dtype, order="C"), values[:kept].copy(), scaling)

@@ -2,7 +2,8 @@
 
 Symbols: W = kernel matrix, m = masses, q = W m = degrees, a = q^(-alpha),
 delta = a (W (m a)), s = sqrt(m) a / sqrt(delta), S = diag(s) W diag(s) with spectrum in [0, 1],
-pi = m delta / sum(m delta) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0, psi = v / sqrt(pi).
+pi = m delta / sum(m delta) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0,
+psi = v / sqrt(pi).
 
 Source: Jain, section 2.1; Coifman & Lafon (2006). Differs: eigenpairs are those of the symmetric
 conjugate S, whence right eigenvectors psi of P with sum(pi psi^2) = 1; an SVD of the Markov matrix
@@ -26,6 +27,7 @@ __all__ = [
     "leading_pairs",
     "normalise",
     "restored",
+    "rounding_floor",
 ]
 
 # Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
@@ -119,3 +121,8 @@ def leading_pairs(factor: Array, normal: Normalisation, count: int) -> tuple[Flo
     values = values[:keep]
     vectors = mixed(factor, mix[:, :keep] / np.sqrt(values)).astype(np.float64)
     return values, deflate(vectors, constant)
+
+
+def rounding_floor(rounding: float) -> float:
+    """Directions below this share of the first are lost in the rounding of a product with W."""
+    return 1e-5 if rounding > 1e-10 else 1e-12

@@ -1,0 +1,31 @@
+# Two commands set everything up by themselves: `make demo` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint docs scenarios bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/streamembed demo
+
+test: lint
+	$(BIN)/python -m pytest -q -n 2
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+scenarios: $(VENV)/.ready
+	$(BIN)/python -m scenarios.run --full
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m scenarios.bench
+
+clean:
+	rm -rf $(VENV) demo
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[pictures,test]'
+	touch $@
