@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from streamembed.batch import column_values, named_features
 from streamembed.core.arrays import Array, Floats
@@ -89,8 +89,9 @@ class EventLog:
     """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
 
     Iterating raises `LogError` where a file is damaged or ends in the middle of a batch, after all
-    whole rows before, and `FeatureError` where an id is no 64-bit integer and no text. In memory
-    are one record batch of an IPC stream, one batch of Parquet; IPC files are mapped.
+    whole rows before, and `FeatureError` where an id is no 64-bit integer and no text. IPC files
+    are mapped; a record batch that is compressed, or in a stream, is held whole while its rows are
+    handed out; of Parquet, the pages at hand and the footer.
 
     Attributes
     ----------
@@ -333,7 +334,7 @@ def _features(file: _LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]
             )
     for name in (*names, *RESERVED):
         if file.names.count(name) > 1:
-            raise FeatureError(f"{file.path} has several columns named {name!r}; rename all but one")
+            raise FeatureError(f"{file.path} has two columns named {name!r}; rename one of them")
     return names
 
 
@@ -363,10 +364,6 @@ def _value_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-class _Broken(Exception):
-    """A file is not whole, though pyarrow is content with it."""
-
-
 def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
     """Valid record batches of the wanted columns, until the end or the `LogError`."""
     rows = 0
@@ -374,7 +371,7 @@ def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
     while True:
         try:
             part = next(parts, None)
-        except (_Broken, *_READ_ERRORS) as error:
+        except _READ_ERRORS as error:
             raise _damaged(file, rows, _said(error)) from error
         if part is None:
             break
@@ -385,9 +382,9 @@ def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
 
 
 def _parts(file: _LogFile, columns: list[str], limit: int) -> Iterator[Any]:
-    """The same, with the exceptions of pyarrow."""
+    """The same, with pyarrow's exceptions, and with its own where pyarrow is content too soon."""
     if file.columns is None:
-        raise _Broken(file.damage)
+        raise pa.ArrowInvalid(file.damage)
     if file.format == "parquet":
         yield from _parquet_parts(file.path, columns, limit)
     elif file.format == "file" and file.damage is None:
@@ -396,7 +393,7 @@ def _parts(file: _LogFile, columns: list[str], limit: int) -> Iterator[Any]:
         start = FILE_HEAD if file.format == "file" else 0
         yield from _stream_parts(file.path, start, columns, limit)
     if file.damage is not None:
-        raise _Broken(file.damage)
+        raise pa.ArrowInvalid(file.damage)
 
 
 def _stream_parts(path: Path, start: int, columns: list[str], limit: int) -> Iterator[Any]:
@@ -419,9 +416,9 @@ def _stream_parts(path: Path, start: int, columns: list[str], limit: int) -> Ite
         end = source.tell()
         source.seek(max(before, end - len(END_OF_STREAM)))
         if source.read(len(END_OF_STREAM)) != END_OF_STREAM:
-            raise _Broken("its end-of-stream marker is missing")
+            raise pa.ArrowInvalid("its end-of-stream marker is missing")
         if start == 0 and source.size() > end:
-            raise _Broken(f"{source.size() - end} bytes follow its end-of-stream marker")
+            raise pa.ArrowInvalid(f"{source.size() - end} bytes follow its end-of-stream marker")
 
 
 def _file_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
@@ -541,39 +538,32 @@ def write_log(
         raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
     batch = _record_batch(points, list(feature_names), ids, labels)
     try:
-        with pa.OSFile(os.fspath(path), "wb") as sink:
-            with _writer(sink, batch.schema, format) as writer:
-                for start in range(0, batch.num_rows, rows_per_batch):
-                    writer.write_batch(batch.slice(start, rows_per_batch))
+        with (
+            pa.OSFile(os.fspath(path), "wb") as sink,
+            _writer(sink, batch.schema, format) as writer,
+        ):
+            for start in range(0, batch.num_rows, rows_per_batch):
+                writer.write_batch(batch.slice(start, rows_per_batch))
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{path} cannot be written ({_said(error)}); try another folder") from error
 
 
 def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
     """The columns id and label, where given, and the features."""
-    values = np.asarray(points, dtype=np.float64)
-    if values.ndim != 2:
-        raise InputError(f"points has shape {values.shape}; it must be (n, d)")
-    if len(names) != values.shape[1] or len(set(names)) < len(names) or not names:
+    if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
-            f"feature_names is {names}; it must be {values.shape[1]} different names, one a column"
+            f"feature_names is {names}; it must be different names, at least one, and none of "
+            f"{list(RESERVED)}"
         )
-    if not set(names).isdisjoint(RESERVED):
-        raise FeatureError(f"feature_names is {names}; {list(RESERVED)} are reserved: rename them")
-    columns = {}
-    for name, given in (("id", ids), ("label", labels)):
-        if given is None:
-            continue
-        try:
-            columns[name] = pa.array(given)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InputError(f"{name}s is no column for Arrow ({_said(error)})") from error
-        if len(columns[name]) != len(values):
-            raise InputError(
-                f"{name}s has {len(columns[name])} entries; points has {len(values)} rows"
-            )
-    columns.update((name, pa.array(values[:, j])) for j, name in enumerate(names))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    try:
+        columns = np.asarray(points, dtype=np.float64).T
+        given = {"id": ids, "label": labels, **dict(zip(names, columns, strict=True))}
+        return pa.record_batch({n: pa.array(c) for n, c in given.items() if c is not None})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"points, ids and labels are no columns of one length ({_said(error)}); they must be "
+            f"(n, {len(names)}), as feature_names has names, (n,) and (n,)"
+        ) from error
 
 
 def _writer(sink: Any, schema: Any, format: str) -> Any:

@@ -64,9 +64,9 @@ def only(path: Path, **options: Any) -> LogBatch:
     return batch
 
 
-def read_until_damage(path: Path) -> tuple[np.ndarray, LogError | None]:
+def read_until_damage(path: Path, width: int = 3) -> tuple[np.ndarray, LogError | None]:
     """The rows that come before the error, and the error; any other exception is a failure."""
-    found = [np.zeros((0, 3))]
+    found = [np.zeros((0, width))]
     try:
         for batch in open_log(path):
             found.append(batch.points)
@@ -147,7 +147,8 @@ def test_several_paths_are_read_in_the_order_given(tmp_path: Path) -> None:
 def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
     """Files may order their columns differently, and ignored columns may differ."""
     write_table(tmp_path / "0", pa.table({"y": [1.0], "x": [2], "note": ["n"]}))
-    write_table(tmp_path / "1", pa.table({"x": [4.0], "when": [datetime.date(2020, 1, 1)], "y": [3]}))
+    day = datetime.date(2020, 1, 1)
+    write_table(tmp_path / "1", pa.table({"x": [4.0], "when": [day], "y": [3]}))
     log = open_log(tmp_path)
     assert stacked(log).tolist() == [[2.0, 1.0], [4.0, 3.0]]
     assert log.ignored == ("note", "when")
@@ -192,9 +193,9 @@ def test_large_record_batches_are_sliced(tmp_path: Path, format: str) -> None:
     batches = list(open_log(tmp_path / "long"))
     np.testing.assert_array_equal(stacked(batches), long)
     assert max(len(batch.points) for batch in batches) == ROWS_PER_BATCH
-    wide = np.arange(9000.0 * 1000).reshape(9000, 1000)
+    wide = np.arange(4500.0 * 1000).reshape(4500, 1000)
     names = [f"{j:04}" for j in range(1000)]
-    write_log(tmp_path / "wide", wide, names, format=format, rows_per_batch=9000)
+    write_log(tmp_path / "wide", wide, names, format=format, rows_per_batch=4500)
     batches = list(open_log(tmp_path / "wide"))
     np.testing.assert_array_equal(stacked(batches), wide)
     assert max(batch.points.nbytes for batch in batches) <= BYTES_PER_BATCH
@@ -202,9 +203,9 @@ def test_large_record_batches_are_sliced(tmp_path: Path, format: str) -> None:
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, format: str) -> None:
-    """Four times as many rows need no more memory, in numpy's or in Arrow's hands."""
+    """Twice as many rows need no more memory, in numpy's or in Arrow's hands."""
     peaks = []
-    for name, n in (("warm", 5_000), ("short", 50_000), ("long", 200_000)):
+    for name, n in (("warm", 5_000), ("short", 135_000), ("long", 270_000)):
         path = tmp_path / name
         write_log(path, np.ones((n, 8)), list("abcdefgh"), format=format, rows_per_batch=2_000)
         log = open_log(path)
@@ -343,7 +344,7 @@ def test_columns_of_the_same_name_are_refused_where_they_matter(tmp_path: Path) 
     """Two columns of one name cannot be told apart, unless they are ignored."""
     for doubled in ("x", "id"):
         table = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["x", doubled, "id"])
-        with pytest.raises(FeatureError, match=f"several columns named '{doubled}'"):
+        with pytest.raises(FeatureError, match=f"two columns named '{doubled}'"):
             open_log(write_table(tmp_path / doubled, table))
     texts = pa.Table.from_arrays([pa.array([1.0]), *[pa.array(["a"])] * 2], names=["x", "t", "t"])
     assert only(write_table(tmp_path / "t", texts)).points.tolist() == [[1.0]]
@@ -418,7 +419,7 @@ def test_files_must_have_the_same_kind_of_ids(tmp_path: Path, other: dict[str, A
     """Ids in some files only, or numbers here and text there, are no ids of one log."""
     write_table(tmp_path / "0", pa.table({"x": [1.0], "id": [1]}))
     write_table(tmp_path / "1", pa.table(other))
-    with pytest.raises(FeatureError, match="1 has .* and .*0 has whole numbers as ids"):
+    with pytest.raises(FeatureError, match=r"1 has .* and .*0 has whole numbers as ids"):
         open_log(tmp_path)
 
 
@@ -504,14 +505,10 @@ def test_a_stream_with_dictionaries_cut_at_any_byte(tmp_path: Path) -> None:
     for cut in range(1, len(data) + 1):
         path = tmp_path / f"{cut}"
         path.write_bytes(data[:cut])
-        found: list[float] = []
-        if cut == len(data):
-            found = stacked(open_log(path)).ravel().tolist()
-        else:
-            with pytest.raises(LogError):
-                for batch in open_log(path):
-                    found += batch.points.ravel().tolist()
-        assert found == [1.0, 2.0, 3.0, 2.0][: 2 * sum(mark <= cut for mark in marks)]
+        points, error = read_until_damage(path, width=1)
+        assert (error is None) == (cut == len(data))
+        whole = 2 * sum(mark <= cut for mark in marks)
+        assert points.ravel().tolist() == [1.0, 2.0, 3.0, 2.0][:whole]
 
 
 def test_a_parquet_file_cut_at_any_byte_is_an_error(tmp_path: Path) -> None:
@@ -606,9 +603,10 @@ def test_flipped_bits_never_escape_as_another_exception(
     else:
         options = pa.ipc.IpcWriteOptions(compression=compression)
         new = pa.ipc.new_stream if format == "stream" else pa.ipc.new_file
-        with pa.OSFile(str(tmp_path / "whole"), "wb") as sink:
-            with new(sink, table.schema, options=options) as writer:
-                writer.write_table(table, max_chunksize=20)
+        sink = pa.BufferOutputStream()
+        with new(sink, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=20)
+        (tmp_path / "whole").write_bytes(sink.getvalue())
     data = (tmp_path / "whole").read_bytes()
     rng = np.random.default_rng(5)
     for k, place in enumerate(rng.integers(len(data), size=250).tolist()):
@@ -637,7 +635,7 @@ def test_parquet_page_checksums_are_verified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: str) -> None:
-    """A file that vanished, was emptied, or has other columns by now is an error, not a surprise."""
+    """A file that vanished, was emptied, cut short or has other columns by now is an error."""
     path = tmp_path / "x"
     write_log(path, POINTS, NAMES, format=format)
     log = open_log(path)
@@ -661,7 +659,7 @@ def test_what_is_not_arrow_is_a_log_error(tmp_path: Path) -> None:
     for k, data in enumerate((b"id,x\n1,2\n", b"AR", b"\xff\xff", b"\0" * 100, b"PAR")):
         path = tmp_path / f"{k}"
         path.write_bytes(data)
-        with pytest.raises(LogError, match="is not Arrow: .* and Parquet") as caught:
+        with pytest.raises(LogError, match=r"is not Arrow: .* and Parquet") as caught:
             open_log(path)
         assert repr(data[:8]) in str(caught.value)
 
@@ -714,14 +712,15 @@ def test_write_log_writes_what_is_read(tmp_path: Path) -> None:
     [
         ({"format": "csv"}, ParameterError, "format is 'csv'"),
         ({"rows_per_batch": 0}, ParameterError, "rows_per_batch is 0"),
-        ({"points": [1.0, 2.0, 3.0]}, InputError, r"shape \(3,\)"),
-        ({"points": np.zeros((2, 0)), "feature_names": []}, FeatureError, "feature_names"),
-        ({"feature_names": ["a", "b"]}, FeatureError, "3 different names"),
-        ({"feature_names": ["a", "b", "a"]}, FeatureError, "3 different names"),
-        ({"feature_names": ["a", "b", "id"]}, FeatureError, "reserved"),
-        ({"ids": [1, 2]}, InputError, "ids has 2 entries; points has 53 rows"),
-        ({"labels": [1, 2]}, InputError, "labels has 2 entries"),
-        ({"ids": [1, "a"] * 26 + [1]}, InputError, "ids is no column for Arrow"),
+        ({"points": [1.0, 2.0, 3.0]}, InputError, "no columns of one length"),
+        ({"points": np.zeros((2, 3, 2))}, InputError, "no columns of one length"),
+        ({"points": np.zeros((2, 0)), "feature_names": []}, FeatureError, "at least one"),
+        ({"feature_names": ["a", "b"]}, InputError, "no columns of one length"),
+        ({"feature_names": ["a", "b", "a"]}, FeatureError, "different names"),
+        ({"feature_names": ["a", "b", "id"]}, FeatureError, "none of"),
+        ({"ids": [1, 2]}, InputError, "no columns of one length"),
+        ({"labels": [1, 2]}, InputError, "no columns of one length"),
+        ({"ids": [1, "a"] * 26 + [1]}, InputError, "no columns of one length"),
         ({"path": "missing/x"}, LogError, "cannot be written"),
     ],
 )

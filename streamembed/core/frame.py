@@ -4,12 +4,11 @@ Eigenvectors come with arbitrary signs, and with an arbitrary basis inside clust
 eigenvalues; where two eigenvalues cross, their eigenfunctions trade places. A frame takes these
 movements out of consecutive snapshots:
 
-1. clusters of near-equal new eigenvalues; every old column is given to one (assignment);
-2. inside each cluster the polar factor, the nearest rotation to the old columns (for a cluster
-   of one: the sign);
-3. bounded un-rotation: what the unrestricted polar factor would keep still beyond that is given
-   back at no more than a few degrees per chunk, so that columns return to eigenfunctions
-   without a jump;
+1. the polar factor of the overlap with the old columns is the rotation that keeps most still;
+2. the nearest rotation to it that mixes only inside clusters of near-equal new eigenvalues (for
+   a cluster of one: the sign) leads to columns that are eigenfunctions, up to those clusters;
+3. bounded un-rotation: from the first towards the second by no more than a few degrees per chunk,
+   so that columns return to eigenfunctions without a jump;
 4. all of it only as far as the residual of the turned columns stays under its limit.
 
 Symbols: psi = columns (n, c) with sum(pi psi^2) = 1, M = psi_new^T diag(pi) psi_old on shared
@@ -24,11 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import schur
-from scipy.optimize import linear_sum_assignment
 
 from streamembed.core.arrays import Floats
 
 __all__ = ["Residuals", "Turn", "align", "canonical_signs", "isotonic", "turned_residuals"]
+
+# Halvings in the search for the least turn whose residual fits: a 64th of it, under 1.5 degrees.
+BISECTIONS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,21 +150,25 @@ def align(
     -------
     O(c^3).
     """
-    near = _cluster_rotation(overlap, clusters)
     still = _polar(overlap)
-    if np.linalg.det(still) * np.linalg.det(near) < 0:
-        return Turn(near, 0.0)  # a true change of sign: no rotation leads from one to the other
+    near = _nearest_by_blocks(still, clusters)
     planes, basis = _rotation_planes(still.T @ near)
     angle = max((abs(theta) for theta, _, _ in planes), default=0.0)
     share = 1.0 if angle <= largest_turn else largest_turn / angle
-    rotation = near if share == 1.0 else still @ _partial_rotation(planes, basis, share)
-    while share < 1.0:
-        _, norms, _ = turned_residuals(residuals, rotation)
-        if norms[:published].max() <= limit:
-            break
-        share = min(1.0, share + 0.125)
-        rotation = near if share == 1.0 else still @ _partial_rotation(planes, basis, share)
-    return Turn(rotation, (1.0 - share) * angle)
+
+    def rotation(part: float) -> Floats:
+        return near if part == 1.0 else still @ _partial_rotation(planes, basis, part)
+
+    def fits(part: float) -> bool:
+        norms = turned_residuals(residuals, rotation(part))[1]
+        return bool(norms[:published].max() <= limit)
+
+    if share < 1.0 and not fits(share):
+        low, share = share, 1.0
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + share)
+            low, share = (low, middle) if fits(middle) else (middle, share)
+    return Turn(rotation(share), (1.0 - share) * angle)
 
 
 def _polar(matrix: Floats) -> Floats:
@@ -173,23 +178,24 @@ def _polar(matrix: Floats) -> Floats:
     return polar
 
 
-def _cluster_rotation(overlap: Floats, clusters: list[range]) -> Floats:
-    """Polar factors inside clusters, zero across: old columns are assigned to clusters first."""
-    c = len(overlap)
-    weight = np.empty((c, c))  # old column j against any place of the cluster
+def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
+    """The nearest orthogonal matrix to ``still`` that mixes inside clusters only, of its determinant.
+
+    The polar factors of the diagonal blocks; where their determinants do not multiply to that of
+    ``still``, the direction that the blocks know least about is turned round: no rotation leads
+    from one determinant to the other, and a column would flip for good.
+    """
+    near = np.zeros_like(still)
+    faintest = (np.inf, slice(0, 0), np.zeros((0, 0)))
     for run in clusters:
-        weight[:, run.start : run.stop] = (overlap[run.start : run.stop] ** 2).sum(axis=0)[:, None]
-    old, place = linear_sum_assignment(weight, maximize=True)
-    rotation = np.zeros((c, c))
-    for run in clusters:
-        members = old[(place >= run.start) & (place < run.stop)]
         span = slice(run.start, run.stop)
-        block = overlap[span][:, members]
-        if len(run) == 1:
-            rotation[span, span] = -1.0 if block[0, 0] < 0 else 1.0
-        else:
-            rotation[span, span] = _polar(block)
-    return rotation
+        left, sizes, right = np.linalg.svd(still[span, span])
+        near[span, span] = left @ right
+        if sizes[-1] < faintest[0]:
+            faintest = (sizes[-1], span, np.outer(left[:, -1], right[-1]))
+    if np.linalg.det(still) * np.linalg.det(near) < 0:
+        near[faintest[1], faintest[1]] -= 2.0 * faintest[2]
+    return near
 
 
 def _rotation_planes(rotation: Floats) -> tuple[list[tuple[float, int, int]], Floats]:
