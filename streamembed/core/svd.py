@@ -1,12 +1,10 @@
 """The truncated SVD that grows by columns and rows, and the diffusion map built on it literally.
 
-Symbols: A ~ U diag(sigma) V^T with U = `TruncatedSVD.left` (m, k), sigma = `values` (k,),
-V = `right` (n, k); B = what is appended, b columns or rows of it; Q, R = orthonormal basis and
-coordinates of the part of B outside span(U); hatted letters: the SVD of the small core.
+Symbols: A ~ U diag(sigma) V^T; B = what is appended, b columns or rows of it; Q, R = orthonormal
+basis and coordinates of the part of B outside span(U); primed letters: the SVD of the small core.
 
-`append_columns` and `append_rows` are exact up to the cut and are what `PCA` stands on. The
-`literal_*` functions are the source's incremental diffusion map as it is printed: a baseline to
-measure against, not to use (`tracker` and `view` are the sound form of the same idea).
+`append_columns` and `append_rows` are exact up to the cut. The `literal_*` functions are the
+source's incremental diffusion map as printed: a baseline to measure against, not to use.
 
 Source: docs/algorithms/zha-simon.md; Zha & Simon (1999), SIAM J. Sci. Comput. 21(2), 782-791;
 Jain, sections 2.2 and 2.3.
@@ -96,12 +94,10 @@ def append_columns(svd: TruncatedSVD, columns: Floats, rank: int) -> TruncatedSV
 
     Parameters
     ----------
-    svd
-        m rows; its rank may be below ``rank`` and then grows.
     columns
         B, shape (m, b); any b, also columns that depend on each other or lie in span(U).
     rank
-        The most triplets to keep.
+        The most triplets to keep; where ``svd`` has fewer, the rank grows.
 
     Returns
     -------
@@ -153,18 +149,7 @@ def append_rows(svd: TruncatedSVD, rows: Floats, rank: int) -> TruncatedSVD:
 
         [A; B]  =  ([U 0; 0 I] U')  diag(sigma')  ([V, Q] V')^T
 
-    Parameters
-    ----------
-    svd
-        n columns; its rank may be below ``rank`` and then grows.
-    rows
-        B, shape (b, n).
-    rank
-        The most triplets to keep.
-
-    Returns
-    -------
-    m + b rows, n columns. O((m + n) (k + b) k + n b^2 + (k + b)^3).
+    ``rows`` is B, shape (b, n). O((m + n) (k + b) k + n b^2 + (k + b)^3).
 
     Source: Zha & Simon (1999), section 3; Jain, section 2.2, "Updating Rows".
     Differs: 1. Jain prints [U 0; 0 I] U'^T; it is U'. 2. Its step 1 calls L^T lower triangular: L
@@ -201,16 +186,9 @@ class LiteralMap:
 def literal_init(distances: Floats, bandwidth: float, alpha: float, rank: int) -> LiteralMap:
     """The state after the first N points, in batch: here nothing is stale yet.
 
-    Parameters
-    ----------
-    distances
-        D of the paper's box, unsquared, shape (N, N).
-    bandwidth, alpha
-        Of eq. (4) and eq. (6).
-    rank
-        Triplets of M to keep, from here on.
+    ``distances`` are unsquared, shape (N, N); ``rank`` triplets of M are kept. O(N^3).
 
-    Source: Jain, eq. (4), (6), (7). O(N^3).
+    Source: Jain, eq. (4), (6), (7).
     """
     weights = gaussian(distances**2, bandwidth)
     degrees = weights.sum(axis=1)
@@ -224,17 +202,9 @@ def literal_update(state: LiteralMap, rows: Floats, rank: int) -> LiteralMap:
 
     Parameters
     ----------
-    state
-        Over N points.
     rows
         Unsquared distances of the new points to all, themselves last: shape (p, N + p), the
-        transpose of the box's T.
-    rank
-        Triplets to keep.
-
-    Returns
-    -------
-    Over N + p points. O(N (p + k) k + (k + p)^3).
+        transpose of the box's T. O(N (p + k) k + N p^2 + (k + p)^3).
 
     Notes
     -----
@@ -244,8 +214,8 @@ def literal_update(state: LiteralMap, rows: Floats, rank: int) -> LiteralMap:
     their own time, a row of M no longer sums to 1 and M has no diffusion. Also literal, and wrong:
     M is not symmetric, so its left singular vectors are not the right eigenvectors of eq. (8).
 
-    Source: Jain, section 2.3, steps 1-6. Differs: D and W are not stored, since no later step
-    reads the old entries; the SVD update is the corrected one of this file.
+    Source: Jain, section 2.3, steps 1-6. Differs: D and W are not stored, for no later step
+    reads them; the SVD update is the corrected one above.
     """
     old = len(state.degrees)
     weights = gaussian(rows**2, state.bandwidth)

@@ -1,0 +1,1 @@
+"""Named, seeded streams with expected figures: what the tests, the benchmarks and the docs run."""

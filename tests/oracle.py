@@ -1,0 +1,140 @@
+"""The slow truth: each algorithm restated from its source in the clearest way there is.
+
+Imports nothing from streamembed. Everything is dense, float64 and O(n^3); nothing is reused from
+one question to the next.
+
+Symbols: W_ij = exp(-||x_i - x_j||^2 / bandwidth^2), m = masses, q = W m, a = q^(-alpha),
+delta_i = a_i sum_j W_ij a_j m_j, P_ij = a_i W_ij a_j m_j / delta_i, pi = m delta / sum(m delta).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from scipy.spatial.distance import cdist
+
+__all__ = [
+    "DiffusionMap",
+    "align_signs",
+    "diffusion_coordinates",
+    "diffusion_distances",
+    "diffusion_map",
+    "largest_angle_sine",
+    "nystrom_extension",
+    "true_residual",
+]
+
+
+@dataclass(frozen=True)
+class DiffusionMap:
+    """A whole diffusion map; index 0 is the constant, the others follow in descending order.
+
+    Attributes
+    ----------
+    W, P, S : (n, n)
+        Kernel, Markov matrix, and its symmetric conjugate diag(sqrt(pi)) P diag(1 / sqrt(pi)).
+    masses, degrees, density : (n,)
+        m, q = W m and a = q^(-alpha).
+    pi : (n,)
+        Stationary measure of P, sum 1.
+    eigenvalues : (n,)
+        Of S and of P alike: S V = V diag(eigenvalues), P psi = psi diag(eigenvalues).
+    V, psi : (n, n)
+        Orthonormal columns; V / sqrt(pi), so that sum_i pi_i psi_ij^2 = 1 and psi_0 = 1.
+    bandwidth : float
+        Of the kernel.
+    """
+
+    W: np.ndarray
+    P: np.ndarray
+    S: np.ndarray
+    masses: np.ndarray
+    degrees: np.ndarray
+    density: np.ndarray
+    pi: np.ndarray
+    eigenvalues: np.ndarray
+    V: np.ndarray
+    psi: np.ndarray
+    bandwidth: float
+
+
+def diffusion_map(points, bandwidth, alpha=1.0, masses=None) -> DiffusionMap:
+    """Jain (4)-(7), with masses: P_ij = a_i W_ij a_j m_j / delta_i, and all its eigenpairs.
+
+    The constant has eigenvalue 1, which a disconnected graph has several times. To put it first
+    without a doubt, what is solved is S + v_0 v_0^T with v_0 = sqrt(pi): there it has the
+    eigenvalue 2, alone, and every other pair is as it was.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    m = np.ones(len(points)) if masses is None else np.asarray(masses, dtype=np.float64)
+    W = np.exp(-(cdist(points, points) ** 2) / bandwidth**2)
+    q = W @ m
+    a = q**-alpha
+    delta = a * (W @ (a * m))
+    P = np.diag(a / delta) @ W @ np.diag(a * m)
+    pi = m * delta / np.sum(m * delta)
+    s = np.sqrt(m / delta) * a
+    S = np.diag(s) @ W @ np.diag(s)
+    constant = np.sqrt(pi)
+    values, vectors = scipy.linalg.eigh((S + S.T) / 2 + np.outer(constant, constant))
+    values, vectors = values[::-1].copy(), vectors[:, ::-1].copy()
+    values[0] -= 1.0
+    vectors[:, 0] *= np.sign(vectors[:, 0].sum())
+    psi = vectors / np.sqrt(pi)[:, None]
+    return DiffusionMap(W, P, S, m, q, a, pi, values, vectors, psi, float(bandwidth))
+
+
+def diffusion_coordinates(result: DiffusionMap, n_components, t) -> np.ndarray:
+    """Psi_t(i) = (lambda_1^t psi_1(i), ..., lambda_k^t psi_k(i)), shape (n, k); psi_0 is left out.
+
+    The Gaussian kernel is positive definite: eigenvalues below 0 are rounding and count as 0.
+    """
+    chosen = slice(1, 1 + n_components)
+    return result.psi[:, chosen] * np.maximum(result.eigenvalues[chosen], 0.0) ** t
+
+
+def diffusion_distances(result: DiffusionMap, t) -> np.ndarray:
+    """D_ij with D_ij^2 = sum_l (P^t[i, l] - P^t[j, l])^2 / pi_l, unsquared; t is a whole number."""
+    power = np.linalg.matrix_power(result.P, t)
+    weighted = power / np.sqrt(result.pi)
+    return cdist(weighted, weighted)
+
+
+def nystrom_extension(result: DiffusionMap, points, new, n_components, t) -> np.ndarray:
+    """Psi_t at new points: psi_l(x) = (1 / lambda_l) sum_j p(x, j) psi_l(j).
+
+    p(x, j) = w(x, x_j) a_j m_j / sum_i w(x, x_i) a_i m_i; the density a(x) of the new point itself
+    cancels. Shape (n_new, n_components).
+    """
+    d = cdist(np.asarray(new, dtype=np.float64), np.asarray(points, dtype=np.float64))
+    weights = np.exp(-(d**2) / result.bandwidth**2) * result.density * result.masses
+    p = weights / weights.sum(axis=1, keepdims=True)
+    chosen = slice(1, 1 + n_components)
+    values = result.eigenvalues[chosen]
+    return (p @ result.psi[:, chosen]) / values * values**t
+
+
+def true_residual(S, vectors, values) -> float:
+    """max_i ||S v_i - lambda_i v_i|| / max_i |lambda_i|, every v_i scaled to unit length first."""
+    vectors = np.asarray(vectors, dtype=np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=0)
+    rest = np.asarray(S, dtype=np.float64) @ unit - unit * values
+    return float(np.linalg.norm(rest, axis=0).max() / np.abs(values).max())
+
+
+def largest_angle_sine(A, B) -> float:
+    """||(I - Q_A Q_A^T) Q_B||_2: sine of the largest angle from span(B) to span(A), both full rank.
+
+    Of equal widths it is the sine between the two subspaces; of a narrower B, from B to A.
+    """
+    basis_a, _ = np.linalg.qr(np.asarray(A, dtype=np.float64))
+    basis_b, _ = np.linalg.qr(np.asarray(B, dtype=np.float64))
+    return float(np.linalg.norm(basis_b - basis_a @ (basis_a.T @ basis_b), ord=2))
+
+
+def align_signs(A, B) -> np.ndarray:
+    """A with each column turned so that its inner product with that column of B is not negative."""
+    A, B = np.asarray(A), np.asarray(B)
+    return A * np.where(np.sum(A * B, axis=0) < 0, -1.0, 1.0)
