@@ -40,7 +40,7 @@ NOT_FEATURES = frozenset(
 )
 
 
-class DataAbsent(Exception):
+class DataAbsent(Exception):  # noqa: N818 - a state of the machine, not a fault
     """The real data are not on this machine; the synthetic streams always are."""
 
 
@@ -59,7 +59,7 @@ def _circles(n: int, seed: int) -> tuple[Floats, Ints]:
 
 
 def _lifted(points: Floats, seed: int) -> Floats:
-    """``points`` (n, d) laid isometrically into `FEATURES` dimensions, with noise in all of them."""
+    """``points`` (n, d) laid isometrically into `FEATURES` dimensions, noise in all of them."""
     _, _, noise, frame = _generators(seed, 4)
     basis, _ = np.linalg.qr(frame.standard_normal((FEATURES, points.shape[1])))
     lifted: Floats = points @ basis.T + NOISE * noise.standard_normal((len(points), FEATURES))

@@ -29,6 +29,9 @@ TOLERANCE_SHARE = 0.8
 EQUAL = 1e-10
 # Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
 TURN_PER_CHUNK = np.deg2rad(3.0)
+# Eigenfunctions that have turned this far since the frame was taken (30 degrees) are near the 90
+# at which it could no longer tell their signs: the frame is then renewed with every chunk.
+RESTLESS = np.deg2rad(30.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +46,14 @@ class Turned:
         Root mean square (pi-weighted, shared slots) of what it took out of the columns.
     movement : float
         The same of what is left between the turned columns and the frame's.
+    lag : float
+        Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
     """
 
     rotation: Floats
     displacement: float
     movement: float
+    lag: float
 
 
 def turned(
@@ -62,7 +68,7 @@ def turned(
     )  # pi on the slots that still hold what they held when the frame was taken, 0 elsewhere
     if level == 0 or np.count_nonzero(weights) <= level:
         signs = np.diag(frame.canonical_signs(psi))
-        return Turned(signs, 0.0, 0.0)
+        return Turned(signs, 0.0, 0.0, 0.0)
     weighted = psi[: len(old)] * weights[:, None]
     overlap = np.eye(c)
     overlap[:level, :level] = weighted[:, :level].T @ old[:, :level]
@@ -93,6 +99,7 @@ def turned(
         turn.rotation,
         float(np.sqrt(max(removed, 0.0) / share)),
         float(np.sqrt(max(moved + before, 0.0) / share)),
+        turn.lag,
     )
 
 
@@ -110,11 +117,16 @@ def reference(state: State, config: Config, epoch: int | None = None) -> FrameRe
     values, vectors = view.leading_pairs(root, normal, config.n_components + 1)
     psi = vectors / normal.constant[:, None]
     if epoch is not None:
-        psi = psi * frame.canonical_signs(psi)
-    else:
-        epoch = state.frame.epoch
-        psi = psi @ turned(state, config, normal, psi, Residuals.none(values)).rotation
-    return FrameReference(psi, state.support.births, state.position, epoch)
+        signed = psi * frame.canonical_signs(psi)
+        return FrameReference(signed, state.support.births, state.position, epoch, False)
+    turn = turned(state, config, normal, psi, Residuals.none(values))
+    return FrameReference(
+        psi @ turn.rotation,
+        state.support.births,
+        state.position,
+        state.frame.epoch,
+        turn.lag > RESTLESS,
+    )
 
 
 def estimated_normalisation(state: State, config: Config) -> Normalisation:

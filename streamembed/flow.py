@@ -20,9 +20,11 @@ from streamembed.state import Counts, FrameReference, Scaling, State
 
 __all__ = ["first", "push", "rescaled"]
 
-# Refilled slots after which the factor is refreshed, and the frame renewed, as a share of n: a
+# Refilled slots after which the factor is refreshed, as a share of n: a
 # tenth costs half a border a chunk, and keeps the residual of five streams under 5e-3.
 REFRESH_SHARE = 0.1
+# The frame is renewed more often, because eigenfunctions turn: after a fiftieth of the support.
+FRAME_SHARE = 0.02
 # Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
 BIG_CHUNK_SHARE = 0.05
 # ... unless they are small in themselves, or the whole support is: then the border, or a fresh
@@ -174,7 +176,7 @@ def _maintained(state: State, config: Config) -> State:
         counts.rows_since_frame,
     )
     state = _with(state, factor, state.frame, counts)
-    if counts.rows_since_frame < REFRESH_SHARE * n:
+    if counts.rows_since_frame < FRAME_SHARE * n and not state.frame.restless:
         return state
     renewed = axes.reference(state, config)
     counts = Counts(counts.refreshes, counts.rebuilds, counts.rows_since_refresh, 0)
@@ -223,7 +225,7 @@ def _built(
             graph.buffer.dtype,
             config.seed,
         )
-    nothing = FrameReference(np.zeros((0, 0)), np.zeros(0, dtype=np.int64), position, epoch)
+    nothing = FrameReference(np.zeros((0, 0)), np.zeros(0, dtype=np.int64), position, epoch, False)
     fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0)
     state = State(position, scaling, held, graph, degrees, factor, nothing, fresh)
     return _with(state, factor, axes.reference(state, config, epoch), fresh)

@@ -52,12 +52,15 @@ class FrameReference:
         Stream position at which they were taken.
     epoch : int
         Raised whenever the axes start anew: at the first snapshot, and at every rescaling.
+    restless : bool
+        True where the columns turn so fast that the frame must be renewed with every chunk.
     """
 
     columns: Floats
     births: Ints
     position: int
     epoch: int
+    restless: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class State:
             "capacity": len(self.graph.buffer),
             "frame_position": self.frame.position,
             "frame_epoch": self.frame.epoch,
+            "frame_restless": self.frame.restless,
             "refreshes": self.counts.refreshes,
             "rebuilds": self.counts.rebuilds,
             "rows_since_refresh": self.counts.rows_since_refresh,
@@ -165,6 +169,7 @@ class State:
                 arrays["frame.births"],
                 numbers["frame_position"],
                 numbers["frame_epoch"],
+                numbers["frame_restless"],
             ),
             counts=Counts(
                 numbers["refreshes"],

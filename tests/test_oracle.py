@@ -1,4 +1,4 @@
-"""The oracle against the identities that define a diffusion map: it must not need to be believed."""
+"""The oracle against the identities that define a diffusion map: belief is not needed."""
 
 from __future__ import annotations
 

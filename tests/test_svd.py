@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
+from threadpoolctl import threadpool_limits
 
 from scenarios import streams
 from streamembed.core import svd
@@ -12,6 +13,13 @@ from tests import oracle
 
 # Full rank: a chain of tens of updates rounds to about 1e-14 of the norm each way.
 EXACT = 1e-12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Two threads on matrices this small are several times slower than one, and differ in bits."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

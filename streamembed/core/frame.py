@@ -67,10 +67,13 @@ class Turn:
         Orthogonal R.
     angle : float
         Radians by which the columns are still off eigenfunctions (beyond clusters and signs).
+    lag : float
+        Radians between eigenfunctions and the frame: what ``angle`` would be without any limit.
     """
 
     rotation: Floats
     angle: float
+    lag: float
 
 
 def canonical_signs(columns: Floats) -> Floats:
@@ -168,7 +171,7 @@ def align(
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + share)
             low, share = (low, middle) if fits(middle) else (middle, share)
-    return Turn(rotation(share), (1.0 - share) * angle)
+    return Turn(rotation(share), (1.0 - share) * angle, angle)
 
 
 def _polar(matrix: Floats) -> Floats:

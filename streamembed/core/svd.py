@@ -111,12 +111,9 @@ def append_columns(svd: TruncatedSVD, columns: Floats, rank: int) -> TruncatedSV
     """
     inside = svd.left.T @ columns  # (k, b)
     rest = columns - svd.left @ inside
-    again = svd.left.T @ rest  # the first pass leaves eps * |B| in span(U)
-    rest -= svd.left @ again
-    inside += again
     basis = _outside_basis(svd.left, rest, np.append(svd.values[:1], np.linalg.norm(columns)).max())
 
-    (n, k), b = svd.right.shape, columns.shape[1]
+    k, b = svd.rank, columns.shape[1]
     core = np.zeros((k + basis.shape[1], k + b))
     core[:k, :k] = np.diag(svd.values)
     core[:k, k:] = inside
@@ -133,7 +130,7 @@ def _outside_basis(left: Floats, rest: Floats, scale: float) -> Floats:
     basis, triangle = np.linalg.qr(rest)
     turn, sizes, _ = np.linalg.svd(triangle, full_matrices=False)
     basis = basis @ turn[:, sizes > RANK_CUT * scale]
-    # A direction left over when near-equal columns cancel has its part of span(U) blown up.
+    # Of span(U), eps * |B| is left in rest: in a direction of size 1e-13 |B| that is a part in 1e3.
     basis -= left @ (left.T @ basis)
     clean: Floats = np.linalg.qr(basis)[0]
     return clean

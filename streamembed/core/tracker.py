@@ -10,8 +10,9 @@ f = `Factor.scaling` (n,), e = the slots being replaced (b of them), r = the ran
 
 Source: docs/algorithms/tracker.md; Jain, section 2.3, for the idea of a bordered update.
 Differs: 1. the symmetric conjugate S is tracked, not the Markov matrix, whose singular vectors
-are not the eigenfunctions; 2. old rows are renormalised exactly, where the paper leaves them stale
-(its subspace error of 0.08 is that, not the truncation); 3. slots can leave.
+are not the eigenfunctions; 2. old rows are renormalised exactly, where the paper leaves them
+stale; 3. slots can leave. The first two are its subspace error of 0.08, not the truncation
+(docs/algorithms/zha-simon.md measures them apart).
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""What a scenario is: a permanent id, a seeded stream, figures, and what is expected of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["Expected", "Outcome", "Scenario"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Bounds of one figure, and where they come from."""
+
+    low: float
+    high: float
+    why: str
+
+    def holds(self, value: float) -> bool:
+        """True where the figure lies within its bounds."""
+        return self.low <= value <= self.high
+
+
+@dataclass
+class Outcome:
+    """What a run of a scenario gave.
+
+    Attributes
+    ----------
+    figures : dict
+        By name; those with an `Expected` are checked, the others are told.
+    timings : dict
+        Ratios of seconds: told, never checked.
+    notes : list of str
+        Lines for the reader: the source's own figure beside ours, for example.
+    """
+
+    figures: dict[str, float] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario: ``run(full)`` in its quick or its full size.
+
+    Attributes
+    ----------
+    id : str
+        Permanent.
+    says : str
+        One sentence.
+    run : callable
+        From ``full`` to an `Outcome`.
+    expected : dict of str to Expected
+        By figure; the same bounds hold in both sizes.
+    """
+
+    id: str
+    says: str
+    run: Callable[[bool], Outcome]
+    expected: dict[str, Expected]

@@ -1,0 +1,126 @@
+"""two-circles: the source's experiment (Jain, section 2.4), literal update against engine and batch."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import cdist
+
+import streamembed as se
+from scenarios.audit import operator
+from scenarios.scenario import Expected, Outcome, Scenario
+from scenarios.streams import two_circles
+from streamembed.core import svd
+from streamembed.core.arrays import Floats, Ints
+from streamembed.threads import one_blas_thread
+
+K, BANDWIDTH, CHUNK = 10, 0.2, 10
+
+
+def run(full: bool) -> Outcome:
+    """1,600 points at once, then 40 times 10 (quick: 320, then 8 times 10)."""
+    first, total = (1600, 2000) if full else (320, 400)
+    points, labels = two_circles(total, 0)
+    with one_blas_thread():
+        truth, batch_seconds = _batch(points)
+        literal, literal_seconds = _literal(points, first)
+        engine, engine_seconds = _engine(points, first)
+    snapshot = engine.snapshot()
+    literal_sine = _sine(truth, literal)
+    our_sine = _sine(truth, np.column_stack([np.ones(total), snapshot.psi]))
+    figures = {
+        "literal_sine": literal_sine,
+        "engine_sine": our_sine,
+        "literal_over_engine": literal_sine / max(our_sine, 1e-15),
+        "engine_kmeans": _agreement(snapshot.coordinates, labels),
+        "batch_kmeans": _agreement(truth[:, 1:], labels),
+        "literal_kmeans": _agreement(literal[:, 1:], labels),
+        "raw_kmeans": _agreement(points, labels),
+        "met": float(bool(snapshot.certificate.met)),
+    }
+    chunks = (total - first) // CHUNK
+    timings = {
+        "batch every chunk / engine": batch_seconds * chunks / engine_seconds,
+        "batch every chunk / literal": batch_seconds * chunks / literal_seconds,
+    }
+    notes = [
+        "the source reports 27.5 s in batch mode against 6.4 s incrementally (4.3 times), on "
+        "another machine, and high approximation errors on other data",
+        "k-means on the raw points cannot separate the circles; the source's figure shows that "
+        "the diffusion distance can",
+    ]
+    return Outcome(figures, timings, notes)
+
+
+def _batch(points: Floats) -> tuple[Floats, float]:
+    """Leading psi with the constant first, and the seconds of one batch solve."""
+    start = time.perf_counter()
+    dense, stationary = operator(points, BANDWIDTH, 1.0)
+    _, vectors = eigsh(dense, k=K + 1, v0=np.ones(len(points)))
+    seconds = time.perf_counter() - start
+    return vectors[:, ::-1] / np.sqrt(stationary)[:, None], seconds
+
+
+def _literal(points: Floats, first: int) -> tuple[Floats, float]:
+    """The paper's update: its estimate of the same columns, and the seconds of the chunks."""
+    state = svd.literal_init(cdist(points[:first], points[:first]), BANDWIDTH, 1.0, K + 1)
+    start = time.perf_counter()
+    for position in range(first, len(points), CHUNK):
+        new = points[position : position + CHUNK]
+        state = svd.literal_update(state, cdist(new, points[: position + CHUNK]), K + 1)
+    seconds = time.perf_counter() - start
+    return svd.literal_span(state, K + 1), seconds
+
+
+def _engine(points: Floats, first: int) -> tuple[se.Engine, float]:
+    """The engine with a certified snapshot after every chunk, and seconds of the chunks."""
+    engine = se.Engine(
+        n_components=K,
+        memory="all",
+        bandwidth=BANDWIDTH,
+        scaling=None,
+        warm_up=first,
+        chunk_size=CHUNK,
+    )
+    engine.learn(points[:first])
+    start = time.perf_counter()
+    for position in range(first, len(points), CHUNK):
+        engine.learn(points[position : position + CHUNK])
+        engine.snapshot()
+    return engine, time.perf_counter() - start
+
+
+def _sine(left: Floats, right: Floats) -> float:
+    """Sine of the largest angle between two subspaces of equal width."""
+    one, other = np.linalg.qr(left)[0], np.linalg.qr(right)[0]
+    return float(np.linalg.norm(other - one @ (one.T @ other), 2))
+
+
+def _agreement(coordinates: Floats, labels: Ints) -> float:
+    """Share of labels that two-means on the first three coordinates finds, at best of 10 starts."""
+    best, found = np.inf, labels
+    for seed in range(10):
+        data = coordinates[:, :3]
+        centres, assigned = kmeans2(data, 2, seed=seed, minit="++")
+        spread = float(((data - centres[assigned]) ** 2).sum())
+        if spread < best:
+            best, found = spread, assigned
+    share = float(np.mean(found == labels))
+    return max(share, 1.0 - share)
+
+
+SCENARIO = Scenario(
+    id="two-circles",
+    says="the source's experiment: literal Zha-Simon update, this engine and batch, side by side",
+    run=run,
+    expected={
+        "literal_sine": Expected(1e-2, 1.0, "the staleness of the old rows is real"),
+        "engine_sine": Expected(0.0, 2e-2, "residual 3e-3 over the gap after ten components"),
+        "literal_over_engine": Expected(3.0, np.inf, "the engine is never near the literal error"),
+        "engine_kmeans": Expected(0.99, 1.0, "the circles are two components"),
+        "met": Expected(1.0, 1.0, "the final snapshot is certified"),
+    },
+)
