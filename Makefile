@@ -20,7 +20,7 @@ scenarios: $(VENV)/.ready
 	$(BIN)/python -m scenarios.run --full
 
 bench: $(VENV)/.ready
-	$(BIN)/python -m scenarios.bench
+	$(BIN)/python -m scenarios.bench --write
 
 clean:
 	rm -rf $(VENV) demo

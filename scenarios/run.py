@@ -1,4 +1,4 @@
-"""Run scenarios by id: ``python -m scenarios.run [--full] [ID ...]``; exit code 1 where one fails."""
+"""Run scenarios: ``python -m scenarios.run [--full] [ID ...]``; exit code 1 where one fails."""
 
 from __future__ import annotations
 

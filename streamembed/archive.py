@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401  (pyarrow would import it lazily, while a file is being loaded)
+import pyarrow.compute  # (pyarrow would import it lazily, while a file is being loaded)
 
 from streamembed.core.arrays import Array
 from streamembed.errors import DamagedFileError

@@ -62,6 +62,8 @@ def turned(
     """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow."""
     c = psi.shape[1]
     old = state.frame.columns
+    if psi is old:  # the frame was renewed with this very chunk, and is what is to be published
+        return Turned(np.eye(c), state.frame.displacement, state.frame.movement, 0.0)
     level = min(c, old.shape[1])
     weights = normal.stationary[: len(old)] * (
         state.frame.births == state.support.births[: len(old)]
@@ -118,14 +120,19 @@ def reference(state: State, config: Config, epoch: int | None = None) -> FrameRe
     psi = vectors / normal.constant[:, None]
     if epoch is not None:
         signed = psi * frame.canonical_signs(psi)
-        return FrameReference(signed, state.support.births, state.position, epoch, False)
-    turn = turned(state, config, normal, psi, Residuals.none(values))
+        births = state.support.births
+        return FrameReference(signed, values, births, state.position, epoch, False, 0.0, 0.0)
+    residuals = Residuals.none(values)
+    turn = turned(state, config, normal, psi, residuals)
     return FrameReference(
         psi @ turn.rotation,
+        frame.turned_residuals(residuals, turn.rotation)[0],
         state.support.births,
         state.position,
         state.frame.epoch,
-        turn.lag > RESTLESS,
+        bool(turn.lag > RESTLESS),
+        turn.displacement,
+        turn.movement,
     )
 
 

@@ -23,7 +23,7 @@ __all__ = ["first", "push", "rescaled"]
 # Refilled slots after which the factor is refreshed, as a share of n: a
 # tenth costs half a border a chunk, and keeps the residual of five streams under 5e-3.
 REFRESH_SHARE = 0.1
-# The frame is renewed more often, because eigenfunctions turn: after a fiftieth of the support.
+# The frame is renewed more often, because eigenfunctions turn.
 FRAME_SHARE = 0.02
 # Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
 BIG_CHUNK_SHARE = 0.05
@@ -225,7 +225,10 @@ def _built(
             graph.buffer.dtype,
             config.seed,
         )
-    nothing = FrameReference(np.zeros((0, 0)), np.zeros(0, dtype=np.int64), position, epoch, False)
+    births = np.zeros(0, dtype=np.int64)
+    nothing = FrameReference(
+        np.zeros((0, 0)), np.zeros(0), births, position, epoch, False, 0.0, 0.0
+    )
     fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0)
     state = State(position, scaling, held, graph, degrees, factor, nothing, fresh)
     return _with(state, factor, axes.reference(state, config, epoch), fresh)

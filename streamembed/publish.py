@@ -86,7 +86,8 @@ def published(state: State, config: Config) -> Columns:
     pairs = _climb(state, config, normal, starts, images)
     errors = pairs.errors
     residuals = Residuals(pairs.values, pairs.vectors.T @ errors, errors.T @ errors)
-    return _framed(state, config, normal, pairs.vectors, residuals, pairs.outside, pairs.rung)
+    psi = pairs.vectors / normal.constant[:, None]
+    return _framed(state, config, normal, psi, residuals, pairs.outside, pairs.rung)
 
 
 def _exact_normalisation(state: State, config: Config) -> tuple[Normalisation, Floats, Floats]:
@@ -243,11 +244,19 @@ def _batch(state: State, normal: Normalisation, best: _Pairs, count: int, config
 
 
 def _estimated(state: State, config: Config) -> Columns:
-    """The plain view: normalisation by the factor, residual from sampled rows, no claim."""
+    """The plain view: normalisation by the factor, residual from sampled rows, no claim.
+
+    Where the frame was renewed with the last chunk, its columns are that view already.
+    """
     factor, graph, k = state.factor, state.graph, config.n_components
     normal = axes.estimated_normalisation(state, config)
-    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
-    values, vectors = view.leading_pairs(root, normal, k + 1)
+    if state.frame.position == state.position:
+        psi, values = state.frame.columns, state.frame.eigenvalues
+        vectors = psi * normal.constant[:, None]
+    else:
+        root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+        values, vectors = view.leading_pairs(root, normal, k + 1)
+        psi = vectors / normal.constant[:, None]
     # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
     diagonal = normal.scaling**2
     shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
@@ -258,14 +267,14 @@ def _estimated(state: State, config: Config) -> Columns:
     norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
     outside = float(values[k]) if len(values) > k else 0.0
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
-    return _framed(state, config, normal, vectors, residuals, outside, "view")
+    return _framed(state, config, normal, psi, residuals, outside, "view")
 
 
 def _framed(
     state: State,
     config: Config,
     normal: Normalisation,
-    vectors: Floats,
+    psi: Floats,
     residuals: Residuals,
     outside: float,
     rung: str,
@@ -275,9 +284,8 @@ def _framed(
     Components beyond the operator's rank are zero columns with eigenvalue 0.
     """
     k = config.n_components
-    n, c = vectors.shape
+    n, c = psi.shape
     have = min(k, c)
-    psi = vectors / normal.constant[:, None]
     columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
     displacement = movement = block_norm = 0.0
     if have:

@@ -46,6 +46,8 @@ class FrameReference:
     ----------
     columns : (n, c)
         psi of n_components and one more, as they were published, by slot.
+    eigenvalues : (c,)
+        Of these columns, by the plain view.
     births : (n,)
         Which event was in each slot then.
     position : int
@@ -54,13 +56,18 @@ class FrameReference:
         Raised whenever the axes start anew: at the first snapshot, and at every rescaling.
     restless : bool
         True where the columns turn so fast that the frame must be renewed with every chunk.
+    displacement, movement : float
+        What turning took out of these columns when they were made, and what it left.
     """
 
     columns: Floats
+    eigenvalues: Floats
     births: Ints
     position: int
     epoch: int
     restless: bool
+    displacement: float
+    movement: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ class State:
             "factor.values": self.factor.values,
             "factor.scaling": self.factor.scaling,
             "frame.columns": self.frame.columns,
+            "frame.eigenvalues": self.frame.eigenvalues,
             "frame.births": self.frame.births,
         }
         numbers = {
@@ -133,6 +141,8 @@ class State:
             "frame_position": self.frame.position,
             "frame_epoch": self.frame.epoch,
             "frame_restless": self.frame.restless,
+            "frame_displacement": self.frame.displacement,
+            "frame_movement": self.frame.movement,
             "refreshes": self.counts.refreshes,
             "rebuilds": self.counts.rebuilds,
             "rows_since_refresh": self.counts.rows_since_refresh,
@@ -166,10 +176,13 @@ class State:
             ),
             frame=FrameReference(
                 arrays["frame.columns"],
+                arrays["frame.eigenvalues"],
                 arrays["frame.births"],
                 numbers["frame_position"],
                 numbers["frame_epoch"],
                 numbers["frame_restless"],
+                numbers["frame_displacement"],
+                numbers["frame_movement"],
             ),
             counts=Counts(
                 numbers["refreshes"],

@@ -1,4 +1,4 @@
-"""One BLAS thread for the oracles too: two processes with two threads each get in each other's way."""
+"""One BLAS thread for the oracles too: two processes of two threads each stand in their way."""
 
 from __future__ import annotations
 

@@ -112,10 +112,10 @@ def test_features_are_settled_by_the_first_batch() -> None:
         engine.learn(pa.table({"a": [1.0], "c": [1.0]}))
     with pytest.raises(FeatureError, match="no feature names"):
         engine.learn(POINTS[:5, :2])
+    ordered = small()
+    ordered.learn(POINTS[:40, :2])
     with pytest.raises(FeatureError, match="3 columns"):
-        small_ordered = small()
-        small_ordered.learn(POINTS[:40, :2])
-        small_ordered.learn(POINTS[:5])
+        ordered.learn(POINTS[:5])
     assert engine.position == 40
 
 
@@ -152,7 +152,7 @@ def test_a_refused_call_changes_nothing() -> None:
 
 
 def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure after the ring was written puts the ring back: the retried chunk gives equal bits."""
+    """A failure after the ring was written puts it back: the retried chunk gives equal bits."""
     engine, twin = small(), small()
     for each in (engine, twin):
         each.learn(POINTS[:120])

@@ -38,7 +38,9 @@ def test_a_snapshot_does_not_change_while_the_engine_learns() -> None:
     """Learning a whole window more leaves every array as it was."""
     engine = engine_of()
     snapshot = engine.snapshot()
-    before = {name: np.copy(value) for name, value in vars(snapshot).items() if hasattr(value, "dtype")}
+    before = {
+        name: np.copy(value) for name, value in vars(snapshot).items() if hasattr(value, "dtype")
+    }
     distances = snapshot.diffusion_distances()
     engine.learn(POINTS[203:])
     for name, value in before.items():
@@ -182,7 +184,7 @@ def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
         se.Engine.load(tmp_path / "s.arrow")
     data = (tmp_path / "s.arrow").read_bytes()
     (tmp_path / "cut.arrow").write_bytes(data[: len(data) // 2])
-    with pytest.raises(DamagedFileError, match="checksum|not a file"):
+    with pytest.raises(DamagedFileError, match=r"checksum|not a file"):
         se.Snapshot.load(tmp_path / "cut.arrow")
     (tmp_path / "other").write_bytes(b"not arrow")
     with pytest.raises(DamagedFileError, match="not a file that streamembed saved"):
@@ -194,7 +196,7 @@ def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("streamembed.archive.VERSION", 99)
     engine_of().snapshot().save(tmp_path / "s.arrow")
     monkeypatch.undo()
-    with pytest.raises(DamagedFileError, match="layout version 99.*update streamembed"):
+    with pytest.raises(DamagedFileError, match=r"layout version 99.*update streamembed"):
         se.Snapshot.load(tmp_path / "s.arrow")
 
 
@@ -228,6 +230,9 @@ def test_loading_runs_no_code_and_no_pickle(tmp_path: Path) -> None:
         print("loaded")
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "loaded\n", done.stdout + done.stderr

@@ -94,6 +94,8 @@ def isotonic(values: Floats) -> Floats:
     >>> isotonic(np.array([3.0, 1.0, 2.0])).tolist()
     [3.0, 1.5, 1.5]
     """
+    if (np.diff(values) <= 0).all():
+        return values
     means: list[float] = []
     counts: list[int] = []
     for value in values:
@@ -182,7 +184,7 @@ def _polar(matrix: Floats) -> Floats:
 
 
 def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
-    """The nearest orthogonal matrix to ``still`` that mixes inside clusters only, of its determinant.
+    """The nearest orthogonal matrix of the same determinant that mixes inside clusters only.
 
     The polar factors of the diagonal blocks; where their determinants do not multiply to that of
     ``still``, the direction that the blocks know least about is turned round: no rotation leads
@@ -192,6 +194,13 @@ def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
     faintest = (np.inf, slice(0, 0), np.zeros((0, 0)))
     for run in clusters:
         span = slice(run.start, run.stop)
+        if len(run) == 1:  # the usual case, without a decomposition: the sign
+            entry = still[run.start, run.start]
+            sign = np.array([[-1.0 if entry < 0 else 1.0]])
+            near[span, span] = sign
+            if abs(entry) < faintest[0]:
+                faintest = (abs(entry), span, sign)
+            continue
         left, sizes, right = np.linalg.svd(still[span, span])
         near[span, span] = left @ right
         if sizes[-1] < faintest[0]:

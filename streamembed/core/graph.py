@@ -18,13 +18,13 @@ from streamembed.core.arrays import Array, Ints
 
 __all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype"]
 
-# A ring of up to 512 slots in float64 (2 MB) stays in the cache, where float32 saves little;
+# A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
-FLOAT32_ABOVE = 512
+FLOAT32_ABOVE = 256
 
 
 def ring_dtype(capacity: int) -> npt.DTypeLike:
-    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 512, then float32."""
+    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 256, then float32."""
     return np.float32 if capacity > FLOAT32_ABOVE else np.float64
 
 
