@@ -1,0 +1,118 @@
+"""The floors of docs/architecture.md: imports point down, the core is pure, every room has a floor."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "streamembed"
+
+# Lowest first; rooms of one floor do not know each other. A new file must be given a floor here.
+FLOORS: list[set[str]] = [
+    {"errors", "core", "core.arrays"},
+    {"core.linalg"},
+    {"core.kernel", "core.graph"},
+    {
+        "core.certificate",
+        "core.extension",
+        "core.frame",
+        "core.support",
+        "core.svd",
+        "core.tracker",
+        "core.view",
+    },
+    {"config", "batch", "state", "threads", "archive"},
+    {"axes", "eventlog"},
+    {"publish", "flow"},
+    {"snapshot"},
+    {"engine"},
+    {"runs", "estimators", "estimators.diffusion"},
+    {"", "demo", "cli"},
+    {"__main__"},
+]
+# Facades that re-export their own floor: they may look sideways.
+FACADES = {"estimators", "", "cli"}
+CORE_MAY_IMPORT = {"numpy", "scipy", "dataclasses", "collections", "typing", "__future__"}
+LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+ROOMS = {room_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports_of(path: Path) -> tuple[set[str], set[str]]:
+    """Rooms of this package, and top names of others, that a file imports anywhere in it."""
+    own: set[str] = set()
+    other: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            other |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            top, _, rest = (node.module or "").partition(".")
+            if top != "streamembed":
+                other.add(top)
+                continue
+            for alias in node.names:
+                inside = f"{rest}.{alias.name}".strip(".")
+                own.add(inside if inside in ROOMS else rest)
+    return own, other
+
+
+def test_every_room_has_a_floor() -> None:
+    """The written list and the files agree."""
+    assert set(ROOMS) == set(LEVEL)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_down(room: str) -> None:
+    """A room imports from lower floors only; strangers on its own floor stay strangers."""
+    own, _ = imports_of(ROOMS[room])
+    for imported in own - {room}:
+        if imported == "" and room in {"demo", "cli", "__main__"}:
+            continue  # the version and the public names
+        allowed = LEVEL[room] if room in FACADES else LEVEL[room] - 1
+        assert LEVEL[imported] <= allowed, f"{room} imports {imported}"
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room.startswith("core")])
+def test_the_core_is_pure(room: str) -> None:
+    """numpy, scipy and quiet standard modules: no I/O, clock, logging, river or Arrow."""
+    own, other = imports_of(ROOMS[room])
+    assert other <= CORE_MAY_IMPORT
+    assert all(name.startswith("core") for name in own)
+    source = ROOMS[room].read_text()
+    assert "np.random.seed" not in source
+    assert "open(" not in source
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_import_hides_in_a_function(room: str) -> None:
+    """Imports stand at the top, except those of optional extras."""
+    optional = {"matplotlib"}
+    for node in ast.walk(ast.parse(ROOMS[room].read_text())):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for inner in ast.walk(node):
+            names: set[str] = set()
+            if isinstance(inner, ast.Import):
+                names = {alias.name.split(".")[0] for alias in inner.names}
+            elif isinstance(inner, ast.ImportFrom):
+                names = {(inner.module or "").split(".")[0]}
+            assert names <= optional, f"{room}: {node.name} imports {names}"
+
+
+def test_importing_the_package_is_quiet() -> None:
+    """Neither scikit-learn nor pandas nor matplotlib is needed to import everything."""
+    source = "\n".join(path.read_text() for path in ROOMS.values())
+    for name in ("sklearn", "pandas", "polars"):
+        assert f"import {name}" not in source
+        assert f"from {name}" not in source
+    assert sys.version_info >= (3, 11)

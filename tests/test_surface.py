@@ -1,0 +1,78 @@
+"""What is public is written down, documented and executable."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import streamembed as se
+from streamembed import errors
+from streamembed.config import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+API = (ROOT / "docs" / "api.md").read_text()
+PUBLIC = ["Certificate", "Engine", "Frame", "Learned", "Replayed", "Snapshot", "replay"]
+
+
+def members(kind: type) -> list[str]:
+    """Public methods and properties of a class."""
+    return [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
+
+
+def test_the_public_names_are_those_written_down() -> None:
+    """`__all__` is exact."""
+    assert sorted(se.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_documented(name: str) -> None:
+    """In the code, and in docs/api.md."""
+    assert inspect.getdoc(getattr(se, name))
+    assert f"`{name}" in API
+
+
+@pytest.mark.parametrize("kind", [se.Engine, se.Snapshot], ids=lambda kind: kind.__name__)
+def test_members_are_documented(kind: type) -> None:
+    """Every public method and property of the two classes has a docstring and is on the page."""
+    for name in members(kind):
+        assert inspect.getdoc(getattr(kind, name)), name
+        assert f"`{name}" in API or f".{name}" in API, name
+
+
+def test_every_parameter_is_documented() -> None:
+    """In the engine's docstring and on the page."""
+    text = inspect.getdoc(se.Engine) or ""
+    for name in inspect.signature(Config).parameters:
+        assert re.search(rf"^{name}$", text, re.MULTILINE), name
+        assert f"`{name}`" in API, name
+
+
+def test_every_error_is_drawn_and_documented() -> None:
+    """The tree in the module's docstring has them all, and so has the page."""
+    for name in errors.__all__:
+        assert name in (errors.__doc__ or "")
+        assert f"`{name}`" in API
+
+
+def test_every_certificate_field_is_on_the_page() -> None:
+    """What a reader of a certificate must know."""
+    for name in se.Certificate.__dataclass_fields__:
+        assert f"`{name}`" in API
+
+
+def test_every_algorithm_and_decision_is_linked() -> None:
+    """No page of the docs is an orphan."""
+    index = (ROOT / "docs" / "index.md").read_text()
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path.name != "index.md":
+            assert str(path.relative_to(ROOT / "docs")) in index, path.name
+
+
+def test_links_lead_somewhere() -> None:
+    """Relative links of all pages name files that exist."""
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
