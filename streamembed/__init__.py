@@ -22,8 +22,9 @@ The floors and what is absent on purpose: docs/architecture.md.
 
 from streamembed.core.certificate import Certificate
 from streamembed.engine import Engine, Learned
+from streamembed.runs import Replayed, replay
 from streamembed.snapshot import Frame, Snapshot
 
 __version__ = "0.1.0"
 
-__all__ = ["Certificate", "Engine", "Frame", "Learned", "Snapshot"]
+__all__ = ["Certificate", "Engine", "Frame", "Learned", "Replayed", "Snapshot", "replay"]

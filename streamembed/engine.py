@@ -168,6 +168,11 @@ class Engine:
         return self._n_rejected
 
     @property
+    def refreshes(self) -> int:
+        """Refreshes of the factor that the stream asked for, since the first event."""
+        return 0 if self._state is None else self._state.counts.refreshes
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch."""
         return () if self._features is None else self._features[0]

@@ -28,7 +28,9 @@ def test_a_figure_outside_its_bounds_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The runner says which figure, its bounds and why, and exits with 1."""
-    bad = Scenario("bad", "never holds", lambda full: Outcome({"x": 2.0}), {"x": Expected(0, 1, "so")})
+    bad = Scenario(
+        "bad", "never holds", lambda full: Outcome({"x": 2.0}), {"x": Expected(0, 1, "so")}
+    )
     monkeypatch.setitem(SCENARIOS, "bad", bad)
     assert main(["bad"]) == 1
     assert "x = 2 is outside [0, 1] (so)" in capsys.readouterr().out

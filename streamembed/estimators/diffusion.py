@@ -1,0 +1,254 @@
+"""`DiffusionMap`: the engine as a mini-batch transformer of river."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pyarrow as pa
+from river import base
+from river.utils.dataframe import to_native_frame
+
+from streamembed import batch
+from streamembed.config import Config
+from streamembed.core.arrays import Floats
+from streamembed.engine import Engine
+from streamembed.errors import NotReadyError
+from streamembed.snapshot import Snapshot
+
+__all__ = ["DiffusionMap"]
+
+_NO_NULLS = np.zeros((0, 0), dtype=bool)
+
+
+class DiffusionMap(base.MiniBatchTransformer):
+    """Diffusion coordinates of a stream, kept up to date, in river's manner.
+
+    The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
+    and ``learn_one`` n times give the same state, bit for bit. Three policies belong to this face
+    alone; the engine beneath is strict:
+
+    - *Cold start.* Until the warm-up ends ``transform_one`` gives zeros, of the final width.
+    - *Features.* The schema is every feature seen during the warm-up, ordered by name. A feature
+      that appears later is ignored, and counted in ``ignored``.
+    - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
+      replaced by the mean of what the stream has had of it so far, 0 before anything was seen, and
+      counted in ``imputed``.
+
+    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: some
+    milliseconds for a window of 2,000, certified. Where one transforms after every event, a larger
+    ``chunk_size`` or ``tolerance=None`` is the remedy.
+
+    Parameters
+    ----------
+    method, n_components, memory, size, kernel, bandwidth, alpha, diffusion_time
+        See `streamembed.Engine`.
+    rank, tolerance, chunk_size, warm_up, scaling, seed
+        See `streamembed.Engine`.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = DiffusionMap(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    [0, 1]
+    >>> model.snapshot().certificate.met
+    True
+    """
+
+    def __init__(
+        self,
+        method: str = "diffusion_map",
+        n_components: int = 2,
+        memory: str = "window",
+        size: int = 2000,
+        kernel: str = "gaussian",
+        bandwidth: float | str = "auto",
+        alpha: float = 1.0,
+        diffusion_time: float = 1.0,
+        rank: int | str = "auto",
+        tolerance: float | None = 3e-3,
+        chunk_size: int = 10,
+        warm_up: int | None = None,
+        scaling: str | None = "standard",
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.n_components = n_components
+        self.memory = memory
+        self.size = size
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.alpha = alpha
+        self.diffusion_time = diffusion_time
+        self.rank = rank
+        self.tolerance = tolerance
+        self.chunk_size = chunk_size
+        self.warm_up = warm_up
+        self.scaling = scaling
+        self.seed = seed
+        self.imputed = 0
+        self.ignored = 0
+        self._warm_up_events = self._config().warm_up_events
+        self._early: list[dict[str, float]] = []  # rows of the warm-up, until the schema is settled
+        self._engine: Engine | None = None
+        self._names: tuple[str, ...] = ()
+        self._sums: Floats = np.zeros(0)
+        self._counts: Floats = np.zeros(0)
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}
+        yield {"warm_up": 15, "chunk_size": 1, "memory": "all", "tolerance": None}
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def ready(self) -> bool:
+        """True once the warm-up is over and outputs are real."""
+        return self._engine is not None and self._engine.ready
+
+    @property
+    def engine(self) -> Engine:
+        """The engine beneath, once the warm-up is over; NotReadyError before."""
+        if self._engine is None:
+            raise NotReadyError(
+                f"the warm-up takes {self._warm_up_events} events and {len(self._early)} have "
+                "come: the features are not settled yet"
+            )
+        return self._engine
+
+    def snapshot(self) -> Snapshot:
+        """The engine's snapshot; NotReadyError before the warm-up ends."""
+        return self.engine.snapshot()
+
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
+        if self._engine is None or not self._engine.ready:
+            return dict.fromkeys(range(self.n_components), 0.0)
+        row = self._row({str(name): value for name, value in x.items()})[0]
+        return dict(enumerate(self._engine.snapshot().transform(row[None])[0].tolist()))
+
+    def transform_many(self, X: Any) -> Any:
+        """Coordinates of a mini-batch, as the kind of frame that came in (pandas with its index).
+
+        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
+        batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
+        """
+        rows, frame = _rows(X)
+        if self._engine is None or not self._engine.ready:
+            coordinates = np.zeros((len(rows), self.n_components))
+        else:
+            points = np.empty((len(rows), len(self._names)))
+            for i, row in enumerate(rows):
+                points[i] = self._row(row)[0]
+            coordinates = self._engine.snapshot().transform(points)
+        columns = list(range(self.n_components))
+        if isinstance(X, np.ndarray):
+            return coordinates
+        if isinstance(X, pa.RecordBatch):
+            return pa.record_batch({str(j): coordinates[:, j] for j in columns})
+        if frame is None:
+            return [dict(zip(columns, row, strict=True)) for row in coordinates.tolist()]
+        return to_native_frame({j: coordinates[:, j] for j in columns}, like=frame)
+
+    # ------------------------------------------------------------------ learning
+
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
+        """Take one event of the stream."""
+        self._learn({str(name): value for name, value in x.items()})
+
+    def learn_many(self, X: Any) -> None:
+        """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
+        for row in _rows(X)[0]:
+            self._learn(row)
+
+    def _config(self) -> Config:
+        return Config(
+            method=self.method,
+            n_components=self.n_components,
+            memory=self.memory,
+            size=self.size,
+            kernel=self.kernel,
+            bandwidth=self.bandwidth,
+            alpha=self.alpha,
+            diffusion_time=self.diffusion_time,
+            rank=self.rank,
+            tolerance=self.tolerance,
+            chunk_size=self.chunk_size,
+            warm_up=self.warm_up,
+            scaling=self.scaling,
+            seed=self.seed,
+        )
+
+    def _learn(self, row: Mapping[str, Any]) -> None:
+        if self._engine is not None:
+            self._push(row)
+            return
+        usable = {name: _number(value) for name, value in row.items()}
+        self._early.append(usable)
+        if len(self._early) < self._warm_up_events:
+            return
+        self._names = tuple(sorted({name for early in self._early for name in early})) or ("0",)
+        self._sums = np.zeros(len(self._names))
+        self._counts = np.zeros(len(self._names))
+        self._engine = Engine(**self._config().as_dict())
+        early, self._early = self._early, []
+        for each in early:
+            self._push(each)
+
+    def _push(self, row: Mapping[str, Any]) -> None:
+        """Impute by the means so far, learn, and let the means know what was seen."""
+        assert self._engine is not None
+        values, seen = self._row(row)
+        self._engine.admit(
+            batch.checked(values[None], self._names, False, _NO_NULLS, {}, None, "raise")
+        )
+        self._sums += np.where(seen, values, 0.0)
+        self._counts += seen
+        self.imputed += len(seen) - int(seen.sum())
+        self.ignored += len(row.keys() - set(self._names))
+
+    def _row(self, row: Mapping[str, Any]) -> tuple[Floats, Any]:
+        """The features in order, missing ones by their mean, shape (d,), and which were there."""
+        values = np.array([_number(row.get(name, math.nan)) for name in self._names])
+        seen = values == values
+        if not seen.all():
+            means = self._sums / np.maximum(self._counts, 1.0)
+            values = np.where(seen, values, means)
+        return values, seen
+
+
+def _number(value: Any) -> float:
+    """A usable float, or NaN for whatever must be imputed."""
+    if value is None or isinstance(value, (str, bytes)):
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if abs(number) <= batch.LARGEST_VALUE else math.nan
+
+
+def _rows(X: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The rows as dicts by feature name, and the narwhals frame they came in, if it was one."""
+    if isinstance(X, np.ndarray):
+        return [dict(zip(map(str, range(len(row))), row, strict=True)) for row in X.tolist()], None
+    if isinstance(X, Sequence):
+        return [{str(name): value for name, value in row.items()} for row in X], None
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    frame = nw.from_native(X, eager_only=True)
+    names = [str(name) for name in frame.columns]
+    columns = [frame.get_column(name).to_list() for name in frame.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], frame

@@ -1,0 +1,419 @@
+"""`replay`: an Arrow log through an engine into a run folder.
+
+A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
+event as of when it was learned), ``timeline.parquet`` (a row a snapshot) and ``rejected.parquet``
+(every row that could not be learned, with its offset in the log and why). All but the column
+``seconds`` of the timeline are a function of the log's rows and the engine's parameters: files,
+record batches and row groups leave no trace.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed import batch
+from streamembed.batch import Batch, Rejected
+from streamembed.core.arrays import Array, Floats
+from streamembed.engine import Engine
+from streamembed.errors import BadRowError, DuplicateIdError, LogError, ParameterError
+from streamembed.eventlog import EventLog, LogBatch, open_log
+from streamembed.snapshot import Snapshot
+
+__all__ = ["Replayed", "replay"]
+
+# Rows buffered before a row group is written: fixed, so that the log's own batches do not show.
+ROW_GROUP = 4096
+SNAPSHOT_EVERY = 100
+PARTS = ("embedding.parquet", "timeline.parquet", "rejected.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder.
+    accepted, learned, rejected : int
+        Rows that became events; those of whole chunks; those set aside.
+    snapshots : int
+        Rows of the timeline.
+    snapshot : Snapshot or None
+        The final one; None where the log ended before the warm-up did.
+    damage : str or None
+        Why the log could not be read to its end, where it could not.
+    """
+
+    path: Path
+    accepted: int
+    learned: int
+    rejected: int
+    snapshots: int
+    snapshot: Snapshot | None
+    damage: str | None
+
+
+def replay(
+    log: EventLog | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    engine: Engine,
+    run: str | os.PathLike[str],
+    *,
+    snapshot_every: int | None = None,
+    features: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Replayed:
+    """Learn a whole log and leave a run folder; the engine can go on learning afterwards.
+
+    Parameters
+    ----------
+    log
+        Files or folders of Arrow IPC (stream or file) or Parquet, or an open `EventLog`.
+    engine
+        Its ``on_bad_row`` says whether a row that cannot be learned stops the replay ("raise") or
+        is set aside ("skip").
+    run
+        The folder to make; it must not exist or be empty, unless ``overwrite``.
+    snapshot_every
+        Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
+    features
+        Columns to take as features; default: all numeric ones.
+    progress
+        Called with the rows of the log read so far.
+
+    Returns
+    -------
+    Replayed
+
+    Raises
+    ------
+    ParameterError
+        The run folder is not empty, or ``snapshot_every`` does not fit the chunks.
+    LogError
+        Nothing of the log can be read. A log that is damaged later on is learned up to there, the
+        run is written whole, and ``Replayed.damage`` says where it ended.
+    BadRowError, DuplicateIdError
+        Under "raise", naming the row's offset in the log; the run is written up to there.
+
+    Notes
+    -----
+    Coordinates of an event are those of the first snapshot that has learned it. Memory does not
+    grow with the log: the events since the last snapshot are held, nothing else.
+    """
+    every = _cadence(engine.config.chunk_size, snapshot_every)
+    opened = log if isinstance(log, EventLog) else open_log(log, features)
+    folder = _folder(Path(run), overwrite)
+    damage = None
+    with _Recorder.into(folder, engine) as recorder:
+        try:
+            for part in opened:
+                recorder.learn(part, opened.feature_names, every)
+                if progress is not None:
+                    progress(part.offset + len(part.points))
+        except LogError as error:
+            damage = str(error)
+        recorder.finish()
+    last = engine.snapshot() if engine.ready else None
+    if last is not None:
+        last.save(folder / "snapshot.arrow")
+    return Replayed(
+        folder,
+        recorder.accepted,
+        recorder.accepted - engine.pending,
+        recorder.rejected,
+        recorder.snapshots,
+        last,
+        damage,
+    )
+
+
+def _cadence(chunk_size: int, every: int | None) -> int:
+    if every is None:
+        return -(-SNAPSHOT_EVERY // chunk_size) * chunk_size
+    if every < 1 or every % chunk_size:
+        raise ParameterError(
+            f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
+            "snapshots change at whole chunks only"
+        )
+    return every
+
+
+def _folder(run: Path, overwrite: bool) -> Path:
+    """The run folder, made; emptied of an older run's files where that was asked for."""
+    if run.exists() and not run.is_dir():
+        raise ParameterError(f"run={str(run)!r} is a file; it must be a folder, or not exist yet")
+    run.mkdir(parents=True, exist_ok=True)
+    if any(run.iterdir()):
+        if not overwrite:
+            raise ParameterError(
+                f"run={str(run)!r} is not empty: choose another folder, or overwrite the run"
+            )
+        for name in ("snapshot.arrow", *PARTS):
+            (run / name).unlink(missing_ok=True)
+    return run
+
+
+@dataclass(slots=True)
+class _Table:
+    """A Parquet file that grows by row groups of one size, under its name only once it is whole."""
+
+    path: Path
+    schema: Any
+    writer: Any = None
+    waiting: list[Any] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Take rows; write every row group that is full."""
+        part = pa.table(columns, schema=self.schema)
+        self.waiting.append(part)
+        self.rows += part.num_rows
+        if self.rows >= ROW_GROUP:
+            whole = pa.concat_tables(self.waiting)
+            start = 0
+            while self.rows - start >= ROW_GROUP:
+                self._writer().write_table(whole.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
+                start += ROW_GROUP
+            self.waiting, self.rows = [whole.slice(start)], self.rows - start
+
+    def close(self) -> None:
+        """Write what waits and give the file its name."""
+        writer = self._writer()
+        if self.rows:
+            writer.write_table(pa.concat_tables(self.waiting), row_group_size=ROW_GROUP)
+        writer.close()
+        os.replace(self._temporary, self.path)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.path.with_name(self.path.name + ".part")
+
+    def _writer(self) -> Any:
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(
+                self._temporary, self.schema, compression="zstd", write_page_checksum=True
+            )
+        return self.writer
+
+
+class _Recorder:
+    """Feeds an engine up to every snapshot position, and writes what came of it."""
+
+    def __init__(self, folder: Path, engine: Engine) -> None:
+        self.engine = engine
+        self.accepted = self.rejected = self.snapshots = 0
+        self._folder = folder
+        self._unseen: list[tuple[int, Floats, Array]] = []  # events since the last snapshot
+        self._clock = time.perf_counter()
+        self._embedding: _Table | None = None
+        k = engine.config.n_components
+        self._timeline = _Table(folder / "timeline.parquet", _timeline_schema(k))
+        self._rejected = _Table(folder / "rejected.parquet", _REJECTED)
+        self._last = -1
+
+    @classmethod
+    def into(cls, folder: Path, engine: Engine) -> Self:
+        """A recorder for a fresh run."""
+        return cls(folder, engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """However the replay ends, what was learned is written and named."""
+        if error[0] is not None:
+            self.finish()
+        for table in (
+            self._embedding or self._embedding_table(None),
+            self._timeline,
+            self._rejected,
+        ):
+            table.close()
+
+    def learn(self, part: LogBatch, names: tuple[str, ...], every: int) -> None:
+        """Take one batch of the log: check it, and learn it slice by slice."""
+        skip = self.engine.config.on_bad_row
+        try:
+            rows = batch.checked(part.points, names, False, part.nulls, {}, part.ids, skip)
+        except BadRowError as error:
+            index, reason = error.rows[0]
+            raise BadRowError(
+                f"row {part.offset + index} of the log cannot be learned ({reason}): mend the log, "
+                "or set such rows aside with on_bad_row='skip'",
+                error.rows,
+            ) from error
+        if self._embedding is None and rows.ids is not None and len(rows.ids):
+            self._embedding = self._embedding_table(rows.ids)
+        aside = list(rows.rejected)
+        start = 0
+        while start < len(rows.points):
+            start += self._take(rows, start, part.offset, every, aside)
+        # in the order of the log, whatever its batches
+        self._set_aside(part.offset, sorted(aside, key=lambda row: row.index))
+
+    def finish(self) -> None:
+        """A last snapshot where whole chunks came after the one before; the rest is not learned."""
+        if self.engine.ready:
+            self._publish()
+        for position, points, ids in self._unseen:
+            self._write_embedding(position, ids, len(points), None, None)
+        self._unseen = []
+
+    def _take(self, rows: Batch, start: int, offset: int, every: int, aside: list[Rejected]) -> int:
+        """Learn up to the next snapshot position; returns how many rows of the batch that took."""
+        position = self.engine.position
+        cut = self._next(position, every)
+        stop = min(len(rows.points), start + cut - position)
+        part = Batch(
+            rows.points[start:stop],
+            rows.names,
+            rows.ordered,
+            None if rows.ids is None else rows.ids[start:stop],
+            rows.kept[start:stop],
+            (),
+        )
+        try:
+            learned = self.engine.admit(part)
+        except DuplicateIdError as error:
+            raise DuplicateIdError(
+                f"log offset {offset + int(part.kept[0])} on: {error}"
+            ) from error
+        aside += learned.rejected
+        gone = {row.index for row in learned.rejected}
+        stay = np.array([i for i, index in enumerate(part.kept.tolist()) if index not in gone], int)
+        ids = np.arange(position, position + len(stay)) if part.ids is None else part.ids[stay]
+        if len(stay):
+            self._unseen.append((position, part.points[stay], ids))
+        self.accepted += len(stay)
+        if self.engine.position == cut:
+            self._publish()
+        return stop - start
+
+    def _next(self, position: int, every: int) -> int:
+        """The next stream position at which a snapshot is due."""
+        warm_up = self.engine.config.warm_up_events
+        return warm_up if position < warm_up else (position // every + 1) * every
+
+    def _publish(self) -> None:
+        """Snapshot, timeline, and the coordinates of every event since the last one."""
+        if not self.engine.ready or self.engine.snapshot().position == self._last:
+            return
+        snapshot = self.engine.snapshot()
+        self._last = snapshot.position
+        waiting = []
+        for position, points, ids in self._unseen:
+            whole = min(len(points), snapshot.position - position)
+            if whole > 0:
+                coordinates, coverage = snapshot.transform_with_coverage(points[:whole])
+                self._write_embedding(position, ids[:whole], whole, coordinates, coverage)
+            if whole < len(points):
+                start = max(whole, 0)
+                waiting.append((position + start, points[start:], ids[start:]))
+        self._unseen = waiting
+        now = time.perf_counter()
+        self._timeline.add(_timeline_row(snapshot, self.engine.refreshes, now - self._clock))
+        self._clock = now
+        self.snapshots += 1
+
+    def _write_embedding(
+        self,
+        position: int,
+        ids: Array,
+        count: int,
+        coordinates: Floats | None,
+        coverage: Floats | None,
+    ) -> None:
+        if self._embedding is None:
+            self._embedding = self._embedding_table(ids)
+        columns: dict[str, Any] = {
+            "position": np.arange(position, position + count),
+            "id": pa.array(ids.tolist(), self._embedding.schema.field("id").type),
+            "learned": np.full(count, coordinates is not None),
+        }
+        for j in range(self.engine.config.n_components):
+            columns[f"c{j}"] = pa.nulls(count) if coordinates is None else coordinates[:, j]
+        columns["coverage"] = pa.nulls(count) if coverage is None else coverage
+        kinds = {name: self._embedding.schema.field(name).type for name in columns}
+        self._embedding.add(
+            {
+                name: pa.array(value, kinds[name])
+                if isinstance(value, np.ndarray)
+                else value.cast(kinds[name])
+                for name, value in columns.items()
+            }
+        )
+
+    def _embedding_table(self, ids: Array | None) -> _Table:
+        text = ids is not None and ids.dtype.kind != "i"
+        fields = [
+            pa.field("position", pa.int64()),
+            pa.field("id", pa.string() if text else pa.int64()),
+            pa.field("learned", pa.bool_()),
+            *[pa.field(f"c{j}", pa.float64()) for j in range(self.engine.config.n_components)],
+            pa.field("coverage", pa.float64()),
+        ]
+        return _Table(self._folder / "embedding.parquet", pa.schema(fields))
+
+    def _set_aside(self, offset: int, rows: Sequence[Rejected]) -> None:
+        if not rows:
+            return
+        self.rejected += len(rows)
+        self._rejected.add(
+            {
+                "offset": [offset + row.index for row in rows],
+                "id": [None if row.id is None else str(row.id) for row in rows],
+                "reason": [row.reason for row in rows],
+            }
+        )
+
+
+_REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
+
+
+def _timeline_schema(k: int) -> Any:
+    numbers = ["residual", "outside", "gap", "angle_bound"]
+    return pa.schema(
+        [
+            ("position", pa.int64()),
+            *[(f"eigenvalue_{j}", pa.float64()) for j in range(k)],
+            *[(name, pa.float64()) for name in numbers],
+            ("met", pa.bool_()),
+            ("method", pa.string()),
+            ("rung", pa.string()),
+            ("epoch", pa.int64()),
+            ("displacement", pa.float64()),
+            ("movement", pa.float64()),
+            ("refreshes", pa.int64()),
+            ("seconds", pa.float64()),
+        ]
+    )
+
+
+def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[str, Any]:
+    certificate, frame = snapshot.certificate, snapshot.frame
+    return {
+        "position": [snapshot.position],
+        **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
+        "residual": [certificate.residual],
+        "outside": [certificate.outside],
+        "gap": [certificate.gap],
+        "angle_bound": [certificate.angle_bound],
+        "met": [certificate.met],
+        "method": [certificate.method],
+        "rung": [snapshot.rung],
+        "epoch": [frame.epoch],
+        "displacement": [frame.displacement],
+        "movement": [frame.movement],
+        "refreshes": [refreshes],
+        "seconds": [seconds],
+    }
