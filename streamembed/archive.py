@@ -107,6 +107,20 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     return table, json.loads(meta["streamembed-header"])
 
 
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """What a file says it holds, "snapshot" or "engine"; None where streamembed did not save it."""
+    with Path(path).open("rb") as file:
+        if _SEALED.search(file.read()) is None:
+            return None
+        file.seek(0)
+        try:
+            metadata = pa.ipc.open_file(file).schema.metadata or {}
+        except pa.ArrowInvalid:
+            return None
+    kind = metadata.get(b"streamembed-kind")
+    return None if kind is None else str(kind.decode())
+
+
 def vectors_of(matrix: Array) -> Any:
     """A matrix (n, d) as an Arrow column of n fixed-size lists."""
     flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))

@@ -1,0 +1,386 @@
+"""The commands: demo, replay, transform, inspect.
+
+Data go to standard output, progress and errors to standard error. ``--json`` prints one object and
+nothing else on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import streamembed as se
+from streamembed import archive, batch, demo
+from streamembed.config import Config
+from streamembed.errors import (
+    DamagedFileError,
+    InputError,
+    LogError,
+    NotReadyError,
+    ParameterError,
+)
+from streamembed.eventlog import EventLog, describe_log, open_log
+
+__all__ = ["DAMAGED", "IO", "OK", "USAGE", "main"]
+
+OK, USAGE, DAMAGED, IO = 0, 2, 3, 4
+
+HELP = {
+    "method": "What is embedded how.",
+    "n_components": "Coordinates of the embedding.",
+    "memory": "window: the last SIZE events; all: every event.",
+    "size": "Slots of the window.",
+    "kernel": "The affinity of two points.",
+    "bandwidth": "Width of the kernel in scaled units, or auto.",
+    "alpha": "Density correction, 0 to 2.",
+    "diffusion_time": "t of the coordinates lambda**t psi.",
+    "rank": "Columns of the tracked factor, or auto.",
+    "tolerance": "Largest residual of a certified snapshot, or none.",
+    "chunk_size": "Events per update.",
+    "warm_up": "Events before the first snapshot, or none for the default.",
+    "scaling": "standard: by mean and deviation of the warm-up; none.",
+    "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
+    "seed": "Of everything random.",
+}
+
+
+class _OrNone(click.ParamType[Any]):
+    """A number, or one of a few words; "none" is None."""
+
+    def __init__(self, kind: type, words: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.words = words
+        self.name = "|".join((*words, kind.__name__))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, the word, or None for "none"."""
+        if value is None or not isinstance(value, str):
+            return value
+        if value in self.words:
+            return None if value == "none" else value
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number, nor {' or '.join(self.words)}", param, ctx)
+
+
+def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
+    special: dict[str, Any] = {
+        "bandwidth": _OrNone(float, ("auto",)),
+        "rank": _OrNone(int, ("auto",)),
+        "tolerance": _OrNone(float, ("none",)),
+        "warm_up": _OrNone(int, ("none",)),
+        "scaling": _OrNone(str, ("none", "standard")),
+    }
+    for parameter in reversed(fields(Config)):
+        assert parameter.default is not MISSING
+        default = "skip" if parameter.name == "on_bad_row" else parameter.default
+        command = click.option(
+            "--" + parameter.name.replace("_", "-"),
+            parameter.name,
+            type=special.get(parameter.name, type(default)),
+            default=default,
+            show_default="none" if default is None else str(default),
+            help=HELP[parameter.name],
+        )(command)
+    return command
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Errors as one line on standard error, and a documented exit code."""
+    try:
+        yield
+    except (DamagedFileError, LogError) as error:
+        missing = isinstance(error.__cause__, OSError) or "does not exist" in str(error)
+        _stop(error, IO if missing else DAMAGED)
+    except (ParameterError, InputError, NotReadyError) as error:
+        _stop(error, USAGE)
+    except OSError as error:
+        _stop(error, IO)
+
+
+def _stop(error: BaseException, code: int) -> None:
+    click.echo(f"streamembed: {error}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(se.__version__, prog_name="streamembed")
+def main() -> None:
+    """Streaming diffusion maps: certified, still, bounded, replayable.
+
+    Exit codes: 0 done; 2 wrong usage, parameters or input; 3 damaged data; 4 input or output
+    failed (a missing file, no permission, a full disk).
+    """
+
+
+@main.command("replay")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
+@_engine_options
+@click.option("--features", help="Columns to take as features, by name: a,b,c. Default: numeric.")
+@click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
+@click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def replay_command(
+    logs: tuple[str, ...],
+    run: str,
+    features: str | None,
+    snapshot_every: int | None,
+    overwrite: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Learn Arrow logs (IPC stream or file, Parquet, folders of them) into a run folder.
+
+    Leaves snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet.
+    """
+    with _exit_codes():
+        engine = se.Engine(**parameters)
+        log = open_log(list(logs), None if features is None else features.split(","))
+        with _progress(log.n_rows, as_json) as advance:
+            done = se.replay(
+                log,
+                engine,
+                run,
+                snapshot_every=snapshot_every,
+                overwrite=overwrite,
+                progress=advance,
+            )
+    _tell_replay(done, as_json)
+    if done.damage is not None:
+        _stop(LogError(done.damage), DAMAGED)
+
+
+def _tell_replay(done: se.Replayed, as_json: bool) -> None:
+    facts: dict[str, Any] = {
+        "run": str(done.path),
+        "accepted": done.accepted,
+        "learned": done.learned,
+        "rejected": done.rejected,
+        "snapshots": done.snapshots,
+        "damage": done.damage,
+    }
+    if done.snapshot is not None:
+        facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
+        facts["certificate"] = asdict(done.snapshot.certificate)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
+        f"{done.accepted} events, {done.learned} learned in whole chunks, {done.rejected} rows set "
+        f"aside, {done.snapshots} snapshots in {done.path}"
+    )
+    if done.snapshot is None:
+        click.echo("the log ended before the warm-up did: there is no snapshot (see --warm-up)")
+    else:
+        click.echo(_certificate_line(done.snapshot))
+
+
+def _certificate_line(snapshot: se.Snapshot) -> str:
+    certificate = snapshot.certificate
+    verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
+    values = ", ".join(f"{value:.4f}" for value in snapshot.eigenvalues)
+    return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"
+
+
+@contextmanager
+def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal; in a pipe a plain line now and then; nothing with --json."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("replay", total=total)
+            yield lambda rows: bar.update(task, completed=rows)
+    else:
+        told = 0
+
+        def line(rows: int) -> None:
+            nonlocal told
+            if rows >= 2 * told:
+                told = rows
+                click.echo(f"read {rows} rows", err=True)
+
+        yield line
+
+
+@main.command("transform")
+@click.argument("snapshot", metavar="SNAPSHOT")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def transform_command(snapshot: str, logs: tuple[str, ...], output: str, as_json: bool) -> None:
+    """Embed the events of logs with a saved snapshot.
+
+    Rows that cannot be embedded keep their place, with nulls and a reason.
+    """
+    with _exit_codes():
+        loaded = se.Snapshot.load(snapshot)
+        log = open_log(list(logs), loaded.feature_names)
+        facts = _transformed(loaded, log, Path(output))
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(
+            f"{facts['embedded']} events embedded, {facts['rejected']} rows set aside: {output}"
+        )
+    if facts["damage"] is not None:
+        _stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _transformed(snapshot: se.Snapshot, log: EventLog, output: Path) -> dict[str, Any]:
+    """Embed batch by batch into a file that has its name only once it is whole."""
+    temporary = output.with_name(output.name + ".part")
+    schema = pa.schema(
+        [
+            ("offset", pa.int64()),
+            ("id", pa.string()),
+            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
+            ("coverage", pa.float64()),
+            ("reason", pa.string()),
+        ]
+    )
+    embedded = rejected = 0
+    damage = None
+    with _writer(temporary, schema, output.suffix == ".arrow") as writer:
+        try:
+            for part in log:
+                table, bad = _embedded(snapshot, part)
+                writer.write_table(table.cast(schema))
+                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+        except LogError as error:
+            damage = str(error)
+    temporary.replace(output)
+    return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
+
+
+def _writer(path: Path, schema: Any, is_arrow: bool) -> Any:
+    if is_arrow:
+        return pa.ipc.new_file(str(path), schema)
+    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+
+
+def _embedded(snapshot: se.Snapshot, part: Any) -> tuple[Any, int]:
+    """One batch of a log as offset, id, coordinates, coverage and reason."""
+    read = batch.checked(part.points, snapshot.feature_names, False, part.nulls, {}, None, "skip")
+    coordinates, coverage = snapshot.transform_with_coverage(read.points)
+    n = len(part.points)
+    place: list[int | None] = [None] * n
+    for row, index in enumerate(read.kept.tolist()):
+        place[index] = row
+    order = pa.array(place, pa.int64())
+    reasons: list[str | None] = [None] * n
+    for each in read.rejected:
+        reasons[each.index] = each.reason
+    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
+    columns = {
+        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
+        "id": pa.array([None] * n if ids is None else ids, pa.string()),
+        **{f"c{j}": pa.array(coordinates[:, j]).take(order) for j in range(coordinates.shape[1])},
+        "coverage": pa.array(coverage).take(order),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return pa.table(columns), len(read.rejected)
+
+
+@main.command("inspect")
+@click.argument("path", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def inspect_command(path: str, as_json: bool) -> None:
+    """Say what a log, a snapshot, a saved engine or a run folder holds."""
+    with _exit_codes():
+        facts = _inspected(Path(path))
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(name, shown)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _inspected(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.is_dir() and (path / "timeline.parquet").exists():
+        return _inspected_run(path)
+    kind = archive.kind_of(path) if path.is_file() else None
+    if kind == "snapshot":
+        return _inspected_snapshot(se.Snapshot.load(path))
+    if kind == "engine":
+        engine = se.Engine.load(path)
+        return {
+            "kind": "saved engine",
+            "position": engine.position,
+            "pending": engine.pending,
+            "ready": engine.ready,
+            "features": list(engine.feature_names),
+            **engine.config.as_dict(),
+        }
+    found = describe_log(path)
+    return {
+        "kind": "log",
+        "files": [str(file) for file in found.files],
+        "formats": list(found.formats),
+        "rows": list(found.rows),
+        "damages": [damage for damage in found.damages if damage],
+        "features": list(found.feature_names),
+        "reserved": list(found.reserved),
+        "ignored": list(found.ignored),
+    }
+
+
+def _inspected_run(path: Path) -> dict[str, Any]:
+    timeline = pq.read_table(path / "timeline.parquet")
+    facts: dict[str, Any] = {
+        "kind": "run",
+        "events": pq.read_metadata(path / "embedding.parquet").num_rows,
+        "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
+        "snapshots": timeline.num_rows,
+        "certificates met": sum(bool(met) for met in timeline["met"].to_pylist()),
+    }
+    if (path / "snapshot.arrow").exists():
+        facts["final snapshot"] = _inspected_snapshot(se.Snapshot.load(path / "snapshot.arrow"))
+    return facts
+
+
+def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
+    n, k = snapshot.coordinates.shape
+    return {
+        "kind": "snapshot",
+        "position": snapshot.position,
+        "points": n,
+        "n_components": k,
+        "features": list(snapshot.feature_names),
+        "eigenvalues": snapshot.eigenvalues.tolist(),
+        "bandwidth": snapshot.bandwidth,
+        "alpha": snapshot.alpha,
+        "diffusion_time": snapshot.diffusion_time,
+        "certificate": asdict(snapshot.certificate),
+    }
+
+
+@main.command("demo")
+@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Where to work.")
+@click.option("--events", default=2310, show_default=True, help="Rows of the data to use.")
+def demo_command(into: str, events: int) -> None:
+    """Replay a real data set and compare what was learned with the batch answer."""
+    with _exit_codes():
+        demo.run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
