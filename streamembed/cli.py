@@ -105,8 +105,7 @@ def _exit_codes() -> Iterator[None]:
     try:
         yield
     except (DamagedFileError, LogError) as error:
-        missing = isinstance(error.__cause__, OSError) or "does not exist" in str(error)
-        _stop(error, IO if missing else DAMAGED)
+        _stop(error, IO if isinstance(error.__cause__, PermissionError) else DAMAGED)
     except (ParameterError, InputError, NotReadyError) as error:
         _stop(error, USAGE)
     except OSError as error:
@@ -151,7 +150,7 @@ def replay_command(
     """
     with _exit_codes():
         engine = se.Engine(**parameters)
-        log = open_log(list(logs), None if features is None else features.split(","))
+        log = open_log(_existing(logs), None if features is None else features.split(","))
         with _progress(log.n_rows, as_json) as advance:
             done = se.replay(
                 log,
@@ -164,6 +163,14 @@ def replay_command(
     _tell_replay(done, as_json)
     if done.damage is not None:
         _stop(LogError(done.damage), DAMAGED)
+
+
+def _existing(paths: tuple[str, ...]) -> list[str]:
+    """The paths, or FileNotFoundError for the first that is not there."""
+    for path in paths:
+        if not Path(path).exists():
+            raise FileNotFoundError(f"{path} does not exist")
+    return list(paths)
 
 
 def _tell_replay(done: se.Replayed, as_json: bool) -> None:
@@ -232,7 +239,7 @@ def transform_command(snapshot: str, logs: tuple[str, ...], output: str, as_json
     """
     with _exit_codes():
         loaded = se.Snapshot.load(snapshot)
-        log = open_log(list(logs), loaded.feature_names)
+        log = open_log(_existing(logs), loaded.feature_names)
         facts = _transformed(loaded, log, Path(output))
     if as_json:
         click.echo(json.dumps(facts))

@@ -31,7 +31,7 @@ FEATURES = (
     "region-centroid-col",
     "region-centroid-row",
 )
-BANDWIDTH = 2.0
+BANDWIDTH = 3.0
 # Okabe & Ito's colours, told apart by most colour-blind readers, with a marker each.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#444444")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -310,20 +310,27 @@ class _Recorder:
             return
         snapshot = self.engine.snapshot()
         self._last = snapshot.position
-        waiting = []
-        for position, points, ids in self._unseen:
-            whole = min(len(points), snapshot.position - position)
-            if whole > 0:
-                coordinates, coverage = snapshot.transform_with_coverage(points[:whole])
-                self._write_embedding(position, ids[:whole], whole, coordinates, coverage)
-            if whole < len(points):
-                start = max(whole, 0)
-                waiting.append((position + start, points[start:], ids[start:]))
-        self._unseen = waiting
+        self._embed(snapshot)
         now = time.perf_counter()
         self._timeline.add(_timeline_row(snapshot, self.engine.refreshes, now - self._clock))
         self._clock = now
         self.snapshots += 1
+
+    def _embed(self, snapshot: Snapshot) -> None:
+        """Write the events that the snapshot has learned; keep those that wait for their chunk.
+
+        All in one transform: how the log came in pieces must not show in the last bit.
+        """
+        if not self._unseen:
+            return
+        first = self._unseen[0][0]
+        points = np.concatenate([points for _, points, _ in self._unseen])
+        ids = np.concatenate([ids for _, _, ids in self._unseen])
+        whole = max(snapshot.position - first, 0)  # events of an earlier replay may wait before
+        coordinates, coverage = snapshot.transform_with_coverage(points[:whole])
+        self._write_embedding(first, ids[:whole], whole, coordinates, coverage)
+        waits = len(points) > whole
+        self._unseen = [(first + whole, points[whole:], ids[whole:])] if waits else []
 
     def _write_embedding(
         self,

@@ -1,0 +1,216 @@
+"""The commands: every flag, every exit code, what is printed where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import streamembed as se
+from streamembed import cli
+from streamembed.config import Config
+from streamembed.eventlog import write_log
+
+POINTS = np.random.default_rng(0).standard_normal((230, 3))
+NAMES = ["x", "y", "z"]
+SMALL = ["--size", "80", "--n-components", "3"]
+
+
+def call(*arguments: Any) -> Result:
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    write_log(tmp_path / "log", POINTS, NAMES, ids=[f"e{i}" for i in range(230)])
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: Path) -> Path:
+    assert call("replay", log, "--run", tmp_path / "run", *SMALL).exit_code == 0
+    return tmp_path / "run"
+
+
+def test_the_commands_are_those_written_down() -> None:
+    """A roster; each has a help text."""
+    assert sorted(cli.main.commands) == ["demo", "inspect", "replay", "transform"]
+    for name in cli.main.commands:
+        shown = call(name, "--help")
+        assert shown.exit_code == 0
+        assert shown.output.startswith("Usage:")
+
+
+def test_every_parameter_is_a_flag() -> None:
+    """None can be forgotten: with its default, and a line of help."""
+    shown = " ".join(call("replay", "--help").output.split())
+    for parameter in fields(Config):
+        assert "--" + parameter.name.replace("_", "-") in shown
+        assert cli.HELP[parameter.name].split(":")[0] in shown
+
+
+def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words, numbers and "none" become what the engine takes."""
+    seen: dict[str, Any] = {}
+    original = se.Engine.__init__
+
+    def spy(self: se.Engine, **parameters: Any) -> None:
+        seen.update(parameters)
+        original(self, **parameters)
+
+    monkeypatch.setattr(se.Engine, "__init__", spy)
+    flags = "--bandwidth 1.5 --rank 40 --tolerance none --warm-up 60 --scaling none --alpha 0.5"
+    flags += " --memory all --chunk-size 20 --seed 3 --diffusion-time 2 --on-bad-row raise"
+    assert call("replay", log, "--run", tmp_path / "run", *flags.split()).exit_code == 0
+    assert seen == {
+        **Config().as_dict(),
+        "bandwidth": 1.5,
+        "rank": 40,
+        "tolerance": None,
+        "warm_up": 60,
+        "scaling": None,
+        "alpha": 0.5,
+        "memory": "all",
+        "chunk_size": 20,
+        "seed": 3,
+        "diffusion_time": 2.0,
+        "on_bad_row": "raise",
+    }
+
+
+def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
+    """A line for people; progress goes to standard error."""
+    done = call("replay", log, "--run", tmp_path / "run", *SMALL)
+    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    assert "met" in done.stdout
+    assert "read 230 rows" in done.stderr
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"}
+
+
+def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:
+    """On standard output; standard error stays empty."""
+    done = call("replay", log, "--run", tmp_path / "run", "--json", *SMALL)
+    facts = json.loads(done.stdout)
+    assert facts["learned"] == 230
+    assert facts["certificate"]["met"] is True
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "new.arrow"])
+def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> None:
+    """The coordinates are those of `Snapshot.transform`; bad rows keep their place and a reason."""
+    new = POINTS[:20].copy()
+    new[7, 2] = np.nan
+    write_log(tmp_path / "new", new, NAMES, rows_per_batch=6)
+    output = tmp_path / name
+    done = call("transform", run / "snapshot.arrow", tmp_path / "new", "-o", output)
+    assert "19 events embedded, 1 rows set aside" in done.stdout
+    table = (
+        pq.read_table(output) if name.endswith("parquet") else pa.ipc.open_file(output).read_all()
+    )
+    assert table["offset"].to_pylist() == list(range(20))
+    assert table["reason"].to_pylist()[7] == "NaN in 'z'"
+    assert table["c0"].to_pylist()[7] is None
+    snapshot = se.Snapshot.load(run / "snapshot.arrow")
+    expected = snapshot.transform(np.delete(new, 7, axis=0))
+    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
+    """A log, a folder of logs, a snapshot, a saved engine, a run."""
+    engine = se.Engine(size=80)
+    engine.learn(POINTS[:77])
+    engine.save(tmp_path / "engine.arrow")
+    kinds = {
+        log: "log",
+        run / "snapshot.arrow": "snapshot",
+        tmp_path / "engine.arrow": "saved engine",
+        run: "run",
+    }
+    for path, kind in kinds.items():
+        facts = json.loads(call("inspect", path, "--json").stdout)
+        assert facts["kind"] == kind
+        assert kind in call("inspect", path).stdout
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    facts = json.loads(call("inspect", folder, "--json").stdout)
+    assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
+
+
+def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
+    """Arguments, exit code, and a part of the message."""
+    cut = tmp_path / "cut"
+    cut.write_bytes(log.read_bytes()[:-40])
+    flipped = tmp_path / "flipped.arrow"
+    data = bytearray((run / "snapshot.arrow").read_bytes())
+    data[len(data) // 2] ^= 1
+    flipped.write_bytes(bytes(data))
+    text = tmp_path / "text"
+    text.write_text("a,b\n1,2\n")
+    (tmp_path / "empty").mkdir()
+    out = tmp_path / "other"
+    return {
+        "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
+        "no log": (["replay", "--run", out], 2, "Missing argument"),
+        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
+        "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' is not a number"),
+        "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
+        "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
+        "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
+        "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
+        "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
+        "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
+        "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
+        "missing snapshot": (["transform", tmp_path / "no", log, "-o", out], 4, "no"),
+        "nowhere to write": (
+            ["transform", run / "snapshot.arrow", log, "-o", tmp_path / "no" / "x"],
+            4,
+            "no",
+        ),
+        "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
+    }
+
+
+def test_exit_codes_are_those_documented(tmp_path: Path, log: Path, run: Path) -> None:
+    """2 usage, 3 damaged data, 4 input or output; one line on standard error, no traceback."""
+    for name, (arguments, code, says) in cases(tmp_path, log, run).items():
+        done = call(*arguments)
+        assert done.exit_code == code, (name, done.output)
+        assert says in done.stderr, (name, done.stderr)
+        assert "Traceback" not in done.stderr
+        if code != 2:
+            assert done.stderr.strip().split("\n")[-1].startswith("streamembed: "), name
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    """On a part of its data: the table and the picture, twice over the same folder."""
+    for _ in range(2):
+        done = call("demo", "--into", tmp_path / "demo", "--events", 400)
+        assert done.exit_code == 0, done.output
+        assert "eigenvalue 1" in done.stdout
+        assert "met" in done.stdout
+    assert (tmp_path / "demo" / "embedding.png").read_bytes().startswith(b"\x89PNG")
+    assert call("demo", "--into", tmp_path / "few", "--events", 100).exit_code == 0
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m streamembed`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamembed", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"streamembed, version {se.__version__}"

@@ -1,0 +1,235 @@
+"""Replaying a log into a run folder: what is left, layout after layout, and what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, DuplicateIdError, LogError, ParameterError
+from streamembed.eventlog import open_log, write_log
+
+NAMES = ["x", "y", "z"]
+POINTS = np.random.default_rng(0).standard_normal((437, 3))
+POINTS[[5, 120, 121, 300], 1] = np.nan, np.inf, 1e300, np.nan
+IDS = [f"e{i}" for i in range(437)]
+IDS[200] = "e199"  # a duplicate within the window
+BAD = [5, 120, 121, 200, 300]
+STABLE = ("snapshot.arrow", "embedding.parquet", "rejected.parquet")
+
+
+def engine(**changes: Any) -> se.Engine:
+    return se.Engine(
+        **{"size": 120, "chunk_size": 10, "n_components": 3, "on_bad_row": "skip", **changes}
+    )
+
+
+def written(folder: Path, format: str, rows: int, parts: int = 1) -> Path:
+    """The same rows as one file, or as a folder of several."""
+    if parts == 1:
+        write_log(folder, POINTS, NAMES, ids=IDS, format=format, rows_per_batch=rows)
+        return folder
+    folder.mkdir()
+    for i, chosen in enumerate(np.array_split(np.arange(len(POINTS)), parts)):
+        ids = [IDS[j] for j in chosen]
+        path = folder / f"{i}"
+        write_log(path, POINTS[chosen], NAMES, ids=ids, format=format, rows_per_batch=rows)
+    return folder
+
+
+LAYOUTS = [("stream", 7, 1), ("stream", 500, 1), ("file", 64, 1), ("parquet", 100, 1)]
+LAYOUTS += [("file", 33, 5), ("parquet", 9, 3), ("stream", 1, 2)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> se.Replayed:
+    """The reference: one stream, batches of 50."""
+    folder = tmp_path_factory.mktemp("reference")
+    return se.replay(written(folder / "log", "stream", 50), engine(), folder / "run")
+
+
+def test_a_run_counts_what_it_did(run: se.Replayed) -> None:
+    """432 of 437 rows are events; 430 make whole chunks."""
+    assert (run.accepted, run.learned, run.rejected) == (432, 430, 5)
+    assert run.damage is None
+    assert run.snapshot is not None
+    assert run.snapshot.position == 430
+
+
+@pytest.mark.parametrize(("format", "rows", "parts"), LAYOUTS)
+def test_layouts_leave_no_trace(
+    run: se.Replayed, tmp_path: Path, format: str, rows: int, parts: int
+) -> None:
+    """Snapshot, embedding and rejected rows are equal to the byte, the timeline but for seconds."""
+    other = se.replay(written(tmp_path / "log", format, rows, parts), engine(), tmp_path / "run")
+    for name in STABLE:
+        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
+    left = pq.read_table(run.path / "timeline.parquet").drop_columns("seconds")
+    assert left.equals(pq.read_table(other.path / "timeline.parquet").drop_columns("seconds"))
+
+
+def test_a_replay_is_learning(run: se.Replayed) -> None:
+    """The final snapshot is that of an engine taught by hand, row by row."""
+    by_hand = engine()
+    for i in range(len(POINTS)):
+        by_hand.learn([dict(zip(NAMES, POINTS[i].tolist(), strict=True))], ids=[IDS[i]])
+    found = se.Snapshot.load(run.path / "snapshot.arrow")
+    np.testing.assert_array_equal(found.coordinates, by_hand.snapshot().coordinates)
+    np.testing.assert_array_equal(found.ids, by_hand.snapshot().ids)
+
+
+def test_the_embedding_has_every_event(run: se.Replayed) -> None:
+    """In stream order, with ids; the events of the unfinished chunk are not learned, and null."""
+    table = pq.read_table(run.path / "embedding.parquet")
+    good = [i for i in range(437) if i not in BAD]
+    assert table["position"].to_pylist() == list(range(432))
+    assert table["id"].to_pylist() == [IDS[i] for i in good]
+    assert table["learned"].to_pylist() == [True] * 430 + [False] * 2
+    assert table["c0"].null_count == table["coverage"].null_count == 2
+    coordinates = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
+    assert np.isfinite(coordinates[:430]).all()
+    coverage = table["coverage"].to_numpy()[:430]
+    assert ((coverage > 0) & (coverage <= 1)).all()
+
+
+def test_coordinates_are_as_of_when_an_event_was_learned(run: se.Replayed) -> None:
+    """Those of the first snapshot that had learned it: here every hundredth position, and the end."""
+    by_hand = engine()
+    table = pq.read_table(run.path / "embedding.parquet")
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
+    good = np.delete(np.arange(437), BAD)
+    before = 0
+    for position in (50, 100, 200, 300, 400, 430):
+        chosen = good[before:position]
+        by_hand.learn(pa.table(dict(zip(NAMES, POINTS[chosen].T, strict=True))), ids=None)
+        snapshot = by_hand.snapshot()
+        assert snapshot.position == position
+        expected = snapshot.transform(POINTS[chosen])
+        np.testing.assert_allclose(found[before:position], expected, rtol=1e-9, atol=1e-12)
+        before = position
+
+
+def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
+    """Positions, eigenvalues, certificates, frames, refreshes, seconds."""
+    table = pq.read_table(run.path / "timeline.parquet")
+    assert table["position"].to_pylist() == [50, 100, 200, 300, 400, 430]
+    assert run.snapshots == 6
+    assert run.snapshot is not None
+    last = table.slice(5).to_pylist()[0]
+    assert last["eigenvalue_0"] == run.snapshot.eigenvalues[0]
+    assert last["residual"] == run.snapshot.certificate.residual
+    assert all(table["met"].to_pylist())
+    assert all(seconds >= 0 for seconds in table["seconds"].to_pylist())
+
+
+def test_rejected_rows_say_where_and_why(run: se.Replayed) -> None:
+    """Offset in the log, id, reason, in the order of the log."""
+    rows = pq.read_table(run.path / "rejected.parquet").to_pylist()
+    assert [row["offset"] for row in rows] == BAD
+    assert [row["id"] for row in rows] == [IDS[i] for i in BAD]
+    reasons = [row["reason"] for row in rows]
+    assert reasons[:2] == ["NaN in 'y'", "infinite value in 'y'"]
+    assert reasons[3] == "duplicate id"
+
+
+def test_under_raise_the_first_bad_row_stops_the_replay(tmp_path: Path) -> None:
+    """The error names the offset in the log; what was learned before it is written."""
+    log = written(tmp_path / "log", "stream", 60)
+    with pytest.raises(BadRowError, match=r"row 5 of the log .*NaN in 'y'"):
+        se.replay(log, engine(on_bad_row="raise"), tmp_path / "run")
+    good = np.delete(POINTS, [5, 120, 121, 300], axis=0)
+    ids = [IDS[i] for i in range(437) if i not in (5, 120, 121, 300)]
+    write_log(tmp_path / "ids", good, NAMES, ids=ids, rows_per_batch=60)
+    with pytest.raises(DuplicateIdError, match="e199"):
+        se.replay(tmp_path / "ids", engine(on_bad_row="raise"), tmp_path / "run2")
+    table = pq.read_table(tmp_path / "run2" / "embedding.parquet")
+    assert 150 <= table.num_rows <= 197
+
+
+def test_a_damaged_log_is_learned_up_to_the_damage(tmp_path: Path) -> None:
+    """Whole batches before the cut are learned, the run is whole, and the damage is told."""
+    log = written(tmp_path / "log", "stream", 50)
+    data = log.read_bytes()
+    log.write_bytes(data[: int(0.7 * len(data))])
+    done = se.replay(log, engine(), tmp_path / "run")
+    assert done.damage is not None
+    assert "log" in done.damage
+    assert 200 <= done.accepted <= 320
+    assert done.snapshot is not None
+    assert sorted(path.name for path in done.path.iterdir()) == sorted(
+        (*STABLE, "timeline.parquet")
+    )
+
+
+def test_a_log_shorter_than_the_warm_up_has_no_snapshot(tmp_path: Path) -> None:
+    """Its events are written as not learned; there is no snapshot file, and no error."""
+    write_log(tmp_path / "log", POINTS[10:40], NAMES)
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    assert (done.snapshot, done.accepted, done.learned, done.snapshots) == (None, 30, 0, 0)
+    assert not (done.path / "snapshot.arrow").exists()
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["learned"].to_pylist() == [False] * 30
+
+
+def test_the_engine_goes_on_after_a_replay(tmp_path: Path) -> None:
+    """Replayed in two logs, one after the other: the same as one log."""
+    good = np.delete(POINTS, BAD, axis=0)
+    write_log(tmp_path / "a", good[:203], NAMES)
+    write_log(tmp_path / "b", good[203:], NAMES)
+    write_log(tmp_path / "c", good, NAMES)
+    parts, whole = engine(), engine()
+    se.replay(tmp_path / "a", parts, tmp_path / "run_a")
+    se.replay(tmp_path / "b", parts, tmp_path / "run_b")
+    se.replay([tmp_path / "c"], whole, tmp_path / "run_c")
+    np.testing.assert_array_equal(parts.snapshot().coordinates, whole.snapshot().coordinates)
+
+
+def test_a_run_folder_is_not_overwritten_by_chance(tmp_path: Path) -> None:
+    """A folder that holds something is refused, unless that was asked for."""
+    log = written(tmp_path / "log", "stream", 100)
+    se.replay(log, engine(), tmp_path / "run")
+    with pytest.raises(ParameterError, match="is not empty"):
+        se.replay(log, engine(), tmp_path / "run")
+    se.replay(log, engine(), tmp_path / "run", overwrite=True)
+    with pytest.raises(ParameterError, match="is a file"):
+        se.replay(log, engine(), log)
+
+
+def test_snapshots_fit_the_chunks(tmp_path: Path) -> None:
+    """snapshot_every is a multiple of chunk_size, and is obeyed."""
+    log = written(tmp_path / "log", "stream", 100)
+    for wrong in (0, 15, -10):
+        with pytest.raises(ParameterError, match=f"snapshot_every={wrong} must be"):
+            se.replay(log, engine(), tmp_path / "run", snapshot_every=wrong)
+    done = se.replay(log, engine(), tmp_path / "run", snapshot_every=20)
+    positions = pq.read_table(done.path / "timeline.parquet")["position"].to_pylist()
+    assert positions == [50, *range(60, 421, 20), 430]
+
+
+def test_features_are_chosen_by_name(tmp_path: Path) -> None:
+    """Only those columns are learned; progress is told in rows of the log."""
+    log = written(tmp_path / "log", "stream", 100)
+    told: list[int] = []
+    done = se.replay(log, engine(), tmp_path / "run", features=["z", "x"], progress=told.append)
+    assert done.snapshot is not None
+    assert done.snapshot.feature_names == ("x", "z")
+    assert done.rejected == 1  # the duplicate id; every bad value is in y
+    assert told == [100, 200, 300, 400, 437]
+
+
+def test_an_open_log_can_be_replayed(tmp_path: Path) -> None:
+    """As a path can."""
+    log = open_log(written(tmp_path / "log", "file", 100))
+    assert se.replay(log, engine(), tmp_path / "run").accepted == 432
+
+
+def test_a_missing_log_makes_no_run(tmp_path: Path) -> None:
+    """The error comes before anything is made."""
+    with pytest.raises(LogError):
+        se.replay(tmp_path / "nothing", engine(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
