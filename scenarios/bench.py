@@ -156,7 +156,8 @@ def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
     table = []
     for size in (500, 2000) if quick else (500, 2000, 5000, 10_000):
         for chunk in (1, 10, 50, 200):
-            chunks = max(4, min(250, size // 4 // chunk, 60 if size > 2000 else 250))
+            chunks = max(4, min(size, 10_000) // (2 if size <= 2000 else 4) // chunk)
+            chunks = min(chunks, 60 if size > 2000 else 250)
             points = streams.drifting_rings(size + chunk * chunks, 0, window=size)
             table.append(("drifting-rings", points, size, chunk))
     table.append(("swiss-roll", streams.swiss_roll(2600, 0), 2000, 10))

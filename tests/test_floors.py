@@ -1,4 +1,4 @@
-"""The floors of docs/architecture.md: imports point down, the core is pure, every room has a floor."""
+"""The floors of docs/architecture.md: imports point down, the core is pure, no room without one."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_the_cold_start_is_zeros_of_the_final_width() -> None:
 
 
 def test_missing_values_are_imputed_by_running_means() -> None:
-    """Absent, null, NaN, text and infinities become the mean so far; unknown features are counted."""
+    """Absent, null, NaN, text, infinities become the mean so far; unknown features are counted."""
     model, plain = small(), small()
     odd = [dict(row) for row in DICTS]
     means = {name: np.mean([row[name] for row in DICTS[:50]]) for name in NAMES}

@@ -98,7 +98,7 @@ def test_the_embedding_has_every_event(run: se.Replayed) -> None:
 
 
 def test_coordinates_are_as_of_when_an_event_was_learned(run: se.Replayed) -> None:
-    """Those of the first snapshot that had learned it: here every hundredth position, and the end."""
+    """Those of the first snapshot that had learned it: every hundredth position, and the end."""
     by_hand = engine()
     table = pq.read_table(run.path / "embedding.parquet")
     found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
