@@ -19,6 +19,7 @@ from streamembed.engine import Engine
 from streamembed.eventlog import write_log
 from streamembed.runs import Replayed, replay
 from streamembed.snapshot import Snapshot
+from streamembed.threads import one_blas_thread
 
 __all__ = ["run"]
 
@@ -84,7 +85,8 @@ def _comparison(
 ) -> Table:
     """The short table: learned beside batch."""
     start = time.perf_counter()
-    dense, values, vectors = _batch(snapshot)
+    with one_blas_thread():
+        dense, values, vectors = _batch(snapshot)
     batch_seconds = time.perf_counter() - start
     ours = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
     errors = np.linalg.norm(dense @ ours - ours * snapshot.eigenvalues, axis=0)

@@ -247,7 +247,19 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
     """With both made unimportable, everything imports, learns and transforms."""
     program = """
         import sys
-        sys.modules.update(dict.fromkeys(["pandas", "sklearn", "polars", "matplotlib"]))
+
+        class Hiding:
+            def __init__(self, finder):
+                self.finder = finder
+
+            def __getattr__(self, name):
+                return getattr(self.finder, name)
+
+            def find_spec(self, name, *where):
+                hidden = name.split(".")[0] in ("pandas", "sklearn", "polars", "matplotlib")
+                return None if hidden else self.finder.find_spec(name, *where)
+
+        sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
         import streamembed.cli, streamembed.demo
         from streamembed.estimators import DiffusionMap
         from river import datasets
