@@ -157,6 +157,7 @@ def replay_command(
                 engine,
                 run,
                 snapshot_every=snapshot_every,
+                on_bad_row=parameters["on_bad_row"],
                 overwrite=overwrite,
                 progress=advance,
             )

@@ -258,9 +258,15 @@ class Engine:
             )
         return self.admit(read)
 
-    def admit(self, rows: Batch) -> Learned:
-        """Take a batch that `streamembed.batch` has checked; `learn` is this after reading."""
-        rows = self._without_duplicates(rows)
+    def admit(self, rows: Batch, on_bad_row: str | None = None) -> Learned:
+        """Take a batch that `streamembed.batch` has checked; `learn` is this after reading.
+
+        Parameters
+        ----------
+        on_bad_row
+            What becomes of ids that are held already; default: the engine's own parameter.
+        """
+        rows = self._without_duplicates(rows, on_bad_row or self.config.on_bad_row)
         self._n_rejected += len(rows.rejected)
         if len(rows.points) == 0:
             return Learned(0, rows.rejected)
@@ -328,7 +334,7 @@ class Engine:
             return self.config.warm_up_events
         return (self._state.position // self.config.chunk_size + 1) * self.config.chunk_size
 
-    def _without_duplicates(self, rows: Batch) -> Batch:
+    def _without_duplicates(self, rows: Batch, on_bad_row: str) -> Batch:
         """Refuse, or set aside, ids that one of the last N accepted events has."""
         kind = _kind(rows.ids)
         if self._ids_kind is not None and len(rows.points) and kind != self._ids_kind:
@@ -342,7 +348,7 @@ class Engine:
             self._seen = self._held_ids()
         keys = rows.ids.tolist()
         repeated = _repeated(keys, dict(self._seen), self.position, self.config.window)
-        if repeated and self.config.on_bad_row == "raise":
+        if repeated and on_bad_row == "raise":
             raise DuplicateIdError(
                 f"id {keys[repeated[0]]!r} (row {int(rows.kept[repeated[0]])}) is held already: "
                 "ids must be unique within the support; nothing was learned"

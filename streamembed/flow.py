@@ -20,10 +20,10 @@ from streamembed.state import Counts, FrameReference, Scaling, State
 
 __all__ = ["first", "push", "rescaled"]
 
-# Refilled slots after which the factor is refreshed, as a share of n: a
-# tenth costs half a border a chunk, and keeps the residual of five streams under 5e-3.
+# Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
+# border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
 REFRESH_SHARE = 0.1
-# The frame is renewed more often, because eigenfunctions turn.
+# The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005).
 FRAME_SHARE = 0.02
 # Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
 BIG_CHUNK_SHARE = 0.05
@@ -58,8 +58,10 @@ def first(points: Floats, ids: Array, config: Config) -> State:
 
 
 def push(state: State, points: Floats, ids: Array, config: Config) -> State:
-    """The state after one more chunk. Only the kernel ring is written in place, and put back if
-    anything after it fails."""
+    """The state after one more chunk: a new one, but for the ring.
+
+    The kernel ring is written in place, and put back if anything after it fails.
+    """
     count = len(points)
     births = np.arange(state.position, state.position + count, dtype=np.int64)
 

@@ -70,24 +70,27 @@ def replay(
     *,
     snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
+    on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replayed:
-    """Learn a whole log and leave a run folder; the engine can go on learning afterwards.
+    """Learn a whole log and leave a run folder.
 
     Parameters
     ----------
     log
         Files or folders of Arrow IPC (stream or file) or Parquet, or an open `EventLog`.
     engine
-        Its ``on_bad_row`` says whether a row that cannot be learned stops the replay ("raise") or
-        is set aside ("skip").
+        Learns the log, and can go on learning afterwards.
     run
         The folder to make; it must not exist or be empty, unless ``overwrite``.
     snapshot_every
         Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
     features
         Columns to take as features; default: all numeric ones.
+    on_bad_row
+        "skip" sets rows that cannot be learned aside, "raise" stops at the first; the engine's own
+        parameter is for its own calls.
     progress
         Called with the rows of the log read so far.
 
@@ -110,11 +113,13 @@ def replay(
     Coordinates of an event are those of the first snapshot that has learned it. Memory does not
     grow with the log: the events since the last snapshot are held, nothing else.
     """
+    if on_bad_row not in ("raise", "skip"):
+        raise ParameterError(f"on_bad_row={on_bad_row!r} must be one of 'raise', 'skip'")
     every = _cadence(engine.config.chunk_size, snapshot_every)
     opened = log if isinstance(log, EventLog) else open_log(log, features)
     folder = _folder(Path(run), overwrite)
     damage = None
-    with _Recorder.into(folder, engine) as recorder:
+    with _Recorder(folder, engine, on_bad_row) as recorder:
         try:
             for part in opened:
                 recorder.learn(part, opened.feature_names, every)
@@ -209,8 +214,9 @@ class _Table:
 class _Recorder:
     """Feeds an engine up to every snapshot position, and writes what came of it."""
 
-    def __init__(self, folder: Path, engine: Engine) -> None:
+    def __init__(self, folder: Path, engine: Engine, on_bad_row: str) -> None:
         self.engine = engine
+        self._on_bad_row = on_bad_row
         self.accepted = self.rejected = self.snapshots = 0
         self._folder = folder
         self._unseen: list[tuple[int, Floats, Array]] = []  # events since the last snapshot
@@ -220,11 +226,6 @@ class _Recorder:
         self._timeline = _Table(folder / "timeline.parquet", _timeline_schema(k))
         self._rejected = _Table(folder / "rejected.parquet", _REJECTED)
         self._last = -1
-
-    @classmethod
-    def into(cls, folder: Path, engine: Engine) -> Self:
-        """A recorder for a fresh run."""
-        return cls(folder, engine)
 
     def __enter__(self) -> Self:
         return self
@@ -242,9 +243,9 @@ class _Recorder:
 
     def learn(self, part: LogBatch, names: tuple[str, ...], every: int) -> None:
         """Take one batch of the log: check it, and learn it slice by slice."""
-        skip = self.engine.config.on_bad_row
+        policy = self._on_bad_row
         try:
-            rows = batch.checked(part.points, names, False, part.nulls, {}, part.ids, skip)
+            rows = batch.checked(part.points, names, False, part.nulls, {}, part.ids, policy)
         except BadRowError as error:
             index, reason = error.rows[0]
             raise BadRowError(
@@ -283,7 +284,7 @@ class _Recorder:
             (),
         )
         try:
-            learned = self.engine.admit(part)
+            learned = self.engine.admit(part, self._on_bad_row)
         except DuplicateIdError as error:
             raise DuplicateIdError(
                 f"log offset {offset + int(part.kept[0])} on: {error}"

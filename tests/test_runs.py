@@ -24,9 +24,7 @@ STABLE = ("snapshot.arrow", "embedding.parquet", "rejected.parquet")
 
 
 def engine(**changes: Any) -> se.Engine:
-    return se.Engine(
-        **{"size": 120, "chunk_size": 10, "n_components": 3, "on_bad_row": "skip", **changes}
-    )
+    return se.Engine(**{"size": 120, "chunk_size": 10, "n_components": 3, **changes})
 
 
 def written(folder: Path, format: str, rows: int, parts: int = 1) -> Path:
@@ -75,7 +73,7 @@ def test_layouts_leave_no_trace(
 
 def test_a_replay_is_learning(run: se.Replayed) -> None:
     """The final snapshot is that of an engine taught by hand, row by row."""
-    by_hand = engine()
+    by_hand = engine(on_bad_row="skip")
     for i in range(len(POINTS)):
         by_hand.learn([dict(zip(NAMES, POINTS[i].tolist(), strict=True))], ids=[IDS[i]])
     found = se.Snapshot.load(run.path / "snapshot.arrow")
@@ -141,12 +139,12 @@ def test_under_raise_the_first_bad_row_stops_the_replay(tmp_path: Path) -> None:
     """The error names the offset in the log; what was learned before it is written."""
     log = written(tmp_path / "log", "stream", 60)
     with pytest.raises(BadRowError, match=r"row 5 of the log .*NaN in 'y'"):
-        se.replay(log, engine(on_bad_row="raise"), tmp_path / "run")
+        se.replay(log, engine(), tmp_path / "run", on_bad_row="raise")
     good = np.delete(POINTS, [5, 120, 121, 300], axis=0)
     ids = [IDS[i] for i in range(437) if i not in (5, 120, 121, 300)]
     write_log(tmp_path / "ids", good, NAMES, ids=ids, rows_per_batch=60)
     with pytest.raises(DuplicateIdError, match="e199"):
-        se.replay(tmp_path / "ids", engine(on_bad_row="raise"), tmp_path / "run2")
+        se.replay(tmp_path / "ids", engine(), tmp_path / "run2", on_bad_row="raise")
     table = pq.read_table(tmp_path / "run2" / "embedding.parquet")
     assert 150 <= table.num_rows <= 197
 
