@@ -9,7 +9,6 @@ goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,27 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from streamembed.batch import column_values, named_features
 from streamembed.core.arrays import Array, Floats
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
+from streamembed.logfile import FORMATS, LogFile, damaged, probe, said, whole_rows
 
 __all__ = ["EventLog", "LogBatch", "LogDescription", "describe_log", "open_log", "write_log"]
 
 Location = str | os.PathLike[str]
 
 RESERVED = ("id", "label", "event_time")
-FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
-FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
-END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
 BYTES_PER_BATCH = 32 * 2**20  # of points that hold no more than this
-PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
-
-# What pyarrow raises on damaged bytes; the last two come from its Python side.
-_READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,21 +62,6 @@ class LogBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _LogFile:
-    """One file, as it looks from outside."""
-
-    path: Path
-    format: str
-    rows: int | None  # None where it cannot tell
-    columns: tuple[tuple[str, Any], ...] | None  # names and Arrow types; None if these are damaged
-    damage: str | None  # as far as it shows
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns or ())
-
-
-@dataclass(frozen=True, slots=True)
 class EventLog:
     """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
 
@@ -112,14 +89,14 @@ class EventLog:
     has_ids: bool
     ignored: tuple[str, ...]
     n_rows: int | None
-    _files: tuple[_LogFile, ...] = field(repr=False)
+    _files: tuple[LogFile, ...] = field(repr=False)
 
     def __iter__(self) -> Iterator[LogBatch]:
         most = BYTES_PER_BATCH // (8 * len(self.feature_names))
         limit = max(1, min(ROWS_PER_BATCH, most))
         offset = 0
         for file in self._files:
-            for part in _whole_rows(file, {*self.feature_names, *RESERVED}, limit):
+            for part in whole_rows(file, {*self.feature_names, *RESERVED}, limit):
                 yield _log_batch(part, self.feature_names, offset, file.path)
                 offset += part.num_rows
 
@@ -180,10 +157,10 @@ def open_log(
     [(0, (2, 3)), (2, (1, 3))]
     """
     chosen = None if features is None else _chosen(features)
-    files = tuple(_probe(path) for path in _paths(paths))
+    files = tuple(probe(path) for path in _paths(paths))
     first = files[0]
     if first.columns is None:
-        raise _damaged(first, 0, str(first.damage))
+        raise damaged(first, 0, str(first.damage))
     names, ids = _features(first, chosen), _id_kind(first)
     for file in (file for file in files if file.columns is not None):
         found = _features(file, chosen)
@@ -241,7 +218,7 @@ def _paths(paths: Location | Sequence[Location]) -> list[Path]:
         try:
             names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         except OSError as error:
-            raise LogError(f"{path} cannot be listed ({_said(error)})") from error
+            raise LogError(f"{path} cannot be listed ({said(error)})") from error
         found = [path / name for name in names if not name.startswith((".", "_"))]
         if not found:
             raise LogError(
@@ -250,58 +227,6 @@ def _paths(paths: Location | Sequence[Location]) -> list[Path]:
             )
         files += found
     return files
-
-
-def _probe(path: Path) -> _LogFile:
-    """Tell the format by the first bytes; read columns and, from a footer, the count of rows."""
-    try:
-        with path.open("rb") as source:
-            head = source.read(8)
-    except OSError as error:
-        raise LogError(f"{path} cannot be opened ({_said(error)})") from error
-    if not head:
-        raise LogError(f"{path} is empty (0 bytes); write it again, or take it out of the log")
-    kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
-    if kind is None:
-        raise LogError(
-            f"{path} is not Arrow: it begins with {head!r}; read are Arrow IPC streams, Arrow IPC "
-            "files (Feather 2) and Parquet: write it as one of these, or take it out of the log"
-        )
-    rows, damage, columns = None, None, None
-    try:
-        if kind == "parquet":
-            with pq.ParquetFile(path, pre_buffer=False) as parquet:
-                rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
-        elif kind == "stream":
-            schema = _stream_schema(path, 0)
-        else:
-            try:
-                rows, schema = _footer(path)
-            except _READ_ERRORS as error:
-                damage = f"its footer is missing or damaged ({_said(error)})"
-                schema = _stream_schema(path, FILE_HEAD)
-        columns = tuple((column.name, column.type) for column in schema)
-    except _READ_ERRORS as error:
-        rows, damage = None, f"its schema cannot be read ({_said(error)})"
-    return _LogFile(path, kind, rows, columns, damage)
-
-
-def _footer(path: Path) -> tuple[int, Any]:
-    """Rows and schema of an IPC file."""
-    buffer = pa.py_buffer(_mapped(path))
-    schema = pa.ipc.open_file(buffer).schema
-    return ds.IpcFileFormat().make_fragment(buffer).count_rows(), schema
-
-
-def _stream_schema(path: Path, start: int) -> Any:
-    with pa.OSFile(str(path)) as source:
-        source.seek(start)
-        return pa.ipc.open_stream(source).schema
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as source:
-        return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _chosen(features: Sequence[str]) -> tuple[str, ...]:
@@ -315,7 +240,7 @@ def _chosen(features: Sequence[str]) -> tuple[str, ...]:
     return named_features(names)
 
 
-def _features(file: _LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
+def _features(file: LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
     """The feature columns of one file, sorted by name."""
     types = dict(file.columns or ())
     numeric = named_features([n for n in types if n not in RESERVED and _is_numeric(types[n])])
@@ -338,7 +263,7 @@ def _features(file: _LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]
     return names
 
 
-def _id_kind(file: _LogFile) -> str:
+def _id_kind(file: LogFile) -> str:
     """What the ids of one file are, in words."""
     kind = dict(file.columns or ()).get("id")
     if kind is None:
@@ -362,89 +287,6 @@ def _is_numeric(kind: Any) -> bool:
 
 def _value_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _whole_rows(file: _LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
-    """Valid record batches of the wanted columns, until the end or the `LogError`."""
-    rows = 0
-    parts = _parts(file, [name for name in file.names if name in wanted], limit)
-    while True:
-        try:
-            part = next(parts, None)
-        except _READ_ERRORS as error:
-            raise _damaged(file, rows, _said(error)) from error
-        if part is None:
-            break
-        yield part
-        rows += part.num_rows
-    if file.rows is not None and rows != file.rows:
-        raise _damaged(file, rows, f"its footer promises {file.rows} rows")
-
-
-def _parts(file: _LogFile, columns: list[str], limit: int) -> Iterator[Any]:
-    """The same, with pyarrow's exceptions, and with its own where pyarrow is content too soon."""
-    if file.columns is None:
-        raise pa.ArrowInvalid(file.damage)
-    if file.format == "parquet":
-        yield from _parquet_parts(file.path, columns, limit)
-    elif file.format == "file" and file.damage is None:
-        yield from _file_parts(file.path, columns, limit)
-    else:
-        start = FILE_HEAD if file.format == "file" else 0
-        yield from _stream_parts(file.path, start, columns, limit)
-    if file.damage is not None:
-        raise pa.ArrowInvalid(file.damage)
-
-
-def _stream_parts(path: Path, start: int, columns: list[str], limit: int) -> Iterator[Any]:
-    """An IPC stream; it is read, not mapped, for its writer may still be at work on it.
-
-    pyarrow takes a stream that was cut between two batches for a complete one, and does not look
-    behind the end-of-stream marker. The last eight bytes of a file alone do not tell: int32 values
-    -1, 0 at the end of a batch are the bytes of the marker.
-    """
-    with pa.OSFile(str(path)) as source:
-        source.seek(start)
-        reader = pa.ipc.open_stream(source)
-        while True:
-            before = source.tell()
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                break
-            yield from _slices(batch, columns, limit)
-        end = source.tell()
-        source.seek(max(before, end - len(END_OF_STREAM)))
-        if source.read(len(END_OF_STREAM)) != END_OF_STREAM:
-            raise pa.ArrowInvalid("its end-of-stream marker is missing")
-        if start == 0 and source.size() > end:
-            raise pa.ArrowInvalid(f"{source.size() - end} bytes follow its end-of-stream marker")
-
-
-def _file_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
-    """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
-    mapped = _mapped(path)
-    reader = pa.ipc.open_file(pa.py_buffer(mapped))
-    for index in range(reader.num_record_batches):
-        for part in _slices(reader.get_batch(index), columns, limit):
-            yield part
-            if hasattr(mmap, "MADV_DONTNEED"):  # pages that were read would count as resident
-                mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def _parquet_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
-    with pq.ParquetFile(
-        path, pre_buffer=False, buffer_size=PAGE_BUFFER, page_checksum_verification=True
-    ) as parquet:
-        for batch in parquet.iter_batches(limit, columns=columns, use_threads=False):
-            yield from _slices(batch, columns, limit)
-
-
-def _slices(batch: Any, columns: list[str], limit: int) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, limit):
-        part = batch.select(columns).slice(start, limit)
-        part.validate(full=True)  # a damaged offset or dictionary index would read foreign memory
-        yield part
 
 
 def _log_batch(part: Any, names: tuple[str, ...], offset: int, path: Path) -> LogBatch:
@@ -472,7 +314,7 @@ def _ids(column: Any, offset: int, path: Path) -> Array:
     except pa.ArrowException as error:
         raise FeatureError(
             f"the column 'id' of {path} holds what is no 64-bit integer and no text, from row "
-            f"{offset} of the log on ({_said(error)}); write ids as int64 or as strings"
+            f"{offset} of the log on ({said(error)}); write ids as int64 or as strings"
         ) from error
     if whole and not column.null_count:
         return np.array(column, dtype=np.int64)
@@ -481,19 +323,6 @@ def _ids(column: Any, offset: int, path: Path) -> Array:
 
 def _decoded(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _said(error: BaseException) -> str:
-    """The first line of what an exception says, or its name."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _damaged(file: _LogFile, rows: int, why: str) -> LogError:
-    return LogError(
-        f"{file.path} (Arrow {file.format}) cannot be read to its end: {why}; {rows} whole rows of "
-        "it were read. If its writer still runs, let it close the file; else write the file again, "
-        "or go on with the rows that were read"
-    )
 
 
 def write_log(
@@ -545,7 +374,7 @@ def write_log(
             for start in range(0, batch.num_rows, rows_per_batch):
                 writer.write_batch(batch.slice(start, rows_per_batch))
     except (pa.ArrowException, OSError) as error:
-        raise LogError(f"{path} cannot be written ({_said(error)}); try another folder") from error
+        raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
 
 
 def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
@@ -561,7 +390,7 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
         return pa.record_batch({n: pa.array(c) for n, c in given.items() if c is not None})
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
-            f"points, ids and labels are no columns of one length ({_said(error)}); they must be "
+            f"points, ids and labels are no columns of one length ({said(error)}); they must be "
             f"(n, {len(names)}), as feature_names has names, (n,) and (n,)"
         ) from error
 
