@@ -36,7 +36,7 @@ def windowed(points: Floats, size: int, snapshots: int) -> list[Audit]:
 
 def run(full: bool) -> Outcome:
     """Rings that slide by half a radius per window; in full also a roll, digits and letter."""
-    size, snapshots = (500, 400) if full else (300, 40)
+    size, snapshots = (500, 420) if full else (300, 40)
     streams = {"rings": drifting_rings(size + CHUNK * snapshots, 0, window=size)}
     notes = []
     if full:

@@ -17,7 +17,8 @@ from streamembed.core import svd
 from streamembed.core.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
-K, BANDWIDTH, CHUNK = 10, 0.2, 10
+# nine components and the constant: the ten columns that the design compares
+K, BANDWIDTH, CHUNK = 9, 0.2, 10
 
 
 def run(full: bool) -> Outcome:
@@ -122,7 +123,7 @@ SCENARIO = Scenario(
     expected={
         "literal_sine": Expected(1e-2, 1.0, "the staleness of the old rows is real"),
         "engine_sine": Expected(0.0, 2e-2, "residual 3e-3 over the gap after ten components"),
-        "literal_over_engine": Expected(3.0, np.inf, "the engine is never near the literal error"),
+        "literal_over_engine": Expected(30.0, np.inf, "the bar of the design"),
         "kmeans_loss": Expected(-1.0, 0.01, "two-means finds the circles as well as from batch"),
         "met": Expected(1.0, 1.0, "the final snapshot is certified"),
     },
