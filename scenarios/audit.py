@@ -42,6 +42,8 @@ class Summary:
     residual: float
     eigenvalue_error: float
     honest_share: float
+    lowest_claim: float
+    highest_claim: float
     unmet: int
 
 
@@ -73,12 +75,14 @@ def audit(snapshot: se.Snapshot) -> Audit:
 
 
 def summary(audits: Iterable[Audit]) -> Summary:
-    """Worst residual and eigenvalue error; share of claims within [0.5, 3] of the truth."""
+    """Worst residual and eigenvalue error; claims as multiples of the true residual."""
     all_of_them = list(audits)
     ratios = np.array([each.claim / each.residual for each in all_of_them])
     return Summary(
         residual=max(each.residual for each in all_of_them),
         eigenvalue_error=max(each.eigenvalue_error for each in all_of_them),
         honest_share=float(np.mean((ratios >= 0.5) & (ratios <= 3.0))),
+        lowest_claim=float(ratios.min()),
+        highest_claim=float(ratios.max()),
         unmet=sum(not each.met for each in all_of_them),
     )

@@ -54,6 +54,8 @@ def run(full: bool) -> Outcome:
             "worst residual": told.residual,
             "worst eigenvalue error": told.eigenvalue_error,
             "claims within [0.5, 3]": told.honest_share,
+            "lowest claim / true": told.lowest_claim,
+            "highest claim / true": told.highest_claim,
             "unmet": told.unmet,
         },
         notes=[f"streams: {', '.join(streams)}; window of {size}, every chunk of {CHUNK}", *notes],

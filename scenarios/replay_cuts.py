@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings
 from streamembed.core.arrays import Floats
+from streamembed.estimators import DiffusionMap
 from streamembed.eventlog import write_log
 
 NAMES = [f"x{i:02d}" for i in range(16)]
@@ -23,7 +25,7 @@ def engine() -> se.Engine:
 
 
 def run(full: bool) -> Outcome:
-    """Three formats, four batch sizes, folders; learn_one by one and in random splits."""
+    """Three formats, four batch sizes, folders; by hand in random splits; the river face."""
     events = 3000 if full else 700
     points = drifting_rings(events, 0, window=400)
     with tempfile.TemporaryDirectory() as folder:
@@ -32,12 +34,12 @@ def run(full: bool) -> Outcome:
             _digest(se.replay(log, engine(), Path(folder) / f"run{i}").path / "snapshot.arrow")
             for i, log in enumerate(logs)
         ]
-        for i, sizes in enumerate(_splits(events)):
+        for sizes in _splits(events):
             by_hand = engine()
             for part in np.split(points, sizes):
                 by_hand.learn([dict(zip(NAMES, row, strict=True)) for row in part.tolist()])
-            by_hand.snapshot().save(Path(folder) / f"hand{i}")
-            digests.append(_digest(Path(folder) / f"hand{i}"))
+            digests.append(_saved(by_hand.snapshot(), Path(folder)))
+        digests += [_saved(face.snapshot(), Path(folder)) for face in _faces(points)]
     return Outcome(
         {"layouts and splits": len(digests), "different snapshots": len(set(digests))},
         notes=[f"{events} events; {len(logs)} layouts of the log, the others by hand"],
@@ -65,6 +67,22 @@ def _splits(events: int) -> list[list[int]]:
     """Where to cut the calls: nowhere, everywhere, and at random."""
     rng = np.random.default_rng(1)
     return [[], list(range(1, events)), np.sort(rng.choice(events, 40)).tolist()]
+
+
+def _faces(points: Floats) -> list[DiffusionMap]:
+    """The river face, event by event and in mini-batches of a table."""
+    one, many = (DiffusionMap(n_components=4, size=400, chunk_size=10) for _ in range(2))
+    for row in points.tolist():
+        one.learn_one(dict(zip(NAMES, row, strict=True)))
+    table = pa.table(dict(zip(NAMES, points.T, strict=True)))
+    for start in range(0, len(points), 37):
+        many.learn_many(table.slice(start, 37))
+    return [one, many]
+
+
+def _saved(snapshot: se.Snapshot, folder: Path) -> str:
+    snapshot.save(folder / "snapshot")
+    return _digest(folder / "snapshot")
 
 
 def _digest(path: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 import streamembed as se
 from scenarios import streams
@@ -233,6 +234,18 @@ def test_how_the_stream_is_cut_is_irrelevant(
     for name, array in left["arrays"].items():
         assert array.tobytes() == right["arrays"][name].tobytes(), name
     assert one.snapshot().coordinates.tobytes() == many.snapshot().coordinates.tobytes()
+
+
+def test_the_number_of_blas_threads_does_not_matter() -> None:
+    """The engine pins one thread itself: the same bits where the process has two."""
+    points = np.random.default_rng(2).standard_normal((1200, 8))
+    saved = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            engine = se.Engine(size=600, chunk_size=50, n_components=4)
+            engine.learn(points)
+            saved.append(engine.snapshot().coordinates.tobytes())
+    assert saved[0] == saved[1]
 
 
 def test_asking_changes_nothing() -> None:
