@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import streamembed as se
 from streamembed import archive, batch, demo
@@ -62,7 +61,7 @@ class _OrNone(click.ParamType[Any]):
     def __init__(self, kind: type, words: tuple[str, ...]) -> None:
         self.kind = kind
         self.words = words
-        self.name = "|".join((*words, kind.__name__))
+        self.name = "|".join((*words, *([] if kind is str else [kind.__name__])))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, the word, or None for "none"."""
@@ -93,7 +92,7 @@ def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             parameter.name,
             type=special.get(parameter.name, type(default)),
             default=default,
-            show_default="none" if default is None else str(default),
+            show_default="none" if default is None else True,
             help=HELP[parameter.name],
         )(command)
     return command
@@ -317,11 +316,20 @@ def inspect_command(path: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
         return
-    table = Table(show_header=False, box=None)
+    for line in _lines(facts):
+        click.echo(line)
+
+
+def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """One line a fact, what is inside another indented below it."""
     for name, value in facts.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        table.add_row(name, shown)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        if isinstance(value, dict):
+            yield f"{indent}{name}"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)):
+            yield f"{indent}{name:18s} {', '.join(map(str, value)) or '-'}"
+        else:
+            yield f"{indent}{name:18s} {value}"
 
 
 def _inspected(path: Path) -> dict[str, Any]:
