@@ -27,5 +27,5 @@ clean:
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[pictures,test]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --editable '.[pictures,test]'
 	touch $@

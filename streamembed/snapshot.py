@@ -108,9 +108,8 @@ class Snapshot:
         self.bandwidth = float(numbers["bandwidth"])
         self.alpha = float(numbers["alpha"])
         self.diffusion_time = float(numbers["diffusion_time"])
-        fields = dict(numbers["certificate"])
-        self.certificate = Certificate(**{**fields, "cut": tuple(fields["cut"])})
-        self.frame = Frame(**numbers["frame"])
+        self.certificate = numbers["certificate"]
+        self.frame = numbers["frame"]
         self.rung = str(numbers["rung"])
         self._factor: Floats | None = None
         self._factor_parts: tuple[Any, ...] | None = None
@@ -147,12 +146,8 @@ class Snapshot:
             "bandwidth": state.scaling.bandwidth,
             "alpha": config.alpha,
             "diffusion_time": config.diffusion_time,
-            "certificate": asdict(columns.certificate),
-            "frame": {
-                "epoch": state.frame.epoch,
-                "displacement": columns.displacement,
-                "movement": columns.movement,
-            },
+            "certificate": columns.certificate,
+            "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
         }
         snapshot = cls(arrays, numbers)
@@ -324,6 +319,12 @@ class Snapshot:
             "center": np.array(header["center"], dtype=np.float64),
             "scale": np.array(header["scale"], dtype=np.float64),
         }
-        snapshot = cls(arrays, header)
+        certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
+        numbers = {
+            **header,
+            "certificate": Certificate(**certificate),
+            "frame": Frame(**header["frame"]),
+        }
+        snapshot = cls(arrays, numbers)
         snapshot._factor = archive.matrix_of(table.column("tracked"))
         return snapshot

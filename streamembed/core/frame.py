@@ -28,7 +28,7 @@ from streamembed.core.arrays import Floats
 
 __all__ = ["Residuals", "Turn", "align", "canonical_signs", "isotonic", "turned_residuals"]
 
-# Halvings in the search for the least turn whose residual fits: a 64th of it, under 1.5 degrees.
+# Halvings in the search for the least turn whose residual fits: a 64th of it, half a degree of 30.
 BISECTIONS = 6
 
 
