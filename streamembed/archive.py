@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,15 +58,15 @@ def write_table(
     blank = sink.getvalue().to_pybytes()
     sealed = blank.replace(_BLANK, _SEAL + b"%08x" % zlib.crc32(blank))
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(sealed)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -109,14 +108,11 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
     """What a file says it holds, "snapshot" or "engine"; None where streamembed did not save it."""
-    with Path(path).open("rb") as file:
-        if _SEALED.search(file.read()) is None:
-            return None
-        file.seek(0)
-        try:
+    try:
+        with pa.memory_map(str(path)) as file:
             metadata = pa.ipc.open_file(file).schema.metadata or {}
-        except pa.ArrowInvalid:
-            return None
+    except (pa.ArrowInvalid, OSError):
+        return None
     kind = metadata.get(b"streamembed-kind")
     return None if kind is None else str(kind.decode())
 

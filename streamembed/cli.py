@@ -32,9 +32,9 @@ from streamembed.errors import (
 )
 from streamembed.eventlog import EventLog, describe_log, open_log
 
-__all__ = ["DAMAGED", "IO", "OK", "USAGE", "main"]
+__all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "main"]
 
-OK, USAGE, DAMAGED, IO = 0, 2, 3, 4
+OK, INTERRUPTED, USAGE, DAMAGED, IO = 0, 1, 2, 3, 4  # 1 is how click ends after Ctrl-C
 
 HELP = {
     "method": "What is embedded how.",
@@ -112,7 +112,7 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _stop(error: BaseException, code: int) -> None:
-    click.echo(f"streamembed: {error}", err=True)
+    click.echo("streamembed: " + " ".join(str(error).split()), err=True)
     sys.exit(code)
 
 
@@ -121,8 +121,8 @@ def _stop(error: BaseException, code: int) -> None:
 def main() -> None:
     """Streaming diffusion maps: certified, still, bounded, replayable.
 
-    Exit codes: 0 done; 2 wrong usage, parameters or input; 3 damaged data; 4 input or output
-    failed (a missing file, no permission, a full disk).
+    Exit codes: 0 done; 1 interrupted; 2 wrong usage, parameters or input; 3 damaged data; 4 input
+    or output failed (a missing file, no permission, a full disk).
     """
 
 
@@ -180,6 +180,7 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         "learned": done.learned,
         "rejected": done.rejected,
         "snapshots": done.snapshots,
+        "position": done.position,
         "damage": done.damage,
     }
     if done.snapshot is not None:
@@ -265,15 +266,19 @@ def _transformed(snapshot: se.Snapshot, log: EventLog, output: Path) -> dict[str
     )
     embedded = rejected = 0
     damage = None
-    with _writer(temporary, schema, output.suffix == ".arrow") as writer:
-        try:
-            for part in log:
-                table, bad = _embedded(snapshot, part)
-                writer.write_table(table.cast(schema))
-                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
-        except LogError as error:
-            damage = str(error)
-    temporary.replace(output)
+    order = [log.feature_names.index(name) for name in snapshot.feature_names]
+    try:
+        with _writer(temporary, schema, output.suffix == ".arrow") as writer:
+            try:
+                for part in log:
+                    table, bad = _embedded(snapshot, part, order)
+                    writer.write_table(table.cast(schema))
+                    embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+            except LogError as error:
+                damage = str(error)
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
     return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
 
 
@@ -283,15 +288,20 @@ def _writer(path: Path, schema: Any, is_arrow: bool) -> Any:
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
 
-def _embedded(snapshot: se.Snapshot, part: Any) -> tuple[Any, int]:
-    """One batch of a log as offset, id, coordinates, coverage and reason."""
-    read = batch.checked(part.points, snapshot.feature_names, False, part.nulls, {}, None, "skip")
+def _embedded(snapshot: se.Snapshot, part: Any, order: list[int]) -> tuple[Any, int]:
+    """One batch of a log as offset, id, coordinates, coverage and reason.
+
+    ``order`` takes the log's columns, sorted by name, to those of the snapshot, which has them by
+    place ("9" before "10") where it was taught arrays.
+    """
+    points, nulls = part.points[:, order], part.nulls[:, order]
+    read = batch.checked(points, snapshot.feature_names, False, nulls, {}, None, "skip")
     coordinates, coverage = snapshot.transform_with_coverage(read.points)
     n = len(part.points)
     place: list[int | None] = [None] * n
     for row, index in enumerate(read.kept.tolist()):
         place[index] = row
-    order = pa.array(place, pa.int64())
+    rows = pa.array(place, pa.int64())
     reasons: list[str | None] = [None] * n
     for each in read.rejected:
         reasons[each.index] = each.reason
@@ -299,8 +309,8 @@ def _embedded(snapshot: se.Snapshot, part: Any) -> tuple[Any, int]:
     columns = {
         "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
         "id": pa.array([None] * n if ids is None else ids, pa.string()),
-        **{f"c{j}": pa.array(coordinates[:, j]).take(order) for j in range(coordinates.shape[1])},
-        "coverage": pa.array(coverage).take(order),
+        **{f"c{j}": pa.array(coordinates[:, j]).take(rows) for j in range(coordinates.shape[1])},
+        "coverage": pa.array(coverage).take(rows),
         "reason": pa.array(reasons, pa.string()),
     }
     return pa.table(columns), len(read.rejected)
@@ -364,14 +374,19 @@ def _inspected(path: Path) -> dict[str, Any]:
 
 
 def _inspected_run(path: Path) -> dict[str, Any]:
-    timeline = pq.read_table(path / "timeline.parquet")
-    facts: dict[str, Any] = {
-        "kind": "run",
-        "events": pq.read_metadata(path / "embedding.parquet").num_rows,
-        "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
-        "snapshots": timeline.num_rows,
-        "certificates met": sum(bool(met) for met in timeline["met"].to_pylist()),
-    }
+    try:
+        met = pq.read_table(path / "timeline.parquet", columns=["met"])["met"].to_pylist()
+        facts: dict[str, Any] = {
+            "kind": "run",
+            "events": pq.read_metadata(path / "embedding.parquet").num_rows,
+            "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
+            "snapshots": len(met),
+            "certificates met": sum(bool(one) for one in met),
+        }
+    except pa.ArrowException as error:
+        raise DamagedFileError(
+            f"a table of the run {path} is damaged ({error}): replay the log again"
+        ) from error
     if (path / "snapshot.arrow").exists():
         facts["final snapshot"] = _inspected_snapshot(se.Snapshot.load(path / "snapshot.arrow"))
     return facts

@@ -33,6 +33,8 @@ FEATURES = (
     "region-centroid-row",
 )
 BANDWIDTH = 3.0
+# Paths and extras have brackets, which rich would take for markup, and are not to be broken.
+PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
 # Okabe & Ito's colours, told apart by most colour-blind readers, with a marker each.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#444444")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -54,7 +56,8 @@ def run(folder: Path, events: int, console: Console) -> None:
     write_log(log, points, names, labels=labels, format="file", rows_per_batch=500)
     console.print(
         f"{len(points)} image segments (river's ImageSegments) written to {log}; {len(FEATURES)} "
-        f"of their {len(names)} features replayed through a window of {WINDOW}:\n"
+        f"of their {len(names)} features replayed through a window of {WINDOW}:\n",
+        **PLAIN,
     )
     engine = Engine(n_components=COMPONENTS, size=WINDOW, warm_up=200, bandwidth=BANDWIDTH)
     start = time.perf_counter()
@@ -67,9 +70,9 @@ def run(folder: Path, events: int, console: Console) -> None:
     console.print(_comparison(done.snapshot, recent, seconds, len(points), done))
     picture = folder / "embedding.png"
     if _draw(picture, done.snapshot, recent, folder / "run" / "timeline.parquet"):
-        console.print(f"\nthe picture: {picture}; the run: {folder / 'run'}")
+        console.print(f"\nthe picture: {picture}; the run: {folder / 'run'}", **PLAIN)
     else:
-        console.print("\nfor a picture: pip install 'streamembed[pictures]'")
+        console.print("\nfor a picture: pip install 'streamembed[pictures]'", **PLAIN)
 
 
 def _segments(events: int) -> tuple[Floats, list[str], list[str]]:
@@ -112,7 +115,7 @@ def _comparison(
         f"{_agreement(scaled, labels):.1%} in all {scaled.shape[1]} features",
     )
     table.add_row(
-        "milliseconds",
+        "milliseconds, one BLAS thread",
         f"{1e3 * seconds / max(events / 10, 1):.1f} a chunk of ten, replay and all",
         f"{1e3 * batch_seconds:.0f} a dense solve",
     )

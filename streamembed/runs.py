@@ -24,7 +24,13 @@ from streamembed import batch
 from streamembed.batch import Batch, Rejected
 from streamembed.core.arrays import Array, Floats
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, DuplicateIdError, LogError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FeatureError,
+    LogError,
+    ParameterError,
+)
 from streamembed.eventlog import EventLog, LogBatch, open_log
 from streamembed.snapshot import Snapshot
 
@@ -48,6 +54,8 @@ class Replayed:
         Rows that became events; those of whole chunks; those set aside.
     snapshots : int
         Rows of the timeline.
+    position : int
+        The engine's, events of an unfinished chunk included.
     snapshot : Snapshot or None
         The final one; None where the log ended before the warm-up did.
     damage : str or None
@@ -59,6 +67,7 @@ class Replayed:
     learned: int
     rejected: int
     snapshots: int
+    position: int
     snapshot: Snapshot | None
     damage: str | None
 
@@ -87,7 +96,7 @@ def replay(
     snapshot_every
         Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
     features
-        Columns to take as features; default: all numeric ones.
+        Columns to take as features; default: those that the engine knows, or all numeric ones.
     on_bad_row
         "skip" sets rows that cannot be learned aside, "raise" stops at the first; the engine's own
         parameter is for its own calls.
@@ -101,12 +110,16 @@ def replay(
     Raises
     ------
     ParameterError
-        The run folder is not empty, or ``snapshot_every`` does not fit the chunks.
+        The run folder is not empty, ``snapshot_every`` does not fit the chunks, or ``features``
+        were given for a log that is open already.
+    FeatureError
+        The log does not have the features that the engine has learned.
     LogError
         Nothing of the log can be read. A log that is damaged later on is learned up to there, the
         run is written whole, and ``Replayed.damage`` says where it ended.
     BadRowError, DuplicateIdError
-        Under "raise", naming the row's offset in the log; the run is written up to there.
+        Under "raise", naming the row's offset in the log; every row before it is learned and
+        the run is written, as it is after a KeyboardInterrupt.
 
     Notes
     -----
@@ -116,30 +129,47 @@ def replay(
     if on_bad_row not in ("raise", "skip"):
         raise ParameterError(f"on_bad_row={on_bad_row!r} must be one of 'raise', 'skip'")
     every = _cadence(engine.config.chunk_size, snapshot_every)
-    opened = log if isinstance(log, EventLog) else open_log(log, features)
+    opened = _opened(log, features, engine)
     folder = _folder(Path(run), overwrite)
     damage = None
-    with _Recorder(folder, engine, on_bad_row) as recorder:
+    with _Recorder(folder, engine, every, on_bad_row) as recorder:
         try:
             for part in opened:
-                recorder.learn(part, opened.feature_names, every)
+                recorder.learn(part, opened.feature_names)
                 if progress is not None:
                     progress(part.offset + len(part.points))
         except LogError as error:
             damage = str(error)
-        recorder.finish()
-    last = engine.snapshot() if engine.ready else None
-    if last is not None:
-        last.save(folder / "snapshot.arrow")
     return Replayed(
         folder,
         recorder.accepted,
-        recorder.accepted - engine.pending,
+        max(0, recorder.accepted - engine.pending),  # some may have waited before the replay
         recorder.rejected,
         recorder.snapshots,
-        last,
+        engine.position,
+        engine.snapshot() if engine.ready else None,
         damage,
     )
+
+
+def _opened(log: Any, features: Sequence[str] | None, engine: Engine) -> EventLog:
+    """The log, with the features that the engine has learned, if it has learned any."""
+    if not isinstance(log, EventLog):
+        return _fitting(open_log(log, features or engine.feature_names or None), engine)
+    if features is not None:
+        raise ParameterError(
+            "features were given for an EventLog, which has its own: give them to open_log"
+        )
+    return _fitting(log, engine)
+
+
+def _fitting(log: EventLog, engine: Engine) -> EventLog:
+    if engine.feature_names and set(engine.feature_names) != set(log.feature_names):
+        raise FeatureError(
+            f"the log has the features {list(log.feature_names)}; this engine has learned "
+            f"{list(engine.feature_names)}: choose these with features, or start a new engine"
+        )
+    return log
 
 
 def _cadence(chunk_size: int, every: int | None) -> int:
@@ -187,17 +217,20 @@ class _Table:
             whole = pa.concat_tables(self.waiting)
             start = 0
             while self.rows - start >= ROW_GROUP:
-                self._writer().write_table(whole.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
+                self._write(whole.slice(start, ROW_GROUP))
                 start += ROW_GROUP
             self.waiting, self.rows = [whole.slice(start)], self.rows - start
 
     def close(self) -> None:
         """Write what waits and give the file its name."""
-        writer = self._writer()
         if self.rows:
-            writer.write_table(pa.concat_tables(self.waiting), row_group_size=ROW_GROUP)
-        writer.close()
+            self._write(pa.concat_tables(self.waiting))
+        self._writer().close()
         os.replace(self._temporary, self.path)
+
+    def _write(self, group: Any) -> None:
+        # in one piece: Parquet ends its pages where the pieces of a column end
+        self._writer().write_table(group.combine_chunks(), row_group_size=ROW_GROUP)
 
     @property
     def _temporary(self) -> Path:
@@ -214,8 +247,9 @@ class _Table:
 class _Recorder:
     """Feeds an engine up to every snapshot position, and writes what came of it."""
 
-    def __init__(self, folder: Path, engine: Engine, on_bad_row: str) -> None:
+    def __init__(self, folder: Path, engine: Engine, every: int, on_bad_row: str) -> None:
         self.engine = engine
+        self._every = every
         self._on_bad_row = on_bad_row
         self.accepted = self.rejected = self.snapshots = 0
         self._folder = folder
@@ -225,89 +259,106 @@ class _Recorder:
         k = engine.config.n_components
         self._timeline = _Table(folder / "timeline.parquet", _timeline_schema(k))
         self._rejected = _Table(folder / "rejected.parquet", _REJECTED)
-        self._last = -1
+        self._start = engine.position
+        self._last = engine.position - engine.pending  # what is published already, or was
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         """However the replay ends, what was learned is written and named."""
-        if error[0] is not None:
-            self.finish()
+        self._finish()
         for table in (
             self._embedding or self._embedding_table(None),
             self._timeline,
             self._rejected,
         ):
             table.close()
+        if self.engine.ready:
+            self.engine.snapshot().save(self._folder / "snapshot.arrow")
 
-    def learn(self, part: LogBatch, names: tuple[str, ...], every: int) -> None:
+    def learn(self, part: LogBatch, names: tuple[str, ...]) -> None:
         """Take one batch of the log: check it, and learn it slice by slice."""
-        policy = self._on_bad_row
-        try:
-            rows = batch.checked(part.points, names, False, part.nulls, {}, part.ids, policy)
-        except BadRowError as error:
-            index, reason = error.rows[0]
-            raise BadRowError(
-                f"row {part.offset + index} of the log cannot be learned ({reason}): mend the log, "
-                "or set such rows aside with on_bad_row='skip'",
-                error.rows,
-            ) from error
-        if self._embedding is None and rows.ids is not None and len(rows.ids):
+        points, nulls = part.points, part.nulls
+        if self.engine.feature_names not in ((), names):  # taught by places: "10" is after "9"
+            order = [names.index(name) for name in self.engine.feature_names]
+            names, points, nulls = self.engine.feature_names, points[:, order], nulls[:, order]
+        rows = batch.checked(points, names, False, nulls, {}, part.ids, "skip")
+        aside, stop = list(rows.rejected), len(rows.points)
+        fatal = aside[0] if aside and self._on_bad_row == "raise" else None
+        if fatal is not None:
+            aside, stop = [], int(np.searchsorted(rows.kept, fatal.index))
+        if self._embedding is None and rows.ids is not None and stop:
             self._embedding = self._embedding_table(rows.ids)
-        aside = list(rows.rejected)
         start = 0
-        while start < len(rows.points):
-            start += self._take(rows, start, part.offset, every, aside)
+        while start < stop:
+            cut = self._next_chunk
+            end = min(stop, start + cut - self.engine.position)
+            aside += self._take(_rows(rows, start, end), part.offset)
+            start = end
+            if self.engine.position == cut and self._is_due(cut):
+                self._publish()
         # in the order of the log, whatever its batches
         self._set_aside(part.offset, sorted(aside, key=lambda row: row.index))
+        if fatal is not None:
+            raise BadRowError(
+                f"row {part.offset + fatal.index} of the log cannot be learned ({fatal.reason}): "
+                "mend the log, or set such rows aside with on_bad_row='skip'",
+                ((fatal.index, fatal.reason),),
+            )
 
-    def finish(self) -> None:
-        """A last snapshot where whole chunks came after the one before; the rest is not learned."""
-        if self.engine.ready:
+    def _finish(self) -> None:
+        """A last snapshot where whole chunks came after the one before; the rest is not learned.
+
+        Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
+        """
+        if self.engine.ready and self.engine.position == self._start + self.accepted:
             self._publish()
         for position, points, ids in self._unseen:
             self._write_embedding(position, ids, len(points), None, None)
         self._unseen = []
 
-    def _take(self, rows: Batch, start: int, offset: int, every: int, aside: list[Rejected]) -> int:
-        """Learn up to the next snapshot position; returns how many rows of the batch that took."""
+    def _take(self, part: Batch, offset: int) -> tuple[Rejected, ...]:
+        """Have the engine accept rows of one chunk; returns those that it set aside."""
         position = self.engine.position
-        cut = self._next(position, every)
-        stop = min(len(rows.points), start + cut - position)
-        part = Batch(
-            rows.points[start:stop],
-            rows.names,
-            rows.ordered,
-            None if rows.ids is None else rows.ids[start:stop],
-            rows.kept[start:stop],
-            (),
-        )
         try:
             learned = self.engine.admit(part, self._on_bad_row)
         except DuplicateIdError as error:
-            raise DuplicateIdError(
-                f"log offset {offset + int(part.kept[0])} on: {error}"
-            ) from error
-        aside += learned.rejected
+            if len(part.points) == 1:
+                row = offset + int(part.kept[0])
+                key = "missing" if part.ids is None else repr(part.ids[0].item())
+                raise DuplicateIdError(
+                    f"row {row} of the log cannot be learned (its id is {key}): ids must be of one "
+                    "kind and unique within the support; mend the log, or set rows whose id comes "
+                    "again aside with on_bad_row='skip'"
+                ) from error
+            # one by one up to the culprit, so that what is learned does not hang on the batches
+            return sum(
+                (self._take(_rows(part, i, i + 1), offset) for i in range(len(part.points))), ()
+            )
         gone = {row.index for row in learned.rejected}
         stay = np.array([i for i, index in enumerate(part.kept.tolist()) if index not in gone], int)
         ids = np.arange(position, position + len(stay)) if part.ids is None else part.ids[stay]
         if len(stay):
             self._unseen.append((position, part.points[stay], ids))
         self.accepted += len(stay)
-        if self.engine.position == cut:
-            self._publish()
-        return stop - start
+        return learned.rejected
 
-    def _next(self, position: int, every: int) -> int:
-        """The next stream position at which a snapshot is due."""
-        warm_up = self.engine.config.warm_up_events
-        return warm_up if position < warm_up else (position // every + 1) * every
+    @property
+    def _next_chunk(self) -> int:
+        """The stream position at which the engine learns next."""
+        if not self.engine.ready:
+            return self.engine.config.warm_up_events
+        size = self.engine.config.chunk_size
+        return ((self.engine.position - self.engine.pending) // size + 1) * size
+
+    def _is_due(self, position: int) -> bool:
+        """Whether the timeline has a snapshot of this position."""
+        return position == self.engine.config.warm_up_events or position % self._every == 0
 
     def _publish(self) -> None:
         """Snapshot, timeline, and the coordinates of every event since the last one."""
-        if not self.engine.ready or self.engine.snapshot().position == self._last:
+        if self.engine.position - self.engine.pending == self._last:
             return
         snapshot = self.engine.snapshot()
         self._last = snapshot.position
@@ -383,6 +434,13 @@ class _Recorder:
                 "reason": [row.reason for row in rows],
             }
         )
+
+
+def _rows(rows: Batch, start: int, stop: int) -> Batch:
+    """Consecutive rows of a batch; those set aside stay behind."""
+    ids = None if rows.ids is None else rows.ids[start:stop]
+    points, kept = rows.points[start:stop], rows.kept[start:stop]
+    return Batch(points, rows.names, rows.ordered, ids, kept, ())
 
 
 _REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -142,11 +143,12 @@ def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
         facts = json.loads(call("inspect", path, "--json").stdout)
         assert facts["kind"] == kind
         assert kind in call("inspect", path).stdout
-    folder = tmp_path / "folder"
+    folder = tmp_path / "folder [a]"  # brackets are no markup
     folder.mkdir()
     write_log(folder / "1", POINTS, NAMES, format="parquet")
     facts = json.loads(call("inspect", folder, "--json").stdout)
     assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
+    assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
 
 
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
@@ -157,6 +159,9 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     data = bytearray((run / "snapshot.arrow").read_bytes())
     data[len(data) // 2] ^= 1
     flipped.write_bytes(bytes(data))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    (damaged / "timeline.parquet").write_bytes(b"PAR1")
     text = tmp_path / "text"
     text.write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
@@ -173,6 +178,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
         "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
         "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
+        "damaged run": (["inspect", damaged], 3, "timeline.parquet"),
         "missing snapshot": (["transform", tmp_path / "no", log, "-o", out], 4, "no"),
         "nowhere to write": (
             ["transform", run / "snapshot.arrow", log, "-o", tmp_path / "no" / "x"],
@@ -192,6 +198,50 @@ def test_exit_codes_are_those_documented(tmp_path: Path, log: Path, run: Path) -
         assert "Traceback" not in done.stderr
         if code != 2:
             assert done.stderr.strip().split("\n")[-1].startswith("streamembed: "), name
+
+
+def test_transform_takes_features_by_name(tmp_path: Path) -> None:
+    """A snapshot of an engine taught arrays has "9" before "10"; they were mixed up once."""
+    points = np.random.default_rng(1).standard_normal((120, 12)) * np.arange(1, 13)
+    engine = se.Engine(size=100, scaling=None)
+    engine.learn(points)
+    engine.snapshot().save(tmp_path / "snapshot.arrow")
+    write_log(tmp_path / "log", points[:20], [str(j) for j in range(12)])
+    output = tmp_path / "out.parquet"
+    assert (
+        call("transform", tmp_path / "snapshot.arrow", tmp_path / "log", "-o", output).exit_code
+        == 0
+    )
+    table = pq.read_table(output)
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    np.testing.assert_allclose(found, engine.snapshot().transform(points[:20]), rtol=1e-9)
+
+
+def test_an_interrupt_has_a_code(
+    tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1, and transform leaves no half of a file behind."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_embedded", stop)
+    output = tmp_path / "out.parquet"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == cli.INTERRUPTED
+    assert not list(tmp_path.glob("out.parquet*"))
+
+
+def test_the_demo_says_how_to_get_its_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without matplotlib it goes on."""
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = call("demo", "--into", tmp_path / "demo", "--events", 300)
+    assert done.exit_code == 0
+    assert "pip install 'streamembed[pictures]'" in done.stdout
+    assert not (tmp_path / "demo" / "embedding.png").exists()
 
 
 def test_the_demo_runs(tmp_path: Path) -> None:

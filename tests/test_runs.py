@@ -11,7 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, DuplicateIdError, LogError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FeatureError,
+    LogError,
+    ParameterError,
+)
 from streamembed.eventlog import open_log, write_log
 
 NAMES = ["x", "y", "z"]
@@ -231,3 +237,96 @@ def test_a_missing_log_makes_no_run(tmp_path: Path) -> None:
     with pytest.raises(LogError):
         se.replay(tmp_path / "nothing", engine(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("rows", [10, 60, 500])
+def test_what_raise_leaves_does_not_hang_on_the_batches(tmp_path: Path, rows: int) -> None:
+    """Every row before the culprit is written, and the error names its offset; a bug once."""
+    good = np.random.default_rng(1).standard_normal((300, 3))
+    bad = good.copy()
+    bad[234, 0] = np.nan
+    write_log(tmp_path / "bad", bad, NAMES, rows_per_batch=rows)
+    with pytest.raises(BadRowError, match="row 234 of the log"):
+        se.replay(tmp_path / "bad", engine(), tmp_path / "run", on_bad_row="raise")
+    ids = np.arange(300)
+    ids[234] = 233
+    write_log(tmp_path / "twice", good, NAMES, ids=ids, rows_per_batch=rows)
+    with pytest.raises(DuplicateIdError, match=r"row 234 of the log .*id is 233"):
+        se.replay(tmp_path / "twice", engine(), tmp_path / "run2", on_bad_row="raise")
+    for name in ("run", "run2"):
+        table = pq.read_table(tmp_path / name / "embedding.parquet")
+        assert table["learned"].to_pylist() == [True] * 230 + [False] * 4
+        assert se.Snapshot.load(tmp_path / name / "snapshot.arrow").position == 230
+
+
+def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
+    """Ctrl-C comes through, after the files are finished; the snapshot was missing once."""
+    log = written(tmp_path / "log", "stream", 50)
+
+    def stop(rows: int) -> None:
+        if rows >= 250:
+            raise KeyboardInterrupt
+
+    taught = engine()
+    with pytest.raises(KeyboardInterrupt):
+        se.replay(log, taught, tmp_path / "run", progress=stop)
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == sorted((*STABLE, "timeline.parquet"))
+    assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
+    found = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
+    np.testing.assert_array_equal(found.coordinates, taught.snapshot().coordinates)
+
+
+@pytest.mark.parametrize(("events", "learned"), [(0, 0), (2, 0), (6, 0), (7, 7), (9, 7)])
+def test_a_short_log_after_another(tmp_path: Path, events: int, learned: int) -> None:
+    """Events that waited before are not counted as its own: `learned` was negative once."""
+    good = np.delete(POINTS, BAD, axis=0)
+    taught = engine()
+    taught.learn(pa.table(dict(zip(NAMES, good[:203].T, strict=True))))
+    write_log(tmp_path / "log", good[203 : 203 + events], NAMES)
+    done = se.replay(tmp_path / "log", taught, tmp_path / "run")
+    assert (done.accepted, done.learned, done.position) == (events, learned, 203 + events)
+    assert done.snapshots == (learned > 0)
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["position"].to_pylist() == list(range(203, 203 + events))
+    assert table["learned"].to_pylist() == [True] * learned + [False] * (events - learned)
+
+
+def test_a_log_with_other_features_is_refused(tmp_path: Path) -> None:
+    """Columns were mixed up silently once."""
+    taught = engine()
+    taught.learn(pa.table(dict(zip("abc", POINTS[130:230].T, strict=True))))
+    log = written(tmp_path / "log", "stream", 100)
+    for given in (log, open_log(log)):
+        with pytest.raises(FeatureError):
+            se.replay(given, taught, tmp_path / "run")
+    with pytest.raises(ParameterError, match="give them to open_log"):
+        se.replay(open_log(log), engine(), tmp_path / "run", features=["x"])
+    assert not (tmp_path / "run").exists()
+    assert taught.position == 100
+
+
+def test_features_known_by_place_keep_their_place(tmp_path: Path) -> None:
+    """An engine taught arrays has "9" before "10", a log has not; they were mixed up once."""
+    points = np.random.default_rng(2).standard_normal((200, 12)) * np.arange(1, 13)
+    taught, whole = engine(scaling=None), engine(scaling=None)
+    taught.learn(points[:100])
+    whole.learn(points)
+    write_log(tmp_path / "log", points[100:], [str(j) for j in range(12)])
+    done = se.replay(tmp_path / "log", taught, tmp_path / "run")
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, whole.snapshot().coordinates)
+
+
+def test_many_rejected_rows_leave_no_trace_of_the_batches(tmp_path: Path) -> None:
+    """Pages of the file ended where the log's batches did, once there were enough of them."""
+    points = np.full((9000, 3), np.nan)
+    points[::90] = np.random.default_rng(3).standard_normal((100, 3))
+    ids = [f"{i:07d}" * 40 for i in range(9000)]
+    found = set()
+    for rows in (70, 1000, 9000):
+        write_log(tmp_path / "log", points, NAMES, ids=ids, rows_per_batch=rows)
+        done = se.replay(tmp_path / "log", engine(), tmp_path / "run", overwrite=True)
+        assert done.rejected == 8900
+        found.add((done.path / "rejected.parquet").read_bytes())
+    assert len(found) == 1
