@@ -120,7 +120,7 @@ def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str,
     certified = spread(points, size, chunk, 3e-3)
     window, bandwidth = plain.snapshot.points, plain.snapshot.bandwidth
     centred = window - plain.snapshot.center
-    repeats = 3 if size <= 2000 else 1
+    repeats = 15 if size <= 1000 else 3 if size <= 2000 else 1
     holder: list[tuple[Floats, Floats]] = []
     times = [timed(lambda: holder.append(batch(centred, bandwidth))) for _ in range(repeats)]
     dense, stationary = holder[-1]

@@ -23,8 +23,11 @@ __all__ = ["first", "push", "rescaled"]
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
 REFRESH_SHARE = 0.1
-# The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005).
+# The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005): after a
+# fiftieth of the support, in small ones after 20 rows, but never more than a twenty-fifth.
 FRAME_SHARE = 0.02
+FRAME_ROWS = 20
+LARGEST_FRAME_SHARE = 0.04
 # Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
 BIG_CHUNK_SHARE = 0.05
 # ... unless they are small in themselves, or the whole support is: then the border, or a fresh
@@ -178,7 +181,8 @@ def _maintained(state: State, config: Config) -> State:
         counts.rows_since_frame,
     )
     state = _with(state, factor, state.frame, counts)
-    if counts.rows_since_frame < FRAME_SHARE * n and not state.frame.restless:
+    frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
+    if counts.rows_since_frame < frame_rows and not state.frame.restless:
         return state
     renewed = axes.reference(state, config)
     counts = Counts(counts.refreshes, counts.rebuilds, counts.rows_since_refresh, 0)
