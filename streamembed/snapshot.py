@@ -200,12 +200,11 @@ class Snapshot:
         1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
         q(x) is the kernel mass around x.
         """
-        return self._extension.coverage(self._read(X))
+        return self._extension.with_coverage(self._read(X))[1]
 
     def transform_with_coverage(self, X: Any) -> tuple[Floats, Floats]:
         """`transform` and `coverage` in one pass."""
-        points = self._read(X)
-        return self._extension.coordinates(points), self._extension.coverage(points)
+        return self._extension.with_coverage(self._read(X))
 
     def transform_distances(self, rows: Any) -> Floats:
         """Coordinates of new things of which only the distances to the support are known.
