@@ -22,7 +22,7 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
-from scenarios import streams
+from scenarios import bench_landmarks, streams
 from scenarios.audit import operator
 from streamembed.core import kernel
 from streamembed.core.arrays import Floats
@@ -333,7 +333,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(line(rows[-1]), flush=True)
     rings = next(row for row in rows if (row.size, row.chunk) == (2000, 10))
     cadence = every_tenth(streams.drifting_rings(4390, 0), 2000, rings.batch_ms)
-    parts = [bars(rows), cadence, transforms(), memory((2000,) if chosen.quick else (2000, 10_000))]
+    parts = [
+        bars(rows),
+        cadence,
+        transforms(),
+        memory((2000,) if chosen.quick else (2000, 10_000)),
+        bench_landmarks.pace(50_000 if chosen.quick else 200_000),
+        bench_landmarks.quality(not chosen.quick),
+    ]
     for part in parts:
         print("", *part, sep="\n", flush=True)
     if chosen.write:
@@ -379,6 +386,15 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "## Memory",
             "",
             *parts[3],
+            "",
+            "## Landmarks",
+            "",
+            "Streams of 200,000 events. The reference of the errors is the mean of five batch maps "
+            "(`landmark-stream`). Memory over a million events: `make soak`.",
+            "",
+            *parts[4],
+            "",
+            *parts[5],
             "",
             "Frames and the source's literal update are measured by scenarios: `make scenarios`.",
             "",

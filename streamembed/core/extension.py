@@ -104,7 +104,7 @@ class Extension:
         return coordinates, coverage
 
     def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates` and min(1, q(x) / median q), shape (n,), in [0, 1], by the same products."""
+        """`coordinates`, and min(1, q(x) / median q), shape (n,), by the same products."""
         k = self.targets.shape[1] - 2
         coordinates, coverage = np.empty((len(points), k)), np.empty(len(points))
         for start in range(0, len(points), TILE):

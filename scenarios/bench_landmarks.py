@@ -1,0 +1,122 @@
+"""The landmark part of the benchmarks: pace in the engine and from a log to a run, and quality."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import streamembed as se
+from scenarios import landmark_stream
+from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
+from streamembed.core import landmarks
+from streamembed.core.arrays import Floats
+from streamembed.eventlog import write_log
+
+__all__ = ["pace", "quality"]
+
+BANDWIDTH, CHUNK, EVERY = 0.7, 256, 2560
+IN_ENGINE, TO_RUN = 60_000, 50_000  # events a second: the bars
+
+
+def pace(events: int) -> list[str]:
+    """Events a second, and what finding the nearest landmark takes of it."""
+    lines = [
+        "| 16 dimensions, chunks of 256 | landmarks | events/s | bar | with a snapshot every "
+        "2,560 | nearest, of the time | log to run | bar |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    streams = {
+        "rings": still_rings(events, 0),
+        "swiss": swiss_roll(events, 0),
+        "drift": drifting_rings(events, 0, window=events // 4),
+    }
+    for name, points in streams.items():
+        for size, half_life in ((500, None), (1000, None), (1000, 5000.0)):
+            learned, engine = _learned(points, size, half_life, events)
+            with_snapshots, _ = _learned(points, size, half_life, EVERY)
+            search = _nearest(engine, points)
+            run = _replayed(points, size, half_life)
+            fading = "" if half_life is None else f", half-life {half_life:.0f}"
+            lines.append(
+                f"| {name}{fading} | {size} | **{learned:,.0f}** | {IN_ENGINE:,} | "
+                f"{with_snapshots:,.0f} | {search * learned / events:.0%} | **{run:,.0f}** | "
+                f"{TO_RUN:,} |"
+            )
+    return lines
+
+
+def _engine(size: int, half_life: float | None) -> se.Engine:
+    return se.Engine(
+        n_components=8,
+        memory="landmarks",
+        size=size,
+        half_life=half_life,
+        chunk_size=CHUNK,
+        bandwidth=BANDWIDTH,
+        scaling=None,
+    )
+
+
+def _learned(
+    points: Floats, size: int, half_life: float | None, every: int
+) -> tuple[float, se.Engine]:
+    """Events a second of a new engine."""
+    engine = _engine(size, half_life)
+    start = time.perf_counter()
+    for first in range(0, len(points), every):
+        engine.learn(points[first : first + every])
+        if every < len(points):
+            _quiet_snapshot(engine)
+    return len(points) / (time.perf_counter() - start), engine
+
+
+def _quiet_snapshot(engine: se.Engine) -> se.Snapshot:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", se.errors.ResolutionWarning)
+        return engine.snapshot()
+
+
+def _nearest(engine: se.Engine, points: Floats) -> float:
+    """Seconds that the search for the nearest landmark takes of all these events."""
+    held = _quiet_snapshot(engine).points.copy()
+    start = time.perf_counter()
+    for first in range(0, len(points), CHUNK):
+        landmarks.Points(held, points[first : first + CHUNK], len(held)).nearest()
+    return time.perf_counter() - start
+
+
+def _replayed(points: Floats, size: int, half_life: float | None) -> float:
+    """Events a second from an Arrow stream on disk to a run folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        write_log(log, points, [f"x{j:02d}" for j in range(FEATURES)])
+        engine = _engine(size, half_life)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", se.errors.ResolutionWarning)
+            se.replay(log, engine, Path(folder) / "run", snapshot_every=EVERY)
+        return len(points) / (time.perf_counter() - start)
+
+
+def quality(full: bool) -> list[str]:
+    """The figures of the scenario, as a table."""
+    figures = landmark_stream.run(full).figures
+    sizes = landmark_stream.FULL if full else landmark_stream.QUICK
+    lines = [
+        f"| {sizes.landmarks} landmarks, {sizes.events:,} events: eigenvalue error | ours | "
+        f"Nystrom | masses 1 | second batch of {sizes.batch:,} | Nystrom / ours | bar | ours / "
+        "second | bar |",
+        "|---|" + "---:|" * 8,
+    ]
+    for name in ("rings", "swiss", "drift"):
+        ours, nystrom, plain, second = (
+            figures[f"{name}_{each}eigenvalues"]
+            for each in ("", "nystrom_", "unweighted_", "second_")
+        )
+        lines.append(
+            f"| {name} | {ours:.4f} | {nystrom:.4f} | {plain:.4f} | {second:.4f} | "
+            f"**{nystrom / ours:.1f}** | 3 | **{ours / second:.2f}** | 2 |"
+        )
+    return lines
