@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from streamembed import archive, batch, flow, publish
-from streamembed.batch import Batch, Rejected
-from streamembed.chunk import Events
+from streamembed.batch import Batch
 from streamembed.config import Config
-from streamembed.core.arrays import Array, Floats, Ints
-from streamembed.distances import Reach, RowCall
-from streamembed.errors import (
-    BadRowError,
-    DuplicateIdError,
-    FeatureError,
-    InputError,
-    NotReadyError,
-    ParameterError,
-    ResolutionWarning,
-)
-from streamembed.ids import HeldIds, kind_of
+from streamembed.core.arrays import Array, Ints
+from streamembed.errors import FeatureError, NotReadyError, ParameterError, ResolutionWarning
+from streamembed.intake import NO_FEATURES, Intake, Learned
 from streamembed.snapshot import Snapshot
 from streamembed.state import State
 from streamembed.threads import one_blas_thread
@@ -38,22 +23,6 @@ __all__ = ["Engine", "Learned"]
 # Landmarks farther apart than this share of the bandwidth leave the kernel between them unseen:
 # eigenvalues then move by more than two batch samples differ (docs/algorithms/landmarks.md).
 COARSE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What became of the rows of one `Engine.learn`.
-
-    Attributes
-    ----------
-    accepted : int
-        Rows that are part of the stream now.
-    rejected : tuple of Rejected
-        The others (only with ``on_bad_row="skip"``): index in the call, id, reason.
-    """
-
-    accepted: int
-    rejected: tuple[Rejected, ...]
 
 
 class Engine:
@@ -154,15 +123,8 @@ class Engine:
             on_bad_row=on_bad_row,
             seed=seed,
         )
-        self._state: State | None = None
-        self._pending: tuple[Events, ...] = ()
-        self._n_pending = 0
-        # names, and whether they are places; no names where distances are learned
-        self._features: tuple[tuple[str, ...], bool] | None = None
-        self._ids_kind: str | None = None
-        self._n_rejected = 0
-        self._snapshot: Snapshot | None = None
-        self._held: HeldIds | None = None
+        self._intake = Intake(self.config)
+        self._published: tuple[State, Snapshot] | None = None
         self._warned = False
 
     # ------------------------------------------------------------------ reading
@@ -170,65 +132,59 @@ class Engine:
     @property
     def ready(self) -> bool:
         """True from the end of the warm-up on: `snapshot` then works."""
-        return self._state is not None
+        return self._intake.state is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far: the learned ones and those that wait for a whole chunk."""
-        return self._learned + self._n_pending
+        return self._intake.position
 
     @property
     def pending(self) -> int:
         """Accepted events that wait for their chunk to be whole."""
-        return self._n_pending
+        return self._intake.pending
 
     @property
     def rejected(self) -> int:
         """Rows set aside since the first event."""
-        return self._n_rejected
+        return self._intake.rejected
 
     @property
     def refreshes(self) -> int:
         """Refreshes of the factor that the stream asked for, since the first event."""
-        return 0 if self._state is None else self._state.counts.refreshes
+        state = self._intake.state
+        return 0 if state is None else state.counts.refreshes
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
-        return () if self._features is None else self._features[0]
+        return self._intake.feature_names
 
     @property
     def learns_distances(self) -> bool | None:
         """Whether the first call brought distances, or points; None before it."""
-        return None if self._features is None else self._features == _NO_FEATURES
+        return self._intake.learns_distances
 
     @property
     def names_things(self) -> bool | None:
         """Whether events came with ids of their own; None before the first."""
-        return None if self._ids_kind is None else self._ids_kind != "positions"
+        kind = self._intake.ids_kind
+        return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
         """Ids of the support, oldest first, shape (N,); empty before the warm-up ends."""
-        if self._state is None:
-            return np.zeros(0, dtype=np.int64)
-        return self._state.support.ids[self._state.support.oldest_first]
+        return self._intake.support_ids
 
     @property
     def support_positions(self) -> Ints:
         """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
-        if self._state is None:
-            return np.zeros(0, dtype=np.int64)
-        return np.sort(self._state.support.births)
+        return self._intake.support_positions
 
     @property
     def row_ids(self) -> Array:
         """Ids of the things that the next distance row must hold, in its order, shape (L,)."""
-        parts = [self.support_ids, *(part.ids for part in self._pending)]
-        ids = (
-            np.concatenate(parts) if self._state is not None else np.concatenate(parts[1:] or parts)
-        )
-        return ids if self.config.window is None else ids[-self.config.window :]
+        return self._intake.row_ids
 
     def snapshot(self) -> Snapshot:
         """The embedding of the support as of the last whole chunk, with its certificate.
@@ -245,19 +201,23 @@ class Engine:
         ResolutionWarning
             Once, where landmarks are more than half a bandwidth apart.
         """
-        if self._state is None:
+        state = self._needed("learn more of them, or start the engine with a smaller warm_up")
+        if self._published is None or self._published[0] is not state:
+            with one_blas_thread():
+                columns = publish.published(state, self.config)
+                features = self._intake.features or NO_FEATURES
+                self._published = (state, Snapshot.of(state, columns, self.config, *features))
+            self._warn(self._published[1].resolution)
+        return self._published[1]
+
+    def _needed(self, remedy: str) -> State:
+        """The state, or NotReadyError before the warm-up ends."""
+        if self._intake.state is None:
             raise NotReadyError(
                 f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
-                "come: learn more of them, or start the engine with a smaller warm_up"
+                f"come: {remedy}"
             )
-        if self._snapshot is None:
-            with one_blas_thread():
-                columns = publish.published(self._state, self.config)
-                self._snapshot = Snapshot.of(
-                    self._state, columns, self.config, *(self._features or _NO_FEATURES)
-                )
-            self._warn(self._snapshot.resolution)
-        return self._snapshot
+        return self._intake.state
 
     def _warn(self, resolution: float) -> None:
         if resolution > COARSE and not self._warned:
@@ -312,8 +272,8 @@ class Engine:
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        self._must_learn(distances=False)
-        names, ordered = self._features or (None, False)
+        self._intake.must_learn(distances=False)
+        names, ordered = self._intake.features or (None, False)
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
         if read.ordered and names is not None and not ordered:
             raise FeatureError(
@@ -363,85 +323,6 @@ class Engine:
         """
         return self.admit_distances(rows, ids)
 
-    def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
-        """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
-        policy = on_bad_row or self.config.on_bad_row
-        call = RowCall(rows, ids)
-        if len(call) == 0:
-            return Learned(0, ())
-        self._must_learn(distances=True)
-        keys = None if call.ids is None else call.ids.tolist()
-        given = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
-        if keys is None or given:
-            self._check_kind(batch.typed_ids(call.ids, np.array(given, dtype=np.int64)))
-        if policy == "raise":
-            self._check_rows(call)
-        rejected: list[Rejected] = []
-        with self._whole(keys, np.arange(len(call)), policy):
-            for index in range(len(call)):
-                row, fault = call.read(index, self._reach(0))
-                if fault is None and keys and self._ids_held().sift([keys[index]], self.position):
-                    fault = "duplicate id"
-                if fault is not None:
-                    if policy == "raise":
-                        raise DuplicateIdError(_duplicate(keys, index, index))
-                    call.aside.append(index)
-                    rejected.append(Rejected(index, keys and keys[index], fault))
-                    continue
-                one = batch.typed_ids(call.ids, np.array([index], dtype=np.int64))
-                self._features = self._features or _NO_FEATURES
-                self._ids_kind = self._ids_kind or kind_of(one)
-                row = self._held_part(row)
-                self._accept(Events(np.zeros((1, 0)), self._named(one, 1), (row,)))
-        self._n_rejected += len(rejected)
-        return Learned(len(call) - len(rejected), tuple(rejected))
-
-    def _must_learn(self, distances: bool) -> None:
-        """Refuse points where distances are learned, and the other way round."""
-        if distances and self.learns_distances is False:
-            raise InputError(
-                f"distance rows were given, and this engine learns points with the features "
-                f"{list(self.feature_names)}: start another engine for them"
-            )
-        if not distances and self.learns_distances:
-            raise InputError(
-                "points were given, and this engine learns distances: use learn_distances, or "
-                "start another engine for them"
-            )
-
-    def _check_rows(self, call: RowCall) -> None:
-        """Refuse the call where a row cannot be used, whatever becomes of those before it."""
-        faults = []
-        for index in range(len(call)):
-            fault = call.read(index, self._reach(index))[1]
-            if fault is not None:
-                faults.append((index, fault))
-        if faults:
-            first = "; ".join(f"{call.name(index)}: {fault}" for index, fault in faults[:3])
-            raise BadRowError(
-                f"{len(faults)} of {len(call)} distance rows cannot be used ({first}); nothing was "
-                "learned: mend them, or set them aside with on_bad_row='skip'",
-                tuple(faults),
-            )
-
-    def _reach(self, ahead: int) -> Reach:
-        """What the row after the next ``ahead`` ones must hold."""
-        position = self.position + ahead
-        if self.config.memory == "window":
-            length = min(position, self.config.size)
-            return Reach((length,), f"one to each of the last {length} things")
-        if self._state is None or self.config.memory == "all" or position >= self._next_cut:
-            return Reach((position,), f"one to each of the {position} things before it")
-        held, waiting = len(self._state.support), self._n_pending + ahead
-        told = f"one to each of the {held} landmarks of support_ids, and to {waiting} after them"
-        return Reach((held + waiting, position), told)
-
-    def _held_part(self, row: Floats) -> Floats:
-        """Of a row to all things ever learned, the distances to landmarks and to what waits."""
-        if self.config.memory == "landmarks" and len(row) == self.position:
-            return np.concatenate([row[self.support_positions], row[self._learned :]])
-        return row
-
     def admit(self, rows: Batch, on_bad_row: str | None = None) -> Learned:
         """Take a batch that `streamembed.batch` has checked; `learn` is this after reading.
 
@@ -450,35 +331,11 @@ class Engine:
         on_bad_row
             What becomes of ids that are held already; default: the engine's own parameter.
         """
-        policy = on_bad_row or self.config.on_bad_row
-        self._must_learn(distances=False)
-        n = len(rows.points)
-        if n:
-            self._check_kind(rows.ids)
-        keys = None if rows.ids is None else rows.ids.tolist()
-        repeated: list[int] = []
-        with self._whole(keys, rows.kept, policy):
-            start = 0
-            while start < n:
-                stop = min(n, start + self._next_cut - self.position)
-                chosen = np.arange(start, stop)
-                if keys is not None:
-                    again = self._ids_held().sift(keys[start:stop], self.position)
-                    if again and policy == "raise":
-                        index = start + again[0]
-                        raise DuplicateIdError(_duplicate(keys, index, int(rows.kept[index])))
-                    repeated += [start + i for i in again]
-                    chosen = np.delete(chosen, again)
-                if len(chosen):
-                    self._features = self._features or (rows.names, rows.ordered)
-                    self._ids_kind = self._ids_kind or kind_of(rows.ids)
-                    ids = None if rows.ids is None else rows.ids[chosen]
-                    self._accept(Events(rows.points[chosen], self._named(ids, len(chosen))))
-                start = stop
-        reasons = [Rejected(int(rows.kept[i]), keys and keys[i], "duplicate id") for i in repeated]
-        rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
-        self._n_rejected += len(rejected)
-        return Learned(n - len(repeated), rejected)
+        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row)
+
+    def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
+        """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
+        return self._intake.admit_distances(rows, ids, on_bad_row or self.config.on_bad_row)
 
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
@@ -488,13 +345,8 @@ class Engine:
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        if self._state is None:
-            raise NotReadyError(
-                f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
-                "come: there is nothing to flush into"
-            )
-        if self._pending:
-            self._learn_chunk(self._pending)
+        self._needed("there is nothing to flush into")
+        self._intake.flush()
 
     def rescale(self) -> None:
         """Estimate scaling and bandwidth anew from the support, and start the map and axes again.
@@ -507,93 +359,9 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        if self._state is None:
-            raise NotReadyError("the warm-up is not over: there is nothing to rescale")
+        state = self._needed("there is nothing to rescale")
         with one_blas_thread():
-            rebuilt = flow.rescaled(self._state, self.config)
-        self._state, self._snapshot = rebuilt, None
-
-    @property
-    def _learned(self) -> int:
-        return 0 if self._state is None else self._state.position
-
-    @property
-    def _next_cut(self) -> int:
-        """The stream position at which the chunk that is filling now ends."""
-        if self._state is None:
-            return self.config.warm_up_events
-        return (self._state.position // self.config.chunk_size + 1) * self.config.chunk_size
-
-    def _named(self, ids: Array | None, count: int) -> Array:
-        """The ids, or the stream positions where there are none."""
-        if ids is not None:
-            return ids
-        return np.arange(self.position, self.position + count, dtype=np.int64)
-
-    def _check_kind(self, ids: Array | None) -> None:
-        kind = kind_of(ids)
-        if self._ids_kind is not None and kind != self._ids_kind:
-            raise DuplicateIdError(
-                f"ids are {kind} in this call and were {self._ids_kind} in the first: they cannot "
-                "be told apart from one another; keep to one kind"
-            )
-
-    def _ids_held(self) -> HeldIds:
-        """Ids of every event that the support holds or that waits."""
-        if self._held is None:
-            held: list[tuple[Any, int]] = []
-            if self._state is not None:
-                support = self._state.support
-                held = list(zip(support.ids.tolist(), support.births.tolist(), strict=True))
-            waiting = [key for part in self._pending for key in part.ids.tolist()]
-            held += zip(waiting, range(self._learned, self.position), strict=True)
-            self._held = HeldIds(held, self.config.window)
-        return self._held
-
-    @contextmanager
-    def _whole(self, keys: list[Any] | None, rows: Ints, policy: str) -> Iterator[None]:
-        """Under "raise", a call with an id that is held already changes nothing.
-
-        Which ids a window will hold can be told beforehand. Landmarks come and go as the call is
-        learned: where an id might come twice, a copy of the state is kept to go back to.
-        """
-        if keys is None or policy != "raise":
-            yield
-            return
-        again = self._ids_held().copy().sift(keys, self.position)
-        if not again:
-            yield
-        elif self.config.memory != "landmarks":
-            raise DuplicateIdError(_duplicate(keys, again[0], int(rows[again[0]])))
-        else:
-            before = {**vars(self), "_state": copy.deepcopy(self._state)}
-            before["_held"] = self._ids_held().copy()
-            try:
-                yield
-            except DuplicateIdError:
-                vars(self).update(before)
-                raise
-
-    def _accept(self, part: Events) -> None:
-        """Events of one chunk join the stream; a chunk that is whole is learned."""
-        pending = (*self._pending, part)
-        if self.position + len(part) == self._next_cut:
-            self._learn_chunk(pending)
-        else:
-            self._pending = pending
-            self._n_pending += len(part)
-
-    def _learn_chunk(self, parts: tuple[Events, ...]) -> None:
-        """Learn whole: the state, the pending events and the cached snapshot change together."""
-        events = Events.joined(parts)
-        with one_blas_thread():
-            if self._state is None:
-                state = flow.first(events.chunk(0), self.config)
-            else:
-                state = flow.push(self._state, events.chunk(len(self._state.support)), self.config)
-        self._state, self._pending, self._n_pending, self._snapshot = state, (), 0, None
-        if self.config.memory == "landmarks":
-            self._held = None  # of the chunk, only the new landmarks are held
+            self._intake.state = flow.rescaled(state, self.config)
 
     # ------------------------------------------------------------------ saving
 
@@ -625,44 +393,8 @@ class Engine:
         self._restore(saved["arrays"], saved["header"])
 
     def _dump(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        header: dict[str, Any] = {
-            "config": self.config.as_dict(),
-            "features": self._features,
-            "ids_kind": self._ids_kind,
-            "rejected": self._n_rejected,
-            "state": None,
-        }
-        arrays: dict[str, Array] = {}
-        if self._state is not None:
-            arrays, header["state"] = self._state.to_arrays()
-        if self._pending:
-            waiting = Events.joined(self._pending).to_arrays()
-            arrays.update({"pending." + name: array for name, array in waiting.items()})
-        return arrays, header
+        arrays, header = self._intake.to_arrays()
+        return arrays, {"config": self.config.as_dict(), **header}
 
     def _restore(self, arrays: dict[str, Array], header: dict[str, Any]) -> None:
-        if header["features"] is not None:
-            self._features = (tuple(header["features"][0]), bool(header["features"][1]))
-        self._ids_kind = header["ids_kind"]
-        self._n_rejected = header["rejected"]
-        if header["state"] is not None:
-            self._state = State.from_arrays(arrays, header["state"])
-        waiting = {
-            name.removeprefix("pending."): array
-            for name, array in arrays.items()
-            if name.startswith("pending.")
-        }
-        if waiting:
-            self._pending = (Events.from_arrays(waiting),)
-            self._n_pending = len(self._pending[0])
-
-
-_NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
-
-
-def _duplicate(keys: list[Any] | None, index: int, row: int) -> str:
-    key = None if keys is None else keys[index]
-    return (
-        f"id {key!r} (row {row}) is held already: ids must be unique within the support; nothing "
-        "was learned"
-    )
+        self._intake.restore(arrays, header)

@@ -31,7 +31,7 @@ FLOORS: list[set[str]] = [
     {"logwriter"},
     {"eventlog"},
     {"publish", "flow"},
-    {"snapshot"},
+    {"snapshot", "intake"},
     {"engine", "estimators.precomputed"},
     {"feed"},
     {"recorder", "estimators", "estimators.diffusion"},
