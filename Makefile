@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs scenarios bench clean
+.PHONY: demo test lint scenarios bench soak clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -21,6 +21,9 @@ scenarios: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write
+
+soak: $(VENV)/.ready
+	$(BIN)/python -m scenarios.soak
 
 clean:
 	rm -rf $(VENV) demo

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
@@ -62,7 +63,7 @@ def spread(points: Floats, size: int, chunk: int, tolerance: float | None, every
         size=size,
         warm_up=size,
         scaling=None,
-        bandwidth=kernel.choose_bandwidth(points[:50]),
+        bandwidth=kernel.choose_bandwidth(cdist(points[:50], points[:50])),
         tolerance=tolerance,
         chunk_size=chunk,
     )

@@ -6,20 +6,38 @@ import argparse
 import sys
 import time
 
-from scenarios import crossing_modes, drifting_rings, replay_cuts, two_circles
+from scenarios import (
+    crossing_modes,
+    distance_rows,
+    drifting_rings,
+    landmark_stream,
+    replay_cuts,
+    two_circles,
+    word_distances,
+)
 from scenarios.scenario import Outcome, Scenario
 
 __all__ = ["SCENARIOS", "failures", "main"]
 
 SCENARIOS: dict[str, Scenario] = {
     module.SCENARIO.id: module.SCENARIO
-    for module in (two_circles, drifting_rings, replay_cuts, crossing_modes)
+    for module in (
+        two_circles,
+        drifting_rings,
+        replay_cuts,
+        crossing_modes,
+        landmark_stream,
+        distance_rows,
+        word_distances,
+    )
 }
 
 
 def failures(scenario: Scenario, outcome: Outcome) -> list[str]:
     """What does not hold, a line each."""
-    lines = []
+    lines: list[str] = []
+    if outcome.skipped is not None:
+        return lines
     for name, expected in scenario.expected.items():
         value = outcome.figures[name]
         if not expected.holds(value):
@@ -42,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         start = time.perf_counter()
         outcome = scenario.run(chosen.full)
         print(f"{name}: {scenario.says} ({time.perf_counter() - start:.0f} s)")
+        if outcome.skipped is not None:
+            print(f"  skipped: {outcome.skipped}")
         for figure, value in outcome.figures.items():
             expected = scenario.expected.get(figure)
             bounds = f"   in [{expected.low:g}, {expected.high:g}]" if expected else ""

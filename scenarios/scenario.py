@@ -33,11 +33,14 @@ class Outcome:
         Ratios of seconds: told, never checked.
     notes : list of str
         Lines for the reader: the source's own figure beside ours, for example.
+    skipped : str or None
+        Why it could not run: the real data are not on this machine.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    skipped: str | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ __all__ = [
     "still_rings",
     "swiss_roll",
     "two_circles",
+    "words",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -160,17 +161,28 @@ def data_folder() -> Path:
     return Path(chosen) if chosen else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def _table(name: str) -> tuple[Floats, Ints]:
-    """Features (n, d) and labels (n,) of one parquet file of the data folder."""
+def _existing(name: str) -> Path:
+    """A parquet file of the data folder."""
     path = data_folder() / f"{name}.parquet"
     if not path.is_file():
         raise DataAbsent(
             f"{path.name} is not in {path.parent}: set STREAMEMBED_DATA to the folder that holds it"
         )
-    table = pq.read_table(path)
+    return path
+
+
+def _table(name: str) -> tuple[Floats, Ints]:
+    """Features (n, d) and labels (n,) of one parquet file of the data folder."""
+    table = pq.read_table(_existing(name))
     features = [column for column in table.column_names if column not in NOT_FEATURES]
     points = np.column_stack([table[column].to_numpy() for column in features]).astype(np.float64)
     return points, table["label"].to_numpy().astype(np.int64)
+
+
+def words() -> list[str]:
+    """The 10,000 most frequent words of GloVe's vocabulary that are three letters or more."""
+    found = pq.read_table(_existing("glove_100d_10k"), columns=["word"])["word"].to_pylist()
+    return [word for word in found if len(word) > 2 and word.isalpha() and word.isascii()]
 
 
 def _standardised(points: Floats) -> Floats:

@@ -2,11 +2,11 @@
 
 ::
 
-     points                                   Arrow logs --> eventlog --> runs
-        |  batch (one checked Batch)                                      |
+     points | distance rows                   Arrow logs --> eventlog --> runs
+        |  batch, distances (checked once)                                |
         v                                                                 v
      engine: chunks are cut by the stream's own positions  <--------------+
-        support   which points stay, in which slot
+        support   which points stay, in which slot; landmarks: with what mass
         kernel    rows of the new slots --> graph, the ring of all of them
         tracker   low-rank symmetric factor: border the new, evict the old, refresh
         frame     the columns that later snapshots keep still against

@@ -18,7 +18,16 @@ import pyarrow as pa
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.errors import BadRowError, FeatureError, InputError
 
-__all__ = ["Batch", "Rejected", "checked", "column_values", "named_features", "read"]
+__all__ = [
+    "Batch",
+    "Rejected",
+    "checked",
+    "column_values",
+    "named_features",
+    "read",
+    "read_ids",
+    "typed_ids",
+]
 
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
@@ -140,13 +149,13 @@ def checked(
     """
     if values.shape[1] == 0:
         raise FeatureError("X has no features: it must have at least one numeric column")
-    known = _ids(ids, len(values))
+    known = read_ids(ids, len(values))
     with np.errstate(invalid="ignore"):
         fine = (np.abs(values) <= LARGEST_VALUE).all(axis=1)
     null_ids = [] if known is None else [i for i, key in enumerate(known.tolist()) if key is None]
     if fine.all() and not faults and not null_ids:
         kept = np.arange(len(values), dtype=np.int64)
-        return Batch(np.ascontiguousarray(values), names, ordered, _typed(known, kept), kept, ())
+        return Batch(np.ascontiguousarray(values), names, ordered, typed_ids(known, kept), kept, ())
     reasons = {int(i): _reason(values[i], names, nulls, int(i)) for i in np.flatnonzero(~fine)}
     reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
@@ -163,7 +172,7 @@ def checked(
         Rejected(i, None if known is None else known[i], reasons[i]) for i in sorted(reasons)
     )
     return Batch(
-        np.ascontiguousarray(values[kept]), names, ordered, _typed(known, kept), kept, rejected
+        np.ascontiguousarray(values[kept]), names, ordered, typed_ids(known, kept), kept, rejected
     )
 
 
@@ -178,7 +187,7 @@ def _reason(row: Floats, names: tuple[str, ...], nulls: Array, index: int) -> st
     return f"value {row[worst]:g} in {names[worst]!r}: beyond 1e150 its square overflows"
 
 
-def _ids(ids: Any, n: int) -> Array | None:
+def read_ids(ids: Any, n: int) -> Array | None:
     """The ids as an array of int64 or of objects (str, None), or None."""
     if ids is None:
         return None
@@ -186,7 +195,7 @@ def _ids(ids: Any, n: int) -> Array | None:
         ids = ids.to_pylist()
     array = np.asarray(ids)
     if array.ndim != 1 or len(array) != n:
-        raise InputError(f"ids has shape {array.shape}; it must be ({n},), one a row of X")
+        raise InputError(f"ids has shape {array.shape}; it must be ({n},), one a row")
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     entries = array.tolist()
@@ -198,7 +207,7 @@ def _ids(ids: Any, n: int) -> Array | None:
     raise InputError(f"ids holds {strange!r}; ids must be whole numbers, or all of them strings")
 
 
-def _typed(known: Array | None, kept: Ints) -> Array | None:
+def typed_ids(known: Array | None, kept: Ints) -> Array | None:
     """The ids of the rows that stay, as int64 or fixed-width str."""
     if known is None:
         return None

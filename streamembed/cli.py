@@ -6,8 +6,10 @@ nothing else on standard output.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
@@ -21,16 +23,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import streamembed as se
-from streamembed import archive, batch, demo
+from streamembed import archive, demo, runs
 from streamembed.config import Config
+from streamembed.engine import COARSE
 from streamembed.errors import (
     DamagedFileError,
     InputError,
     LogError,
     NotReadyError,
     ParameterError,
+    ResolutionWarning,
 )
-from streamembed.eventlog import EventLog, describe_log, open_log
+from streamembed.eventlog import describe_log, open_log
 
 __all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "main"]
 
@@ -39,8 +43,9 @@ OK, INTERRUPTED, USAGE, DAMAGED, IO = 0, 1, 2, 3, 4  # 1 is how click ends after
 HELP = {
     "method": "What is embedded how.",
     "n_components": "Coordinates of the embedding.",
-    "memory": "window: the last SIZE events; all: every event.",
-    "size": "Slots of the window.",
+    "memory": "window: the last SIZE events; landmarks: SIZE of all; all: every event.",
+    "size": "Slots of the window, or landmarks.",
+    "half_life": "Events after which a landmark's mass has halved, or none.",
     "kernel": "The affinity of two points.",
     "bandwidth": "Width of the kernel in scaled units, or auto.",
     "alpha": "Density correction, 0 to 2.",
@@ -79,6 +84,7 @@ def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
     special: dict[str, Any] = {
         "bandwidth": _OrNone(float, ("auto",)),
+        "half_life": _OrNone(float, ("none",)),
         "rank": _OrNone(int, ("auto",)),
         "tolerance": _OrNone(float, ("none",)),
         "warm_up": _OrNone(int, ("none",)),
@@ -98,13 +104,24 @@ def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _features_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--features",
+        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        metavar="NAMES",
+        help="Columns to take as features: a,b or patterns 'x*,y?'.  [default: numeric ones]",
+    )(command)
+
+
 @contextmanager
 def _exit_codes() -> Iterator[None]:
     """Errors as one line on standard error, and a documented exit code."""
     try:
         yield
     except (DamagedFileError, LogError) as error:
-        _stop(error, IO if isinstance(error.__cause__, PermissionError) else DAMAGED)
+        cause = error.__cause__
+        refused = isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.ENOSPC)
+        _stop(error, IO if refused else DAMAGED)
     except (ParameterError, InputError, NotReadyError) as error:
         _stop(error, USAGE)
     except OSError as error:
@@ -130,14 +147,14 @@ def main() -> None:
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
 @_engine_options
-@click.option("--features", help="Columns to take as features, by name: a,b,c. Default: numeric.")
+@_features_option
 @click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
 @click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def replay_command(
     logs: tuple[str, ...],
     run: str,
-    features: str | None,
+    features: list[str] | None,
     snapshot_every: int | None,
     overwrite: bool,
     as_json: bool,
@@ -145,11 +162,14 @@ def replay_command(
 ) -> None:
     """Learn Arrow logs (IPC stream or file, Parquet, folders of them) into a run folder.
 
-    Leaves snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet.
+    A LOG of - is standard input. A column of lists of numbers called distances makes it a log of
+    distances to the rows before. Leaves snapshot.arrow, embedding.parquet, timeline.parquet and
+    rejected.parquet.
     """
-    with _exit_codes():
+    with _exit_codes(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = se.Engine(**parameters)
-        log = open_log(_existing(logs), None if features is None else features.split(","))
+        log = open_log(_existing(logs), features)
         with _progress(log.n_rows, as_json) as advance:
             done = se.replay(
                 log,
@@ -166,9 +186,9 @@ def replay_command(
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    """The paths, or FileNotFoundError for the first that is not there."""
+    """The paths, or FileNotFoundError for the first that is not there; - is standard input."""
     for path in paths:
-        if not Path(path).exists():
+        if path != "-" and not Path(path).exists():
             raise FileNotFoundError(f"{path} does not exist")
     return list(paths)
 
@@ -185,6 +205,7 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
     }
     if done.snapshot is not None:
         facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
+        facts["resolution"] = done.snapshot.resolution
         facts["certificate"] = asdict(done.snapshot.certificate)
     if as_json:
         click.echo(json.dumps(facts))
@@ -195,8 +216,14 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
     )
     if done.snapshot is None:
         click.echo("the log ended before the warm-up did: there is no snapshot (see --warm-up)")
-    else:
-        click.echo(_certificate_line(done.snapshot))
+        return
+    click.echo(_certificate_line(done.snapshot))
+    if done.snapshot.resolution > COARSE:
+        click.echo(
+            f"the landmarks are {done.snapshot.resolution:.2f} bandwidths apart, more than "
+            f"{COARSE}: the support is too coarse for the bandwidth; take more landmarks (--size) "
+            "or a larger --bandwidth"
+        )
 
 
 def _certificate_line(snapshot: se.Snapshot) -> str:
@@ -232,16 +259,20 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("snapshot", metavar="SNAPSHOT")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
+@_features_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def transform_command(snapshot: str, logs: tuple[str, ...], output: str, as_json: bool) -> None:
+def transform_command(
+    snapshot: str, logs: tuple[str, ...], output: str, features: list[str] | None, as_json: bool
+) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    Rows that cannot be embedded keep their place, with nulls and a reason.
+    A LOG of - is standard input. Rows that cannot be embedded keep their place, with nulls and a
+    reason. A snapshot of distances takes logs of distances to its items, in the order of its ids.
     """
     with _exit_codes():
         loaded = se.Snapshot.load(snapshot)
-        log = open_log(_existing(logs), loaded.feature_names)
-        facts = _transformed(loaded, log, Path(output))
+        log = open_log(_existing(logs), features or loaded.feature_names or None)
+        facts = runs.transform_log(loaded, log, output)
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -250,70 +281,6 @@ def transform_command(snapshot: str, logs: tuple[str, ...], output: str, as_json
         )
     if facts["damage"] is not None:
         _stop(LogError(facts["damage"]), DAMAGED)
-
-
-def _transformed(snapshot: se.Snapshot, log: EventLog, output: Path) -> dict[str, Any]:
-    """Embed batch by batch into a file that has its name only once it is whole."""
-    temporary = output.with_name(output.name + ".part")
-    schema = pa.schema(
-        [
-            ("offset", pa.int64()),
-            ("id", pa.string()),
-            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
-            ("coverage", pa.float64()),
-            ("reason", pa.string()),
-        ]
-    )
-    embedded = rejected = 0
-    damage = None
-    order = [log.feature_names.index(name) for name in snapshot.feature_names]
-    try:
-        with _writer(temporary, schema, output.suffix == ".arrow") as writer:
-            try:
-                for part in log:
-                    table, bad = _embedded(snapshot, part, order)
-                    writer.write_table(table.cast(schema))
-                    embedded, rejected = embedded + table.num_rows - bad, rejected + bad
-            except LogError as error:
-                damage = str(error)
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
-
-
-def _writer(path: Path, schema: Any, is_arrow: bool) -> Any:
-    if is_arrow:
-        return pa.ipc.new_file(str(path), schema)
-    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
-
-
-def _embedded(snapshot: se.Snapshot, part: Any, order: list[int]) -> tuple[Any, int]:
-    """One batch of a log as offset, id, coordinates, coverage and reason.
-
-    ``order`` takes the log's columns, sorted by name, to those of the snapshot, which has them by
-    place ("9" before "10") where it was taught arrays.
-    """
-    points, nulls = part.points[:, order], part.nulls[:, order]
-    read = batch.checked(points, snapshot.feature_names, False, nulls, {}, None, "skip")
-    coordinates, coverage = snapshot.transform_with_coverage(read.points)
-    n = len(part.points)
-    place: list[int | None] = [None] * n
-    for row, index in enumerate(read.kept.tolist()):
-        place[index] = row
-    rows = pa.array(place, pa.int64())
-    reasons: list[str | None] = [None] * n
-    for each in read.rejected:
-        reasons[each.index] = each.reason
-    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
-    columns = {
-        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
-        "id": pa.array([None] * n if ids is None else ids, pa.string()),
-        **{f"c{j}": pa.array(coordinates[:, j]).take(rows) for j in range(coordinates.shape[1])},
-        "coverage": pa.array(coverage).take(rows),
-        "reason": pa.array(reasons, pa.string()),
-    }
-    return pa.table(columns), len(read.rejected)
 
 
 @main.command("inspect")
@@ -363,11 +330,13 @@ def _inspected(path: Path) -> dict[str, Any]:
     found = describe_log(path)
     return {
         "kind": "log",
+        "holds": found.kind,
         "files": [str(file) for file in found.files],
         "formats": list(found.formats),
         "rows": list(found.rows),
         "damages": [damage for damage in found.damages if damage],
         "features": list(found.feature_names),
+        "list column": found.list_column,
         "reserved": list(found.reserved),
         "ignored": list(found.ignored),
     }
@@ -400,6 +369,7 @@ def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
         "points": n,
         "n_components": k,
         "features": list(snapshot.feature_names),
+        "resolution": snapshot.resolution,
         "eigenvalues": snapshot.eigenvalues.tolist(),
         "bandwidth": snapshot.bandwidth,
         "alpha": snapshot.alpha,

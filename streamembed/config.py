@@ -14,8 +14,8 @@ __all__ = ["Config"]
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-# A window of 20,000 slots has a float32 ring of 1.6 GB.
-LARGEST_WINDOW = 20_000
+# A support of 20,000 slots has a float32 ring of 1.6 GB.
+LARGEST_SUPPORT = 20_000
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).
@@ -41,6 +41,7 @@ class Config:
     n_components: int = 2
     memory: str = "window"
     size: int = 2000
+    half_life: float | None = None
     kernel: str = "gaussian"
     bandwidth: float | str = "auto"
     alpha: float = 1.0
@@ -55,7 +56,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, ("diffusion_map",))
-        _one_of("memory", self.memory, ("window", "all"))
+        _one_of("memory", self.memory, ("window", "landmarks", "all"))
         _one_of("kernel", self.kernel, ("gaussian",))
         _one_of("scaling", self.scaling, ("standard", None))
         _one_of("on_bad_row", self.on_bad_row, ("raise", "skip"))
@@ -84,14 +85,21 @@ class Config:
             )
 
     def _check_memory(self) -> None:
-        if self.memory != "window":
+        if self.half_life is not None:
+            _real("half_life", self.half_life, 1e-3, 1e15, "None")
+            if self.memory != "landmarks":
+                raise ParameterError(
+                    f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
+                    "landmarks have masses that fade; try memory='landmarks'"
+                )
+        if self.memory == "all":
             return
-        if self.size > LARGEST_WINDOW:
+        if self.size > LARGEST_SUPPORT:
             raise ParameterError(
-                f"size={self.size} must be at most {LARGEST_WINDOW} with memory='window': its "
-                f"kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller window"
+                f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
+                f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one"
             )
-        if self.chunk_size > self.size:
+        if self.memory == "window" and self.chunk_size > self.size:
             raise ParameterError(
                 f"chunk_size={self.chunk_size} must be at most size={self.size}: a chunk must "
                 "fit into the window"
@@ -105,6 +113,11 @@ class Config:
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
                 f"{self.n_components + 2}: fewer points have fewer components"
             )
+        if self.memory == "landmarks" and self.size < self.n_components + 2:
+            raise ParameterError(
+                f"size={self.size} must be at least n_components + 2 = {self.n_components + 2}: "
+                "fewer landmarks have fewer components"
+            )
         if self.memory == "window" and self.warm_up_events > self.size:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at most size={self.size}: the warm-up "
@@ -115,16 +128,21 @@ class Config:
     def warm_up_events(self) -> int:
         """Events before the first snapshot.
 
-        ``warm_up``, or max(50, 5 n_components, chunk_size), but no more than a window holds.
+        ``warm_up``, or max(50, 5 n_components, chunk_size), but no more than there are slots.
         """
         if self.warm_up is not None:
             return self.warm_up
         events = max(50, 5 * self.n_components, self.chunk_size)
-        return min(events, self.size) if self.memory == "window" else events
+        return events if self.memory == "all" else min(events, self.size)
+
+    @property
+    def slots(self) -> int | None:
+        """The most slots that the support ever has; None where it grows with the stream."""
+        return None if self.memory == "all" else self.size
 
     @property
     def window(self) -> int | None:
-        """Slots before the oldest are reused; None where nothing is ever forgotten."""
+        """Events before the oldest is forgotten; None where no event is forgotten by its age."""
         return self.size if self.memory == "window" else None
 
     @property

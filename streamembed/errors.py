@@ -12,6 +12,8 @@
     ├── LogError (OSError)               an event log that cannot be read to its end
     └── DamagedFileError (OSError)       a saved file whose bytes are not what was written
 
+    ResolutionWarning (UserWarning)      landmarks too far apart for the bandwidth
+
 A message says which argument, what it was, what it must be and what to try. Numerical
 trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
 the snapshot's certificate.
@@ -28,6 +30,7 @@ __all__ = [
     "LogError",
     "NotReadyError",
     "ParameterError",
+    "ResolutionWarning",
     "StreamembedError",
 ]
 
@@ -76,3 +79,7 @@ class LogError(StreamembedError, OSError):
 
 class DamagedFileError(StreamembedError, OSError):
     """A saved snapshot or engine is not what was written: checksum, version or kind differ."""
+
+
+class ResolutionWarning(UserWarning):
+    """Landmarks are more than half a bandwidth apart: the map is coarser than its kernel."""

@@ -1,10 +1,10 @@
-"""Arrow event logs in, numbered batches of points out, in memory that does not grow with the log.
+"""Arrow event logs in, numbered batches of events out, in memory that does not grow with the log.
 
 A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, told apart
-by their first bytes. Columns named ``id``, ``label`` and ``event_time`` are reserved; features are
-the numeric others. Every whole row before the first damage is handed out, then `LogError` says
-where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a number
-goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
+by their first bytes; ``-`` is standard input. Which columns are what is told in
+`streamembed.logcolumns`. Every whole row before the first damage is handed out, then `LogError`
+says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
+number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
 """
 
 from __future__ import annotations
@@ -17,21 +17,30 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from streamembed.batch import column_values, named_features
+from streamembed import logcolumns
+from streamembed.batch import named_features
 from streamembed.core.arrays import Array, Floats
-from streamembed.errors import FeatureError, InputError, LogError, ParameterError
-from streamembed.logfile import FORMATS, LogFile, damaged, probe, said, whole_rows
+from streamembed.errors import FeatureError, LogError, ParameterError
+from streamembed.logcolumns import RESERVED, Layout
+from streamembed.logfile import STDIN, LogFile, damaged, probe, probe_stdin, said, whole_rows
+from streamembed.logwriter import write_distance_log, write_log
 
-__all__ = ["EventLog", "LogBatch", "LogDescription", "describe_log", "open_log", "write_log"]
+__all__ = [
+    "EventLog",
+    "LogBatch",
+    "LogDescription",
+    "describe_log",
+    "open_log",
+    "write_distance_log",
+    "write_log",
+]
 
 Location = str | os.PathLike[str]
 
-RESERVED = ("id", "label", "event_time")
 ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
-BYTES_PER_BATCH = 32 * 2**20  # of points that hold no more than this
+BYTES_PER_BATCH = 32 * 2**20  # of points or distances that hold no more than this
+ROWS_OF_LISTS = 64  # of a Parquet file decoded at once: how long a list is shows only then
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,63 +51,114 @@ class LogBatch:
     ----------
     points : (n, d)
         float64, C-contiguous, columns in the order of ``EventLog.feature_names``; nulls are NaN.
+        (n, 0) in a log of distances.
     nulls : (n, d)
         bool, True where the log has a null, so that it can be told from a NaN.
+    distances : list of (L_i,) or None
+        In a log of distances, each row's; None for a null row, NaN for a null in a row. None in a
+        log of points.
     ids : (n,) or None
         int64; objects (int or str, None for a null) where one is null or no integer; None where
         the log has no ids.
     labels, event_times : pyarrow.Array of n, or None
-        As in the file; None where it has none. They keep the memory of their whole record batch.
+        Of the types that the log has; dictionaries are decoded. None where no file has any, nulls
+        where only this one has none. They keep the memory of their whole record batch.
     offset : int
         Row number of the first row, counted from 0 over all files.
     """
 
     points: Floats
     nulls: npt.NDArray[np.bool_]
+    distances: list[Floats | None] | None
     ids: Array | None
     labels: Any
     event_times: Any
     offset: int
+
+    def __len__(self) -> int:
+        return len(self.points)
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
     """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
 
-    Iterating raises `LogError` where a file is damaged or ends in the middle of a batch, after all
-    whole rows before, and `FeatureError` where an id is no 64-bit integer and no text. IPC files
-    are mapped; a record batch that is compressed, or in a stream, is held whole while its rows are
-    handed out; of Parquet, the pages at hand and the footer.
+    Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
+    the middle of a batch, after all whole rows before, and `FeatureError` where an id is no 64-bit
+    integer and no text, or a label not of the log's type. IPC files are mapped; a record batch
+    that is compressed, or in a stream, is held whole while its rows are handed out; of Parquet,
+    the pages at hand and the footer.
 
     Attributes
     ----------
     paths : tuple of Path
         The files, in the order in which they are read.
+    kind : str
+        "points" or "distances".
     feature_names : tuple of str
-        Sorted by name: the columns of ``LogBatch.points``.
+        The columns of ``LogBatch.points``: sorted by name, or by place where they are the places of
+        a list column; none in a log of distances.
+    list_column : str or None
+        The list column that holds the points or the distances; None for numeric columns.
     has_ids : bool
         True where there is a column ``id``.
+    label_type, event_time_type : pyarrow.DataType or None
+        Of these columns, dictionaries decoded; None where no file has it.
     ignored : tuple of str
-        Columns that are neither features nor reserved, sorted.
+        Columns that are neither events nor reserved, sorted.
     n_rows : int or None
         Rows of all files; None where a stream or damage leaves that open until all is read.
     """
 
     paths: tuple[Path, ...]
+    kind: str
     feature_names: tuple[str, ...]
+    list_column: str | None
     has_ids: bool
+    label_type: Any
+    event_time_type: Any
     ignored: tuple[str, ...]
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
 
+    @property
+    def ordered(self) -> bool:
+        """True where features are known by place, as those of an array."""
+        return self.kind == "points" and self.list_column is not None
+
     def __iter__(self) -> Iterator[LogBatch]:
-        most = BYTES_PER_BATCH // (8 * len(self.feature_names))
-        limit = max(1, min(ROWS_PER_BATCH, most))
+        layout = Layout(self.kind, self.feature_names, self.list_column)
         offset = 0
         for file in self._files:
-            for part in whole_rows(file, {*self.feature_names, *RESERVED}, limit):
-                yield _log_batch(part, self.feature_names, offset, file.path)
-                offset += part.num_rows
+            for part in whole_rows(file, {*layout.columns, *RESERVED}, _limit(layout, file)):
+                for piece in logcolumns.by_bytes(part, layout, BYTES_PER_BATCH):
+                    yield self._batch(piece, layout, offset, file)
+                    offset += piece.num_rows
+
+    def _batch(self, part: Any, layout: Layout, offset: int, file: LogFile) -> LogBatch:
+        """The columns of a valid record batch, decoded."""
+        distances = None
+        points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
+        if layout.kind == "points":
+            points, nulls = logcolumns.points_of(part, layout)
+        else:
+            distances = logcolumns.distances_of(part, layout)
+        return LogBatch(
+            points,
+            nulls,
+            distances,
+            logcolumns.ids_of(part, offset, file),
+            logcolumns.carried(part, "label", self.label_type, offset, file),
+            logcolumns.carried(part, "event_time", self.event_time_type, offset, file),
+            offset,
+        )
+
+
+def _limit(layout: Layout, file: LogFile) -> int:
+    """The most rows to take from a file at once."""
+    if layout.kind == "distances":
+        return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
+    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +170,21 @@ class LogDescription:
     files, formats, rows, damages : tuple
         For each file in order: its path; "stream", "file" (both Arrow IPC) or "parquet"; how many
         rows, None where it cannot tell; damage that shows from outside, or None.
+    kind : str
+        "points" or "distances".
     feature_names, reserved, ignored : tuple of str
-        The columns by their use, sorted.
+        The columns by their use, sorted; places in order.
+    list_column : str or None
+        The list column that holds the points or the distances.
     """
 
     files: tuple[Path, ...]
     formats: tuple[str, ...]
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
+    kind: str
     feature_names: tuple[str, ...]
+    list_column: str | None
     reserved: tuple[str, ...]
     ignored: tuple[str, ...]
 
@@ -132,10 +198,21 @@ def open_log(
     ----------
     paths
         A file, a folder, or several, read in this order; the files of a folder in the order of
-        their names, without subfolders and without names that begin with "." or "_".
+        their names, without subfolders and without names that begin with "." or "_". Formats may
+        be mixed. "-", alone, is standard input: a stream is read as it comes, an IPC file or
+        Parquet is copied to a temporary file first.
     features
-        Exact names of the feature columns; None for all numeric columns that are not reserved.
-        Integers, floats, booleans, decimals, and dictionaries of these, are numeric.
+        The feature columns; None for all numeric columns that are not reserved (integers, floats,
+        booleans, decimals, and dictionaries of these), or the one column of fixed-size lists of
+        numbers. Names may be patterns (``x*``, ``pixel_?``, ``[ab]``) of numeric columns, in which
+        case counts; a column of exactly that name goes before. The name of a list column stands
+        alone; so do its places ("0", "1", ...), by which an engine knows it.
+
+    Notes
+    -----
+    Where nothing is chosen, and there is a column ``distances`` of lists of numbers, the log is
+    one of distances: row t holds the unsquared distances to all t rows before it, or to the most
+    recent of them, oldest first.
 
     Raises
     ------
@@ -143,10 +220,11 @@ def open_log(
         A path that is missing, an empty file or folder, bytes that are not Arrow, a first file cut
         before its rows begin (such a later file is an error when reading comes to it).
     FeatureError
-        No numeric column; a chosen column that is missing, reserved or not numeric; two columns of
-        one name; files that differ in their features or in the kind of their ids.
+        No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
+        matches none; vectors beside other features; two columns of one name; files that differ in
+        their features, the kind of their ids or, beyond a cast, in the type of their labels.
     ParameterError
-        No paths, or features that are not different names.
+        No paths, "-" beside others or at a terminal, or features that are not different names.
 
     Examples
     --------
@@ -157,54 +235,98 @@ def open_log(
     [(0, (2, 3)), (2, (1, 3))]
     """
     chosen = None if features is None else _chosen(features)
-    files = tuple(probe(path) for path in _paths(paths))
+    files = _probed(paths)
     first = files[0]
     if first.columns is None:
         raise damaged(first, 0, str(first.damage))
-    names, ids = _features(first, chosen), _id_kind(first)
+    layout, ids = logcolumns.layout_of(first, chosen), logcolumns.id_kind(first)
     for file in (file for file in files if file.columns is not None):
-        found = _features(file, chosen)
-        if found != names:
+        _check_same(file, logcolumns.layout_of(file, chosen), first, layout)
+        if logcolumns.id_kind(file) != ids:
             raise FeatureError(
-                f"{file.path} lacks the numeric columns {sorted(set(names) - set(found))} of "
-                f"{first.path} and has also {sorted(set(found) - set(names))}; all files of a log "
-                "must have the same features: choose them with features=, or read the files apart"
-            )
-        if _id_kind(file) != ids:
-            raise FeatureError(
-                f"{file.path} has {_id_kind(file)} and {first.path} has {ids}; all files of a log "
+                f"{file} has {logcolumns.id_kind(file)} and {first} has {ids}; all files of a log "
                 "must have the same kind of ids: read the files apart"
             )
     counts = [file.rows for file in files if file.rows is not None]
+    known = len(counts) == len(files) and first.stdin is None
+    used = (*layout.columns, *RESERVED)
     return EventLog(
         paths=tuple(file.path for file in files),
-        feature_names=names,
+        kind=layout.kind,
+        feature_names=layout.feature_names,
+        list_column=layout.list_column,
         has_ids=ids != "no ids",
-        ignored=tuple(sorted({n for f in files for n in f.names}.difference(names, RESERVED))),
-        n_rows=sum(counts) if len(counts) == len(files) else None,
+        label_type=logcolumns.carried_type(files, "label"),
+        event_time_type=logcolumns.carried_type(files, "event_time"),
+        ignored=tuple(sorted({name for file in files for name in file.names}.difference(used))),
+        n_rows=sum(counts) if known else None,
         _files=files,
+    )
+
+
+def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
+    """Refuse a file that has its events elsewhere than the first one."""
+    if layout == wanted:
+        return
+    if layout.list_column is None and wanted.list_column is None:
+        found, names = set(layout.feature_names), set(wanted.feature_names)
+        differs = (
+            f"lacks the numeric columns {sorted(names - found)} of {first} and has also "
+            f"{sorted(found - names)}"
+        )
+    else:
+        differs = f"has {layout}, and {first} has {wanted}"
+    raise FeatureError(
+        f"{file} {differs}; all files of a log must have the same features: choose them with "
+        "features=, or read the files apart"
     )
 
 
 def describe_log(
     paths: Location | Sequence[Location], features: Sequence[str] | None = None
 ) -> LogDescription:
-    """Return what a log holds; parameters and errors are those of `open_log`."""
+    """Return what a log holds; parameters and errors are those of `open_log`.
+
+    Standard input is refused: it would be gone.
+    """
+    if any(os.fspath(path) == str(STDIN) for path in _listed(paths)):
+        raise ParameterError(
+            "paths holds '-', standard input, which would be used up by a look at it: save it to a "
+            "file"
+        )
     log = open_log(paths, features)
+    reserved = {*RESERVED, *((log.list_column,) if log.kind == "distances" else ())}
     return LogDescription(
         files=log.paths,
         formats=tuple(file.format for file in log._files),
         rows=tuple(file.rows for file in log._files),
         damages=tuple(file.damage for file in log._files),
+        kind=log.kind,
         feature_names=log.feature_names,
-        reserved=tuple(sorted({n for f in log._files for n in f.names if n in RESERVED})),
+        list_column=log.list_column,
+        reserved=tuple(sorted({n for f in log._files for n in f.names if n in reserved})),
         ignored=log.ignored,
     )
 
 
-def _paths(paths: Location | Sequence[Location]) -> list[Path]:
+def _listed(paths: Location | Sequence[Location]) -> list[Location]:
+    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+
+
+def _probed(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
+    """Every file, in reading order, as it looks from outside."""
+    given = _listed(paths)
+    if all(os.fspath(path) != str(STDIN) for path in given):
+        return tuple(probe(path) for path in _paths(given))
+    if len(given) > 1:
+        raise ParameterError(
+            f"paths holds '-', standard input, among {len(given)}; it must be there once and alone"
+        )
+    return (probe_stdin(),)
+
+
+def _paths(given: list[Location]) -> list[Path]:
     """The files of files and folders, in reading order."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
         raise ParameterError("paths is empty; it must name at least one file or folder")
     files: list[Path] = []
@@ -234,168 +356,7 @@ def _chosen(features: Sequence[str]) -> tuple[str, ...]:
     strings = not isinstance(features, str) and all(isinstance(name, str) for name in names)
     if not strings or not names or len(set(names)) < len(names):
         raise ParameterError(
-            f"features is {features!r}; it must be a list of different column names, at least one, "
-            "or None for all numeric columns"
+            f"features is {features!r}; it must be a list of different column names or "
+            "patterns, at least one, or None for all numeric columns"
         )
     return named_features(names)
-
-
-def _features(file: LogFile, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The feature columns of one file, sorted by name."""
-    types = dict(file.columns or ())
-    numeric = named_features([n for n in types if n not in RESERVED and _is_numeric(types[n])])
-    names = numeric if chosen is None else chosen
-    if not names:
-        raise FeatureError(
-            f"{file.path} has no numeric column beside {list(RESERVED)}, only {sorted(types)}; a "
-            "log needs at least one feature"
-        )
-    for name in names:
-        if name not in numeric:
-            what = "missing" if name not in types else f"of type {types[name]}"
-            raise FeatureError(
-                f"the feature {name!r} of {file.path} is {'reserved' if name in RESERVED else what}"
-                f"; it must be one of the numeric columns {list(numeric)}"
-            )
-    for name in (*names, *RESERVED):
-        if file.names.count(name) > 1:
-            raise FeatureError(f"{file.path} has two columns named {name!r}; rename one of them")
-    return names
-
-
-def _id_kind(file: LogFile) -> str:
-    """What the ids of one file are, in words."""
-    kind = dict(file.columns or ()).get("id")
-    if kind is None:
-        return "no ids"
-    if pa.types.is_integer(_value_type(kind)):
-        return "whole numbers as ids"
-    try:
-        pa.nulls(0, _value_type(kind)).cast(pa.large_string())
-    except pa.ArrowException as error:
-        raise FeatureError(
-            f"the column 'id' of {file.path} has type {kind}; it must hold integers or strings"
-        ) from error
-    return "text as ids"
-
-
-def _is_numeric(kind: Any) -> bool:
-    kind = _value_type(kind)
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
-
-
-def _value_type(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _log_batch(part: Any, names: tuple[str, ...], offset: int, path: Path) -> LogBatch:
-    """The columns of a valid record batch, decoded."""
-    found = dict(zip(part.schema.names, part.columns, strict=True))
-    points = np.empty((part.num_rows, len(names)))
-    nulls = np.zeros(points.shape, dtype=bool)
-    for j, name in enumerate(names):
-        column = _decoded(found[name])
-        points[:, j] = column_values(column, name)
-        if column.null_count:
-            nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
-    ids = _ids(found["id"], offset, path) if "id" in found else None
-    return LogBatch(points, nulls, ids, found.get("label"), found.get("event_time"), offset)
-
-
-def _ids(column: Any, offset: int, path: Path) -> Array:
-    """Ids as int64, or as objects where one is null or they are not integers."""
-    column = _decoded(column)
-    whole = pa.types.is_integer(column.type)
-    if column.type == pa.uuid():  # the cast would take its 16 bytes for text
-        column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
-    try:
-        column = column.cast(pa.int64() if whole else pa.large_string())
-    except pa.ArrowException as error:
-        raise FeatureError(
-            f"the column 'id' of {path} holds what is no 64-bit integer and no text, from row "
-            f"{offset} of the log on ({said(error)}); write ids as int64 or as strings"
-        ) from error
-    if whole and not column.null_count:
-        return np.array(column, dtype=np.int64)
-    return np.array(column.to_pylist(), dtype=object)
-
-
-def _decoded(column: Any) -> Any:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def write_log(
-    path: Location,
-    points: npt.ArrayLike,
-    feature_names: Sequence[str],
-    ids: Any = None,
-    labels: Any = None,
-    *,
-    format: str = "stream",
-    rows_per_batch: int = 4096,
-) -> None:
-    """Write one file that `open_log` reads back, in place of what was there.
-
-    Parameters
-    ----------
-    path
-        The file; its folder must exist.
-    points
-        Shape (n, d), written as float64; NaN is written as NaN, not as null.
-    feature_names
-        d different names, none of them reserved.
-    ids, labels
-        n of anything that Arrow takes for a column, or None.
-    format
-        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
-    rows_per_batch
-        Rows in one record batch or row group, at least 1.
-
-    Raises
-    ------
-    FeatureError, InputError
-        Names that do not fit the points; ids or labels that do not.
-    LogError
-        The file cannot be written.
-    ParameterError
-        No such format, or less than one row in a batch.
-    """
-    if format not in FORMATS:
-        raise ParameterError(f"format is {format!r}; it must be one of {list(FORMATS)}")
-    if rows_per_batch < 1:
-        raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
-    batch = _record_batch(points, list(feature_names), ids, labels)
-    try:
-        with (
-            pa.OSFile(os.fspath(path), "wb") as sink,
-            _writer(sink, batch.schema, format) as writer,
-        ):
-            for start in range(0, batch.num_rows, rows_per_batch):
-                writer.write_batch(batch.slice(start, rows_per_batch))
-    except (pa.ArrowException, OSError) as error:
-        raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
-
-
-def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    """The columns id and label, where given, and the features."""
-    if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
-        raise FeatureError(
-            f"feature_names is {names}; it must be different names, at least one, and none of "
-            f"{list(RESERVED)}"
-        )
-    try:
-        columns = np.asarray(points, dtype=np.float64).T
-        given = {"id": ids, "label": labels, **dict(zip(names, columns, strict=True))}
-        return pa.record_batch({n: pa.array(c) for n, c in given.items() if c is not None})
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(
-            f"points, ids and labels are no columns of one length ({said(error)}); they must be "
-            f"(n, {len(names)}), as feature_names has names, (n,) and (n,)"
-        ) from error
-
-
-def _writer(sink: Any, schema: Any, format: str) -> Any:
-    if format == "parquet":
-        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
-    return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)

@@ -7,14 +7,20 @@ alone, at stream positions, so that a replay takes them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from streamembed import axes
+from streamembed.chunk import Chunk
 from streamembed.config import Config
-from streamembed.core import kernel, support, tracker, view
+from streamembed.core import kernel, landmarks, tracker, view
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.core.graph import Graph, ring_dtype
-from streamembed.core.support import Support
+from streamembed.core.landmarks import Cover
+from streamembed.core.support import Support, fill, slots_for
 from streamembed.core.tracker import Factor
 from streamembed.state import Counts, FrameReference, Scaling, State
 
@@ -36,101 +42,224 @@ SMALL_CHUNK = 25
 SMALL_SUPPORT_RANKS = 4
 # s / f of any slot outside [1/3, 3] asks for a refresh: the frozen normalisation has aged.
 LARGEST_RESCALING = 3.0
+AGED_SHARE = 0.01
 # Random directions, on the new slots only, that look for what an extension cannot see.
 CHUNK_PROBES = 8
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
 
-def first(points: Floats, ids: Array, config: Config) -> State:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
+
+    slots: Ints
+    events: Ints
+    masses: Floats
+    cover: Cover | None
+
+
+def first(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
-    scaling = _scaling(points, config)
-    count = len(points)
-    births = np.arange(count, dtype=np.int64)
-    slots = support.slots_for(0, count, config.window)
-    held = support.fill(
-        Support.empty(points.shape[1], ids.dtype),
-        slots,
-        points,
-        scaling.scaled(points),
-        ids,
-        births,
-        np.ones(count),
+    if chunk.among is None:
+        scaling = _scaling(chunk.points, np.ones(len(chunk)), config)
+    else:
+        scaling = _unscaled(chunk.among, config)
+    nothing = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
+    cover = Cover.empty() if config.memory == "landmarks" else None
+    placed = _placed(nothing, cover, None, 0, scaling, chunk, config)
+    births = np.arange(len(chunk), dtype=np.int64)
+    held = _filled(nothing, placed, scaling, chunk, births)
+    distances, d = None, _distance_rows(nothing, placed, chunk)
+    if d is not None:
+        distances = _ring(len(held), config, exact=cover is not None)
+        distances.write(placed.slots, d)
+    return _built(
+        held, placed.cover, distances, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
-    return _built(held, scaling, count, config, 0, Counts(0, 0, 0, 0))
 
 
-def push(state: State, points: Floats, ids: Array, config: Config) -> State:
-    """The state after one more chunk: a new one, but for the ring.
+def push(state: State, chunk: Chunk, config: Config) -> State:
+    """The state after one more chunk: a new one, but for the rings.
 
-    The kernel ring is written in place, and put back if anything after it fails.
+    They are written in place, and put back if anything after it fails.
     """
-    count = len(points)
-    births = np.arange(state.position, state.position + count, dtype=np.int64)
+    births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
-    # support: which points stay, in which slot
-    slots = support.slots_for(state.position, count, config.window)
-    held = support.fill(
-        state.support, slots, points, state.scaling.scaled(points), ids, births, np.ones(count)
+    # support: which points stay, in which slot, with what mass
+    placed = _placed(
+        state.support, state.cover, state.distances, state.position, state.scaling, chunk, config
     )
+    slots = placed.slots
+    held = _filled(state.support, placed, state.scaling, chunk, births)
     # rows: the kernel rows of the new slots
-    rows = _kernel_rows(held, slots, state.scaling, state.graph)
-    leaving = slots[slots < state.graph.n]
-    degrees = _degrees(state, held, slots, leaving, rows)
-    before = state.graph.write(slots, rows)
+    d = _distance_rows(state.support, placed, chunk)
+    rows = _kernel_rows(held, d, slots, state.scaling, state.graph)
+    leaving = state.graph.rows(slots[slots < state.graph.n])
+    put_back = _written(state, slots, rows, d)
     try:
+        degrees = _degrees(state, held, slots, leaving, rows)
         # tracker: evict the old, border the new
         factor = _updated(state, held, degrees, slots, rows, config)
         counts = Counts(
             state.counts.refreshes,
             state.counts.rebuilds,
-            state.counts.rows_since_refresh + count,
-            state.counts.rows_since_frame + count,
+            state.counts.rows_since_refresh + len(slots),
+            state.counts.rows_since_frame + _turned_rows(state, held, slots),
         )
-        after = State(
-            state.position + count,
-            state.scaling,
-            held,
-            state.graph,
-            degrees,
-            factor,
-            state.frame,
-            counts,
+        after = replace(
+            state,
+            position=state.position + len(chunk),
+            support=held,
+            cover=placed.cover,
+            degrees=degrees,
+            factor=factor,
+            counts=counts,
         )
         return _maintained(after, config)
     except BaseException:
-        state.graph.restore(slots, before)
+        put_back()
         raise
 
 
 def rescaled(state: State, config: Config) -> State:
     """The state with scaling, bandwidth, ring, factor and frame made anew from its support."""
     old = state.support
-    scaling = _scaling(old.points, config)
-    moved = Support(old.points, scaling.scaled(old.points), old.ids, old.births, old.masses)
-    return _built(moved, scaling, state.position, config, state.frame.epoch + 1, state.counts)
-
-
-def _kernel_rows(held: Support, slots: Ints, scaling: Scaling, graph: Graph) -> Array:
-    """Kernel rows of ``slots`` against the whole support: exactly 1 on the diagonal, symmetric."""
-    rows = kernel.gaussian_rows(
-        held.scaled[slots], held.scaled, scaling.bandwidth, graph.buffer.dtype
+    if state.distances is None:
+        scaling = _scaling(old.points, old.masses, config)
+    else:
+        scaling = _unscaled(state.distances.weights.astype(np.float64), config)
+    moved = replace(old, scaled=scaling.scaled(old.points))
+    cover = state.cover
+    if cover is not None and state.distances is None:
+        points = landmarks.Points(moved.scaled, moved.scaled[:0], len(moved))
+        cover = landmarks.cover_of(points, len(moved))
+    epoch = state.frame.epoch + 1
+    return _built(
+        moved, cover, state.distances, scaling, state.position, config, epoch, state.counts
     )
+
+
+def _placed(
+    support: Support,
+    cover: Cover | None,
+    distances: Graph | None,
+    position: int,
+    scaling: Scaling,
+    chunk: Chunk,
+    config: Config,
+) -> _Placed:
+    """Slots for the events that get one: all, or, among landmarks, the novel ones."""
+    count = len(chunk)
+    if cover is None:
+        slots = slots_for(position, count, config.window)
+        masses = np.ones(max(len(support), int(slots.max()) + 1))
+        return _Placed(slots, np.arange(count, dtype=np.int64), masses, None)
+    size, masses, weights = config.size, support.masses, np.ones(count)
+    if config.half_life is not None:
+        ages = np.arange(count, dtype=np.float64)[::-1]
+        weights = np.exp2(-ages / config.half_life)
+        masses = masses * np.exp2(-count / config.half_life)
+    if chunk.known is None or chunk.among is None:
+        arriving = scaling.scaled(chunk.points)
+        geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
+    else:
+        held = np.zeros((0, 0)) if distances is None else distances.weights
+        known = np.empty_like(chunk.known)
+        known[:, support.oldest_first] = chunk.known
+        geometry = landmarks.Distances(held, known, chunk.among, size)
+    taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
+    return _Placed(taken.slots, taken.events, taken.masses, taken.cover)
+
+
+def _filled(
+    support: Support, placed: _Placed, scaling: Scaling, chunk: Chunk, births: Ints
+) -> Support:
+    """The support with the chunk in its slots."""
+    events = placed.events
+    points = chunk.points[events]
+    return fill(
+        support,
+        placed.slots,
+        points,
+        scaling.scaled(points),
+        chunk.ids[events],
+        births[events],
+        placed.masses,
+    )
+
+
+def _distance_rows(support: Support, placed: _Placed, chunk: Chunk) -> Floats | None:
+    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
+    if chunk.known is None or chunk.among is None:
+        return None
+    slots, events = placed.slots, placed.events
+    rows = np.zeros((len(slots), len(placed.masses)))
+    rows[:, support.oldest_first] = chunk.known[events]
+    rows[:, slots] = chunk.among[np.ix_(events, events)]
+    return rows
+
+
+def _written(state: State, slots: Ints, rows: Array, d: Floats | None) -> Callable[[], None]:
+    """Write the rings; returns what puts them back."""
+    graph, distances = state.graph, state.distances
+    before = graph.write(slots, rows)
+    if distances is None or d is None:
+        return lambda: graph.restore(slots, before)
+    d_before = distances.write(slots, d)
+
+    def put_back() -> None:
+        graph.restore(slots, before)
+        distances.restore(slots, d_before)
+
+    return put_back
+
+
+def _kernel_rows(
+    held: Support, d: Floats | None, slots: Ints, scaling: Scaling, graph: Graph
+) -> Array:
+    """Kernel rows of ``slots`` against the whole support: exactly 1 on the diagonal, symmetric."""
+    dtype = graph.buffer.dtype
+    if d is None:
+        rows = kernel.gaussian_rows(held.scaled[slots], held.scaled, scaling.bandwidth, dtype)
+    else:
+        rows = kernel.gaussian((d * d / scaling.bandwidth**2).astype(dtype, copy=False), 1.0)
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     rows[np.arange(len(slots)), slots] = 1.0
     return rows
 
 
-def _degrees(state: State, held: Support, slots: Ints, leaving: Ints, rows: Array) -> Floats:
-    """q = W m after the chunk: subtract the rows that leave as they were added, add the new."""
+def _degrees(state: State, held: Support, slots: Ints, leaving: Array, rows: Array) -> Floats:
+    """q = W m after the chunk.
+
+    In a window: subtract the rows that leave as they were added, add the new. Among landmarks
+    every mass may have changed: one product with the ring.
+    """
+    if state.cover is not None:
+        return state.graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     degrees = np.concatenate([state.degrees, np.zeros(len(held) - len(state.degrees))])
     if len(leaving):
-        old = state.graph.rows(leaving).astype(np.float64)
-        degrees[: state.graph.n] -= state.support.masses[leaving] @ old
+        gone = state.support.masses[slots[slots < len(state.support)]]
+        degrees[: leaving.shape[1]] -= gone @ leaving.astype(np.float64)
     exact = rows.astype(np.float64)
     degrees += held.masses[slots] @ exact
     degrees[slots] = exact @ held.masses
     return degrees
+
+
+def _turned_rows(state: State, held: Support, slots: Ints) -> float:
+    """By how many of its n rows the support has changed: those refilled, and the mass that moved.
+
+    A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
+    new, so that a stream which has seen much turns slowly.
+    """
+    if state.cover is None:
+        return float(len(slots))
+    n = len(state.support)
+    before = np.zeros(len(held))
+    before[:n] = state.support.masses / state.support.masses.sum()
+    moved = 0.5 * np.abs(held.masses / held.masses.sum() - before).sum()
+    return float(len(slots) + len(held) * moved)
 
 
 def _updated(
@@ -138,6 +267,8 @@ def _updated(
 ) -> Factor:
     """The factor after the chunk, by the cheapest way that is sound at this size."""
     n, count, cut = len(held), len(slots), config.rank_cut
+    if count == 0:
+        return state.factor  # masses are a diagonal scaling, which the view restores
     density = view.density_weights(degrees, config.alpha)
     spread = rows.astype(np.float64) @ (held.masses * density)
     arriving = view.normalise(density[slots], held.masses[slots], spread).scaling
@@ -151,7 +282,9 @@ def _updated(
     generator = np.random.default_rng((config.seed, state.position, n))
     probes[slots] = generator.standard_normal((count, probes.shape[1]))
     floor = view.rounding_floor(state.graph.rounding)
-    return tracker.refresh(extended, normal.scaling, state.graph.product, cut, floor, probes)
+    return tracker.refresh(
+        extended, normal.scaling, state.graph.product, cut, floor, probes, view.LARGEST_EIGENVALUE
+    )
 
 
 def _normalisation(
@@ -171,52 +304,63 @@ def _maintained(state: State, config: Config) -> State:
         normal = _normalisation(state.graph, state.degrees, state.support, config)
         floor = view.rounding_floor(state.graph.rounding)
         factor = tracker.refresh(
-            factor, normal.scaling, state.graph.product, config.rank_cut, floor
+            factor,
+            normal.scaling,
+            state.graph.product,
+            config.rank_cut,
+            floor,
+            norm=view.LARGEST_EIGENVALUE,
         )
         refreshed = 1
-    counts = Counts(
-        counts.refreshes + refreshed,
-        counts.rebuilds,
-        0 if refreshed else counts.rows_since_refresh,
-        counts.rows_since_frame,
+    counts = replace(
+        counts,
+        refreshes=counts.refreshes + refreshed,
+        rows_since_refresh=0 if refreshed else counts.rows_since_refresh,
     )
-    state = _with(state, factor, state.frame, counts)
+    state = replace(state, factor=factor, counts=counts)
     frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
     if counts.rows_since_frame < frame_rows and not state.frame.restless:
         return state
     renewed = axes.reference(state, config)
-    counts = Counts(counts.refreshes, counts.rebuilds, counts.rows_since_refresh, 0)
-    return _with(state, factor, renewed, counts)
+    return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
 def _aged(state: State, config: Config) -> bool:
-    """True where the frozen normalisation of some slot is off by a factor of three."""
-    ratio = axes.estimated_normalisation(state, config).scaling / state.factor.scaling
-    return bool(ratio.max() > LARGEST_RESCALING or ratio.min() * LARGEST_RESCALING < 1.0)
+    """True where the frozen normalisation is off by a factor of three.
+
+    In a window, that of any slot; among landmarks, where a new one grows tenfold as a matter of
+    course, that of slots which together have a share in the whole.
+    """
+    normal = axes.estimated_normalisation(state, config)
+    ratio = normal.scaling / state.factor.scaling
+    aged = (ratio > LARGEST_RESCALING) | (ratio * LARGEST_RESCALING < 1.0)
+    share = float(normal.stationary[aged].sum())
+    return share > (0.0 if state.cover is None else AGED_SHARE)
 
 
-def _with(state: State, factor: Factor, frame: FrameReference, counts: Counts) -> State:
-    return State(
-        state.position,
-        state.scaling,
-        state.support,
-        state.graph,
-        state.degrees,
-        factor,
-        frame,
-        counts,
-    )
+def _ring(n: int, config: Config, exact: bool) -> Graph:
+    """An empty ring; ``exact`` for float64 whatever its size."""
+    capacity = config.slots or max(n, 256)
+    exact = exact or config.slots is None
+    return Graph.empty(capacity, np.float64 if exact else ring_dtype(capacity))
 
 
 def _built(
-    held: Support, scaling: Scaling, position: int, config: Config, epoch: int, counts: Counts
+    held: Support,
+    cover: Cover | None,
+    distances: Graph | None,
+    scaling: Scaling,
+    position: int,
+    config: Config,
+    epoch: int,
+    counts: Counts,
 ) -> State:
     """A state from a support alone: ring, degrees, factor and frame made anew."""
     n = len(held)
-    capacity = config.window or max(n, 256)
-    graph = Graph.empty(capacity, np.float64 if config.window is None else ring_dtype(capacity))
+    graph = _ring(n, config, exact=False)
     slots = np.arange(n, dtype=np.int64)
-    graph.write(slots, _kernel_rows(held, slots, scaling, graph))
+    d = None if distances is None else distances.weights.astype(np.float64)
+    graph.write(slots, _kernel_rows(held, d, slots, scaling, graph))
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     normal = _normalisation(graph, degrees, held, config)
     cut = config.rank_cut
@@ -230,29 +374,41 @@ def _built(
             view.rounding_floor(graph.rounding),
             graph.buffer.dtype,
             config.seed,
+            view.LARGEST_EIGENVALUE,
         )
     births = np.zeros(0, dtype=np.int64)
     nothing = FrameReference(
         np.zeros((0, 0)), np.zeros(0), births, position, epoch, False, 0.0, 0.0
     )
-    fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0)
-    state = State(position, scaling, held, graph, degrees, factor, nothing, fresh)
-    return _with(state, factor, axes.reference(state, config, epoch), fresh)
+    fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0.0)
+    state = State(position, scaling, held, cover, distances, graph, degrees, factor, nothing, fresh)
+    return replace(state, frame=axes.reference(state, config, epoch))
 
 
-def _scaling(points: Floats, config: Config) -> Scaling:
-    """Centre, scale and bandwidth of a set of points, as the configuration says."""
-    center = points.mean(axis=0)
+def _scaling(points: Floats, masses: Floats, config: Config) -> Scaling:
+    """Centre, scale and bandwidth of weighted points, as the configuration says."""
+    shares = (masses / masses.sum())[:, None]
+    center = (points * shares).sum(axis=0)
     scale = np.ones(points.shape[1])
     if config.scaling == "standard":
         spread = np.abs(points - center).max(axis=0)
         # A constant column differs from its mean by rounding only; so does one below 1e-150.
         varies = spread > np.maximum(8 * np.finfo(np.float64).eps * np.abs(center), 1e-150)
         safe = np.where(varies, spread, 1.0)
-        scale = np.where(
-            varies, safe * np.sqrt((((points - center) / safe) ** 2).mean(axis=0)), 1.0
-        )
+        squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
+        scale = np.where(varies, safe * np.sqrt(squares), 1.0)
     chosen = Scaling(center, scale, 1.0)
+    scaled = chosen.scaled(points)
+    return Scaling(center, scale, _bandwidth(cdist(scaled, scaled), config))
+
+
+def _unscaled(d: Floats, config: Config) -> Scaling:
+    """Distances are taken as they are; only the bandwidth is chosen."""
+    return Scaling(np.zeros(0), np.ones(0), _bandwidth(d, config))
+
+
+def _bandwidth(d: Floats, config: Config) -> float:
+    """The bandwidth that was asked for, or the one that fits distances ``d`` (n, n)."""
     if isinstance(config.bandwidth, str):
-        return Scaling(center, scale, kernel.choose_bandwidth(chosen.scaled(points)))
-    return Scaling(center, scale, float(config.bandwidth))
+        return kernel.choose_bandwidth(d)
+    return float(config.bandwidth)

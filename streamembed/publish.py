@@ -128,7 +128,13 @@ def _climb(
             if _meets(polished, config):
                 return polished
         factor = tracker.refresh(
-            factor, scaling, state.graph.product, config.rank_cut, floor, probes
+            factor,
+            scaling,
+            state.graph.product,
+            config.rank_cut,
+            floor,
+            probes,
+            view.LARGEST_EIGENVALUE,
         )
         starts = certificate.probe_starts(
             state.graph.n, PROBES, config.seed + attempt + 1, state.position
@@ -142,7 +148,8 @@ def _polished(
     state: State, normal: Normalisation, block: Floats, image: Floats, count: int, pairs: _Pairs
 ) -> _Pairs:
     """The Nystrom pairs of the block's own product, with their exact residual."""
-    vectors = nystrom_pairs(block, image, view.rounding_floor(state.graph.rounding))[1][:, :count]
+    floor = view.rounding_floor(state.graph.rounding)
+    vectors = nystrom_pairs(block, image, floor, view.LARGEST_EIGENVALUE)[1][:, :count]
     vectors = view.deflate(vectors, normal.constant)
     rung = "polish" if pairs.rung == "view" else pairs.rung
     polished, _ = _rayleigh(
@@ -171,7 +178,8 @@ def _probes(
         missed -= vectors @ (vectors.T @ missed)
     basis, triangle = np.linalg.qr(missed)
     sizes = np.abs(np.diag(triangle))
-    return basis[:, sizes > 1e-6 * np.linalg.norm(starts, axis=0)]
+    # of a single slot there are fewer directions than probes
+    return basis[:, sizes > 1e-6 * np.linalg.norm(starts, axis=0)[: len(sizes)]]
 
 
 def _rayleigh(
@@ -232,6 +240,7 @@ def _batch(state: State, normal: Normalisation, best: _Pairs, count: int, config
         _, vectors = eigsh(
             operator,
             k=min(count, n - 1),
+            which="LA",
             v0=best.vectors.sum(axis=1),
             tol=0.1 * float(config.tolerance or 1e-3),
             maxiter=20 * n,

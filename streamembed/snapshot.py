@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch
+from streamembed import archive, batch, distances
 from streamembed.config import Config
 from streamembed.core import view
 from streamembed.core.arrays import Array, Floats, frozen
@@ -65,7 +65,8 @@ class Snapshot:
     position : int
         Events learned.
     points : (N, d)
-        In the caller's units, columns in the order of ``feature_names``.
+        In the caller's units, columns in the order of ``feature_names``; (N, 0) where only
+        distances were learned.
     feature_names : tuple of str
     bandwidth : float
         sigma of exp(-d2 / sigma**2), in scaled units.
@@ -76,6 +77,10 @@ class Snapshot:
     frame : Frame
     rung : str
         How far up the ladder of `streamembed.publish` it took: view, polish, refresh or batch.
+    resolution : float
+        Distance of the closest pair of landmarks over the bandwidth: what is finer than this the
+        map cannot show. Above 0.5 the kernel falls between the landmarks. 0 where every event has
+        a slot of its own.
     """
 
     coordinates: Floats
@@ -97,6 +102,7 @@ class Snapshot:
     certificate: Certificate
     frame: Frame
     rung: str
+    resolution: float
 
     def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         """Use `Engine.snapshot` or `Snapshot.load`."""
@@ -111,6 +117,7 @@ class Snapshot:
         self.certificate = numbers["certificate"]
         self.frame = numbers["frame"]
         self.rung = str(numbers["rung"])
+        self.resolution = float(numbers["resolution"])
         self._factor: Floats | None = None
         self._factor_parts: tuple[Any, ...] | None = None
 
@@ -149,6 +156,7 @@ class Snapshot:
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
+            "resolution": state.resolution(config.size),
         }
         snapshot = cls(arrays, numbers)
         # The factor's arrays are never written to, so they can be shared until somebody asks.
@@ -192,12 +200,40 @@ class Snapshot:
         1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
         q(x) is the kernel mass around x.
         """
-        return self._extension.coverage(self._read(X))
+        return self._extension.with_coverage(self._read(X))[1]
 
     def transform_with_coverage(self, X: Any) -> tuple[Floats, Floats]:
         """`transform` and `coverage` in one pass."""
-        points = self._read(X)
-        return self._extension.coordinates(points), self._extension.coverage(points)
+        return self._extension.with_coverage(self._read(X))
+
+    def transform_distances(self, rows: Any) -> Floats:
+        """Coordinates of new things of which only the distances to the support are known.
+
+        Parameters
+        ----------
+        rows
+            Shape (n, N): unsquared distances to the items ``ids``, in that order; inf where a
+            distance is not known, which gives that item no weight. Of a snapshot of points:
+            distances in scaled units.
+
+        Returns
+        -------
+        Shape (n, n_components), as `transform` has them. O(N n_components) a row.
+
+        Raises
+        ------
+        BadRowError
+            A row of the wrong length, or with a distance that is negative or NaN, or none finite.
+        """
+        return self._extension.from_distances(self._read_rows(rows))[0]
+
+    def coverage_distances(self, rows: Any) -> Floats:
+        """`coverage` of things of which only the distances to the support are known."""
+        return self._extension.from_distances(self._read_rows(rows))[1]
+
+    def _read_rows(self, rows: Any) -> Floats:
+        """Distances to every item of the support, checked."""
+        return distances.to_all(rows, self.ids)
 
     @cached_property
     def _extension(self) -> Extension:
@@ -217,6 +253,11 @@ class Snapshot:
     def _read(self, X: Any) -> Floats:
         """Points in the caller's units, checked, columns in order."""
         width = len(self.feature_names)
+        if not width:
+            raise FeatureError(
+                "this snapshot was learned from distances and knows no features: use "
+                "transform_distances, with distances to its ids"
+            )
         if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2:
             # the short way for the common case: 5 us instead of 40
             if X.shape[1] != width:
@@ -270,13 +311,14 @@ class Snapshot:
             "id": pa.array(self.ids),
             "mass": pa.array(self.masses),
             "coordinates": archive.vectors_of(self.coordinates),
-            "point": archive.vectors_of(self.points),
             "psi": archive.vectors_of(self.psi),
             "stationary": pa.array(self.stationary),
             "density": pa.array(self.density),
             "degree": pa.array(self.degrees),
             "tracked": archive.vectors_of(self._tracked),
         }
+        if self.feature_names:
+            columns["point"] = archive.vectors_of(self.points)
         header = {
             "ordered": self._ordered,
             "feature_names": self.feature_names,
@@ -290,6 +332,7 @@ class Snapshot:
             "certificate": asdict(self.certificate),
             "frame": asdict(self.frame),
             "rung": self.rung,
+            "resolution": self.resolution,
         }
         archive.write_table(path, pa.table(columns), "snapshot", header)
 
@@ -315,15 +358,18 @@ class Snapshot:
             "stationary": table.column("stationary").to_numpy().copy(),
             "density": table.column("density").to_numpy().copy(),
             "degrees": table.column("degree").to_numpy().copy(),
-            "points": archive.matrix_of(table.column("point")),
+            "points": np.zeros((len(ids), 0)),
             "center": np.array(header["center"], dtype=np.float64),
             "scale": np.array(header["scale"], dtype=np.float64),
         }
+        if header["feature_names"]:
+            arrays["points"] = archive.matrix_of(table.column("point"))
         certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
         numbers = {
             **header,
             "certificate": Certificate(**certificate),
             "frame": Frame(**header["frame"]),
+            "resolution": header.get("resolution", 0.0),  # the first release's files have none
         }
         snapshot = cls(arrays, numbers)
         snapshot._factor = archive.matrix_of(table.column("tracked"))

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.core.graph import Graph
+from streamembed.core.landmarks import Cover
 from streamembed.core.support import Support
 from streamembed.core.tracker import Factor
 
@@ -78,14 +79,17 @@ class Counts:
     ----------
     refreshes, rebuilds : int
         One-product refreshes, and factors made from scratch, since the first event.
-    rows_since_refresh, rows_since_frame : int
-        Slots filled since the last of either.
+    rows_since_refresh : int
+        Slots filled since the last refresh.
+    rows_since_frame : float
+        By how many rows the support has changed since the frame was taken; among landmarks the
+        mass that moved counts too.
     """
 
     refreshes: int
     rebuilds: int
     rows_since_refresh: int
-    rows_since_frame: int
+    rows_since_frame: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +102,11 @@ class State:
         Events learned.
     scaling : Scaling
     support : Support
+    cover : Cover or None
+        Nearest neighbours of the landmarks; None for other memories.
+    distances : Graph or None
+        The ring of unsquared distances, for things without coordinates; written in place like the
+        kernel ring.
     graph : Graph
         The kernel ring: written in place by the engine, once per chunk.
     degrees : (n,)
@@ -110,11 +119,19 @@ class State:
     position: int
     scaling: Scaling
     support: Support
+    cover: Cover | None
+    distances: Graph | None
     graph: Graph
     degrees: Floats
     factor: Factor
     frame: FrameReference
     counts: Counts
+
+    def resolution(self, size: int) -> float:
+        """Radius of the cover of ``size`` landmarks over the bandwidth; 0 for other memories."""
+        if self.cover is None:
+            return 0.0
+        return float(np.sqrt(self.cover.radius2(size))) / self.scaling.bandwidth
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
@@ -134,6 +151,11 @@ class State:
             "frame.eigenvalues": self.frame.eigenvalues,
             "frame.births": self.frame.births,
         }
+        if self.cover is not None:
+            arrays["cover.nearest"] = self.cover.nearest
+            arrays["cover.nearest_d2"] = self.cover.nearest_d2
+        if self.distances is not None:
+            arrays["distances"] = self.distances.weights
         numbers = {
             "position": self.position,
             "bandwidth": self.scaling.bandwidth,
@@ -155,10 +177,11 @@ class State:
         """The state that `to_arrays` took apart."""
         scaling = Scaling(arrays["scaling.center"], arrays["scaling.scale"], numbers["bandwidth"])
         points = arrays["support.points"]
-        weights = arrays["graph.weights"]
-        graph = Graph.empty(numbers["capacity"], weights.dtype)
-        graph.n = len(weights)
-        graph.buffer[: graph.n, : graph.n] = weights
+        cover = distances = None
+        if "cover.nearest" in arrays:
+            cover = Cover(arrays["cover.nearest"], arrays["cover.nearest_d2"])
+        if "distances" in arrays:
+            distances = Graph.of(arrays["distances"], numbers["capacity"])
         return cls(
             position=numbers["position"],
             scaling=scaling,
@@ -169,7 +192,9 @@ class State:
                 arrays["support.births"],
                 arrays["support.masses"],
             ),
-            graph=graph,
+            cover=cover,
+            distances=distances,
+            graph=Graph.of(arrays["graph.weights"], numbers["capacity"]),
             degrees=arrays["degrees"],
             factor=Factor(
                 arrays["factor.vectors"], arrays["factor.values"], arrays["factor.scaling"]

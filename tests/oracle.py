@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 
 __all__ = [
     "DiffusionMap",
+    "LandmarkCover",
     "align_signs",
     "diffusion_coordinates",
     "diffusion_distances",
@@ -138,3 +139,85 @@ def align_signs(A, B) -> np.ndarray:
     """A with each column turned so that its inner product with that column of B is not negative."""
     A, B = np.asarray(A), np.asarray(B)
     return A * np.where(np.sum(A * B, axis=0) < 0, -1.0, 1.0)
+
+
+class LandmarkCover:
+    """The rule of docs/algorithms/landmarks.md, one event after the other, nothing kept but points.
+
+    ``size`` landmarks as a list of [event, point, mass, born]; every distance is computed anew.
+    """
+
+    def __init__(self, size, half_life=None):
+        self.size = size
+        self.half_life = half_life
+        self.seen = 0
+        self.landmarks = []
+
+    def learn(self, chunk):
+        """A chunk: first those within the radius as it was, then the novel ones in their order."""
+        c = len(chunk)
+        for landmark in self.landmarks:
+            landmark[2] *= 1.0 if self.half_life is None else 2.0 ** (-c / self.half_life)
+        weight = [
+            1.0 if self.half_life is None else 2.0 ** (-(c - 1 - i) / self.half_life)
+            for i in range(c)
+        ]
+        # those that held their slots for long, as the chunk begins
+        old = [each for each in self.landmarks if self.seen - each[3] > 10 * self.size]
+        radius2 = self.radius2() if len(self.landmarks) == self.size else 0.0
+        novel = []
+        for i, point in enumerate(chunk):
+            d2 = self.to_all(point)
+            if len(d2) and d2.min() <= radius2:
+                self.landmarks[int(d2.argmin())][2] += weight[i]
+            else:
+                novel.append(i)
+        for i in novel:
+            self.take(self.seen + i, chunk[i], weight[i], old)
+        self.seen += c
+
+    def take(self, event, point, weight, old):
+        """A novel event gets a slot, the stale or the closest make room; or it is not so novel."""
+        d2 = self.to_all(point)
+        if len(self.landmarks) < self.size:
+            if len(d2) and d2.min() == 0.0:
+                self.landmarks[int(d2.argmin())][2] += weight
+            else:
+                self.landmarks.append([event, point, weight, event])
+            return
+        radius2 = self.radius2()
+        if d2.min() <= radius2:
+            self.landmarks[int(d2.argmin())][2] += weight
+            return
+        pairs = [self.to_all(each[1], skip=each) for each in self.landmarks]
+        nearest = [row.min() for row in pairs]
+        first = int(np.argmin(nearest))
+        second = int(pairs[first].argmin())
+        leaving = self.landmarks[first]
+        if self.landmarks[second][2] <= leaving[2]:
+            leaving = self.landmarks[second]
+        mean = np.mean([each[2] for each in self.landmarks])
+        held = [each for each in old if any(each is one for one in self.landmarks)]
+        if held:
+            lightest = min(held, key=lambda each: each[2])
+            if lightest[2] < 0.02 * mean:
+                leaving = lightest
+        row = self.to_all(leaving[1], skip=leaving)
+        heirs = np.argsort(row)[: min(8, self.size - 1)]
+        share = np.exp(-(row[heirs] - row[heirs].min()) / radius2)
+        for heir, part in zip(heirs, share / share.sum(), strict=True):
+            self.landmarks[int(heir)][2] += part * leaving[2]
+        slot = next(i for i, each in enumerate(self.landmarks) if each is leaving)
+        self.landmarks[slot] = [event, point, weight, event]
+
+    def to_all(self, point, skip=None):
+        """Squared distances to every landmark, inf to the one that is left out."""
+        row = np.array([np.sum((point - each[1]) ** 2) for each in self.landmarks])
+        for i, each in enumerate(self.landmarks):
+            if each is skip:
+                row[i] = np.inf
+        return row
+
+    def radius2(self):
+        """Squared distance of the closest pair."""
+        return min(self.to_all(each[1], skip=each).min() for each in self.landmarks)

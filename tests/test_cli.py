@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,17 +18,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed import cli
+from streamembed import cli, runs
 from streamembed.config import Config
-from streamembed.eventlog import write_log
+from streamembed.eventlog import write_distance_log, write_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
 SMALL = ["--size", "80", "--n-components", "3"]
+DISTANCES = [np.linalg.norm(POINTS[:t] - POINTS[t], axis=1) for t in range(230)]
 
 
-def call(*arguments: Any) -> Result:
-    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+def call(*arguments: Any, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments], input=stdin)
 
 
 @pytest.fixture
@@ -70,7 +72,8 @@ def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(se.Engine, "__init__", spy)
     flags = "--bandwidth 1.5 --rank 40 --tolerance none --warm-up 60 --scaling none --alpha 0.5"
-    flags += " --memory all --chunk-size 20 --seed 3 --diffusion-time 2 --on-bad-row raise"
+    flags += " --memory landmarks --half-life 500 --chunk-size 20 --seed 3 --diffusion-time 2"
+    flags += " --on-bad-row raise"
     assert call("replay", log, "--run", tmp_path / "run", *flags.split()).exit_code == 0
     assert seen == {
         **Config().as_dict(),
@@ -80,7 +83,8 @@ def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.M
         "warm_up": 60,
         "scaling": None,
         "alpha": 0.5,
-        "memory": "all",
+        "memory": "landmarks",
+        "half_life": 500.0,
         "chunk_size": 20,
         "seed": 3,
         "diffusion_time": 2.0,
@@ -151,6 +155,122 @@ def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
     assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
 
 
+@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
+def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format: str) -> None:
+    """As - for replay and for transform, with what the same file gives."""
+    write_log(tmp_path / "in", POINTS, NAMES, ids=[f"e{i}" for i in range(230)], format=format)
+    data = (tmp_path / "in").read_bytes()
+    done = call("replay", "-", "--run", tmp_path / "piped", *SMALL, stdin=data)
+    assert "230 events, 230 learned" in done.stdout
+    for name in ("snapshot.arrow", "embedding.parquet"):
+        assert (tmp_path / "piped" / name).read_bytes() == (run / name).read_bytes()
+    outputs = [tmp_path / "piped.parquet", tmp_path / "read.parquet"]
+    for source, output in zip(("-", tmp_path / "in"), outputs, strict=True):
+        done = call("transform", run / "snapshot.arrow", source, "-o", output, stdin=data)
+        assert done.exit_code == 0, done.output
+    assert pq.read_table(outputs[0]).equals(pq.read_table(outputs[1]))
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
+def test_a_terminal_is_no_log(tmp_path: Path) -> None:
+    """It would be waited for; the message says what to do."""
+    ours, theirs = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "streamembed", "replay", "-", "--run", str(tmp_path / "run")],
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert "it is a terminal: send a log into it" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_are_names_and_patterns(tmp_path: Path, log: Path) -> None:
+    """Separated by commas."""
+    run = tmp_path / "run"
+    assert call("replay", log, "--run", run, "--features", "z,[xw]*", *SMALL).exit_code == 0
+    assert se.Snapshot.load(run / "snapshot.arrow").feature_names == ("x", "z")
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
+    """Replayed, inspected, and embedded by rows of distances to the items of the snapshot."""
+    ids = [f"e{i}" for i in range(230)]
+    write_distance_log(tmp_path / "log", DISTANCES, ids)
+    facts = json.loads(call("inspect", tmp_path / "log", "--json").stdout)
+    assert (facts["holds"], facts["list column"], facts["features"]) == (
+        "distances",
+        "distances",
+        [],
+    )
+    options = [*SMALL, "--memory", memory, "--bandwidth", "4"]
+    done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
+    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
+    support = POINTS[[int(key[1:]) for key in snapshot.ids.tolist()]]
+    new = np.random.default_rng(1).standard_normal((6, 3))
+    rows: list[Any] = [np.linalg.norm(support - x, axis=1) for x in new]
+    rows[1], rows[2], rows[3] = None, rows[2][1:], rows[3].copy()
+    rows[3][5] = np.nan
+    write_distance_log(tmp_path / "new", rows, list("uvwxyz"), rows_per_batch=4)
+    output = tmp_path / "out.parquet"
+    done = call("transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "new", "-o", output)
+    assert "3 events embedded, 3 rows set aside" in done.stdout, done.output
+    table = pq.read_table(output)
+    reasons = table["reason"].to_pylist()
+    assert reasons[1] == "null in 'distances'"
+    assert reasons[2].startswith("79 distances where the support has 80 items")
+    assert "nan" in reasons[3]
+    assert [reason is None for reason in reasons] == [True, False, False, False, True, True]
+    assert table["id"].to_pylist() == list("uvwxyz")
+    good = [rows[i] for i in (0, 4, 5)]
+    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    np.testing.assert_allclose(found, snapshot.transform_distances(good), rtol=1e-9, atol=1e-12)
+    coverage = table["coverage"].drop_null().to_numpy()
+    np.testing.assert_allclose(coverage, snapshot.coverage_distances(good), rtol=1e-9)
+
+
+def test_a_log_of_vectors(tmp_path: Path) -> None:
+    """Learned and embedded by place; with two of them, --features says which."""
+    points = np.random.default_rng(1).standard_normal((120, 12)) * np.arange(1, 13)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 12)
+    pq.write_table(pa.table({"v": vectors, "w": vectors, "x": [1.0] * 120}), tmp_path / "log")
+    replay = ["replay", tmp_path / "log", "--run", tmp_path / "run"]
+    done = call(*replay)
+    assert (done.exit_code, "more than one thing" in done.stderr) == (2, True)
+    assert call(*replay, "--features", "v").exit_code == 0
+    output = tmp_path / "out.parquet"
+    transform = ["transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "log", "-o", output]
+    done = call(*transform)
+    assert (done.exit_code, "all of 12 numbers" in done.stderr) == (2, True)
+    assert call(*transform, "--features", "w").exit_code == 0
+    snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
+    table = pq.read_table(output)
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    np.testing.assert_allclose(found, snapshot.transform(points), rtol=1e-9, atol=1e-12)
+
+
+def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
+    """In a line of the summary, and as a number; where it is fine there is no such line."""
+    coarse = ["--memory", "landmarks", "--size", "20", "--bandwidth", "0.5"]
+    done = call("replay", log, "--run", tmp_path / "coarse", *coarse)
+    assert done.exit_code == 0
+    assert "the support is too coarse for the bandwidth" in done.stdout
+    assert "Warning" not in done.stderr
+    fine = ["--memory", "landmarks", "--size", "60", "--bandwidth", "5"]
+    done = call("replay", log, "--run", tmp_path / "fine", *fine)
+    assert "too coarse" not in done.stdout
+    done = call("replay", log, "--run", tmp_path / "coarse", "--overwrite", "--json", *coarse)
+    assert json.loads(done.stdout)["resolution"] > 0.5
+    assert done.stderr == ""
+    timeline = pq.read_table(tmp_path / "coarse" / "timeline.parquet")
+    assert timeline["resolution"].to_pylist()[-1] == json.loads(done.stdout)["resolution"]
+
+
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
     """Arguments, exit code, and a part of the message."""
     cut = tmp_path / "cut"
@@ -165,6 +285,9 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     text = tmp_path / "text"
     text.write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
+    far = tmp_path / "far run"
+    write_distance_log(tmp_path / "far", DISTANCES)
+    assert call("replay", tmp_path / "far", "--run", far, *SMALL).exit_code == 0
     out = tmp_path / "other"
     return {
         "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
@@ -173,6 +296,19 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' is not a number"),
         "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
         "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
+        "wrong pattern": (
+            ["replay", log, "--run", out, "--features", "x,q*"],
+            2,
+            "'q*' matches no",
+        ),
+        "stdin twice": (["replay", "-", "-", "--run", out], 2, "once and alone"),
+        "empty stdin": (["replay", "-", "--run", out], 3, "standard input is empty"),
+        "points for distances": (["transform", far / "snapshot.arrow", log, "-o", out], 2, "fit"),
+        "distances for points": (
+            ["transform", run / "snapshot.arrow", tmp_path / "far", "-o", out],
+            2,
+            "'x' of",
+        ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
         "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
         "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
@@ -225,7 +361,7 @@ def test_an_interrupt_has_a_code(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_embedded", stop)
+    monkeypatch.setattr(runs, "_embedded", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == cli.INTERRUPTED

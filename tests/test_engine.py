@@ -222,7 +222,19 @@ def test_duplicates_are_the_same_however_the_stream_is_cut() -> None:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"method": "umap"}, "method='umap' must be one of 'diffusion_map'"),
-    ({"memory": "landmarks"}, "memory='landmarks' must be one of 'window', 'all'"),
+    (
+        {"memory": "sketch"},
+        "memory='sketch' must be one of 'window', 'landmarks', 'all'",
+    ),
+    ({"half_life": 100.0}, "half_life=100.0 must be None with memory='window'"),
+    (
+        {"memory": "landmarks", "half_life": 0},
+        "half_life=0 must be a number between 0.001 and 1e\\+15 or 'None'",
+    ),
+    (
+        {"memory": "landmarks", "size": 3, "n_components": 2, "warm_up": 60},
+        r"size=3 must be at least n_components \+ 2 = 4",
+    ),
     ({"kernel": "cosine"}, "kernel='cosine'"),
     ({"scaling": "minmax"}, "scaling='minmax' must be one of 'standard', None"),
     ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
@@ -258,8 +270,8 @@ def test_wrong_parameters_are_named(changes: dict[str, Any], says: str) -> None:
 
 def test_unknown_options_are_refused() -> None:
     """An option that does nothing does not exist; labels without a metric are refused too."""
-    with pytest.raises(TypeError, match="half_life"):
-        se.Engine(half_life=3.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="n_neighbors"):
+        se.Engine(n_neighbors=3)  # type: ignore[call-arg]
     with pytest.raises(ParameterError, match="y was given"):
         small().learn(POINTS[:2], y=[0, 1])
 

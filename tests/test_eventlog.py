@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 import os
+import sys
+import tempfile
+import threading
 import tracemalloc
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +23,15 @@ import pytest
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
 from streamembed.eventlog import (
     BYTES_PER_BATCH,
-    FORMATS,
     ROWS_PER_BATCH,
     LogBatch,
     LogDescription,
     describe_log,
     open_log,
+    write_distance_log,
     write_log,
 )
+from streamembed.logfile import FORMATS
 
 NAMES = ["b", "a", "c"]
 POINTS = np.random.default_rng(1).normal(size=(53, 3))
@@ -310,6 +315,37 @@ def test_chosen_features_are_read_by_exact_name(tmp_path: Path, format: str) -> 
     assert stacked(log).tolist() == [[2.0, 3.0]]
 
 
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (["p*"], ("p1", "p10", "p2", "p[a]")),
+        (["p?"], ("p1", "p2")),
+        (["p[0-9]*", "q"], ("p1", "p10", "p2", "q")),
+        (["p*", "p1"], ("p1", "p10", "p2", "p[a]")),
+        (["p[a]"], ("p[a]",)),
+        (["[!p]"], ("Q", "q")),
+    ],
+)
+def test_features_may_be_patterns(
+    tmp_path: Path, features: list[str], expected: tuple[str, ...]
+) -> None:
+    """Of numeric columns, in which case counts; a column of exactly that name goes before."""
+    names = ["p1", "p2", "p10", "p[a]", "q", "Q"]
+    table = pa.table({**{name: [1.0] for name in names}, "pt": ["t"], "id": [1], "label": [0.5]})
+    assert open_log(write_table(tmp_path / "x", table), features).feature_names == expected
+
+
+def test_patterns_are_read_alike_in_every_file(tmp_path: Path) -> None:
+    """What a pattern finds must be the same, and one that finds nothing is an error."""
+    write_table(tmp_path / "0", pa.table({"x1": [1.0], "y": [2.0]}))
+    write_table(tmp_path / "1", pa.table({"x1": [1.0], "x2": [1.0], "y": [2.0]}))
+    assert open_log(tmp_path, ["y*"]).feature_names == ("y",)
+    with pytest.raises(FeatureError, match=r"1 lacks the numeric columns \[\] .* \['x2'\]"):
+        open_log(tmp_path, ["x*"])
+    with pytest.raises(FeatureError, match=r"'z\*' matches no numeric .* \['x1', 'y'\]"):
+        open_log(tmp_path / "0", ["y", "z*"])
+
+
 def test_files_may_differ_in_what_was_not_chosen(tmp_path: Path) -> None:
     """Other numeric columns are no obstacle once the features are chosen."""
     write_table(tmp_path / "0", pa.table({"x": [1.0], "y": [1.0]}))
@@ -365,6 +401,221 @@ def test_files_must_have_the_same_features(tmp_path: Path, other: dict[str, Any]
     write_table(tmp_path / "1", pa.table(other))
     with pytest.raises(FeatureError, match=str(tmp_path / "1")):
         open_log(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------- vectors
+
+
+def vector_table(points: np.ndarray, kind: Any = None, **columns: Any) -> pa.Table:
+    """A table with one fixed-size list column."""
+    flat = pa.array(points.ravel(), kind or pa.float64())
+    vectors = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
+    return pa.table({"embedding": vectors, **columns})
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.int16()])
+def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, kind: Any) -> None:
+    """In order, "10" after "9", whatever the type of the values, slices and batches."""
+    points = np.arange(53.0 * 12).reshape(53, 12)
+    table = vector_table(points, kind, label=["a"] * 53)
+    options = {"row_group_size": 20} if format == "parquet" else {"max_chunksize": 20}
+    write_table(tmp_path / "x", table.slice(5), format, **options)
+    log = open_log(tmp_path / "x")
+    assert log.feature_names == tuple(str(j) for j in range(12))
+    assert (log.kind, log.list_column, log.ordered) == ("points", "embedding", True)
+    np.testing.assert_array_equal(stacked(log), points[5:])
+    assert describe_log(tmp_path / "x").list_column == "embedding"
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_nulls_of_vectors_are_nulls_of_their_rows(tmp_path: Path, format: str) -> None:
+    """A null list is a row of nulls; a NaN is none."""
+    rows = [[1.0, 2.0], None, [3.0, None], [float("nan"), 4.0]]
+    table = pa.table({"v": pa.array(rows, pa.list_(pa.float64(), 2))})
+    batch = only(write_table(tmp_path / "x", table, format))
+    nan = np.nan
+    np.testing.assert_array_equal(batch.points, [[1, 2], [nan, nan], [3, nan], [nan, 4]])
+    np.testing.assert_array_equal(batch.nulls, [[0, 0], [1, 1], [0, 1], [0, 0]])
+
+
+def test_vectors_are_chosen_by_name_or_by_place(tmp_path: Path) -> None:
+    """Beside other columns they are taken when asked for, by name or by the places they have."""
+    points = np.arange(6.0).reshape(2, 3)
+    other = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2)
+    path = write_table(tmp_path / "x", vector_table(points, x=[1.0, 2.0], v=other))
+    for features in (["embedding"], ["2", "0", "1"]):
+        log = open_log(path, features)
+        np.testing.assert_array_equal(stacked(log), points)
+        assert log.ignored == ("v", "x")
+    assert open_log(path, ["x"]).list_column is None
+    numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "2": [1.0, 2.0]}
+    path = write_table(tmp_path / "y", vector_table(points, **numbered))
+    assert open_log(path, ["0", "1", "2"]).list_column is None  # columns of these names go before
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "message"),
+    [
+        ({"x": [1.0, 2.0]}, None, r"more than one thing; choose .* \['embedding'\] or \['x'\]"),
+        ({"v": "vector"}, None, r"choose .* \['embedding'\] or \['v'\]"),
+        ({"v": "vector"}, ["0", "1", "2"], r"the vectors \['embedding', 'v'\], all of 3 numbers"),
+        ({"x": [1.0, 2.0]}, ["x", "embedding"], "a vector of 3 numbers; .* chosen alone"),
+        ({}, ["0", "1"], "'0' of .* is missing; .* vectors"),
+        ({"l": [[1.0], []]}, ["l"], "'l' .* of type list.* lists of varying length"),
+        ({"distances": [[1.0], []]}, ["distances"], "is read without a choice of features"),
+    ],
+)
+def test_vectors_that_are_not_alone_are_feature_errors(
+    tmp_path: Path, columns: dict[str, Any], features: list[str] | None, message: str
+) -> None:
+    """The message says what there is, and how to choose."""
+    points = np.arange(6.0).reshape(2, 3)
+    table = vector_table(points)
+    for name, column in columns.items():
+        column = table["embedding"] if isinstance(column, str) else column
+        table = table.append_column(
+            name, column if isinstance(column, pa.ChunkedArray) else [column]
+        )
+    with pytest.raises(FeatureError, match=message):
+        open_log(write_table(tmp_path / "x", table), features)
+
+
+def test_lists_of_varying_length_are_no_features(tmp_path: Path) -> None:
+    """The error says what to do about them."""
+    path = write_table(tmp_path / "x", pa.table({"embedding": [[1.0, 2.0], [3.0]]}))
+    with pytest.raises(FeatureError, match=r"'embedding': lists of varying length .* fixed-size"):
+        open_log(path)
+
+
+def test_files_must_have_the_same_vectors(tmp_path: Path) -> None:
+    """Of one name and one size."""
+    points = np.arange(6.0).reshape(2, 3)
+    write_table(tmp_path / "0", vector_table(points))
+    write_table(tmp_path / "1", vector_table(points[:, :2]))
+    with pytest.raises(FeatureError, match=r"1 has the vectors .* of 2 numbers, and .*0 .* of 3"):
+        open_log(tmp_path)
+
+
+# -------------------------------------------------------------------------------------- distances
+
+ROWS = [np.sqrt(np.arange(float(t))) for t in range(53)]
+
+
+def distance_rows(log: Iterable[LogBatch]) -> list[Any]:
+    """All rows, None for null, after a check of the batches."""
+    rows: list[Any] = []
+    for batch in log:
+        assert batch.offset == len(rows)
+        assert batch.points.shape == batch.nulls.shape == (len(batch), 0)
+        assert batch.distances is not None
+        rows += batch.distances
+    return rows
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("rows_per_batch", [1, 7, 256])
+def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch: int) -> None:
+    """Ragged rows, nulls and ids survive; numeric columns beside them are no features."""
+    rows = [*ROWS, None, np.array([1.0, np.nan])]
+    ids = [f"k{i}" for i in range(55)]
+    options: dict[str, Any] = {"format": format, "rows_per_batch": rows_per_batch}
+    write_distance_log(tmp_path / "x", rows, ids, list(range(55)), **options)
+    log = open_log(tmp_path / "x")
+    assert (log.kind, log.feature_names, log.list_column) == ("distances", (), "distances")
+    assert not log.ordered
+    found = distance_rows(log)
+    assert found[53] is None
+    for row, expected in zip(found, rows, strict=True):
+        if row is not None:
+            assert row.dtype == np.float64
+            np.testing.assert_array_equal(row, expected)
+    assert np.concatenate([batch.ids for batch in log]).tolist() == ids
+    assert [label for batch in log for label in batch.labels.to_pylist()] == list(range(55))
+    what = describe_log(tmp_path / "x")
+    assert (what.kind, what.reserved) == ("distances", ("distances", "id", "label"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "formats"),
+    [
+        (pa.list_(pa.float32()), FORMATS),
+        (pa.large_list(pa.int32()), FORMATS),
+        (pa.list_(pa.float64(), 2), FORMATS),
+        (pa.list_view(pa.float64()), ("stream", "file")),  # Parquet has none
+        (pa.large_list_view(pa.uint8()), ("stream", "file")),
+    ],
+)
+def test_every_kind_of_list_holds_distances(tmp_path: Path, kind: Any, formats: Any) -> None:
+    """Lists, large lists, fixed-size lists and list views of any float or integer."""
+    rows = [[1, 2], None, [3, None], [5, 6]]
+    table = pa.table({"distances": pa.array(rows, kind), "x": [1.0] * 4})
+    for format in formats:
+        path = write_table(tmp_path / format, table.slice(1), format)
+        log = open_log(path)
+        assert (log.kind, log.ignored) == ("distances", ("x",))
+        found = distance_rows(log)
+        assert found[0] is None
+        np.testing.assert_array_equal(found[1:], [[3, np.nan], [5, 6]])
+        assert open_log(path, ["x"]).kind == "points"  # features were asked for
+
+
+def test_lists_of_something_else_are_no_distances(tmp_path: Path) -> None:
+    """Text called distances does not make a log one of distances."""
+    table = pa.table({"distances": [["far"], ["near"]], "x": [1.0, 2.0]})
+    log = open_log(write_table(tmp_path / "x", table))
+    assert (log.kind, log.ignored) == ("points", ("distances",))
+
+
+def test_files_must_all_hold_distances(tmp_path: Path) -> None:
+    """Points and distances are no one log."""
+    write_distance_log(tmp_path / "0", ROWS)
+    write_log(tmp_path / "1", POINTS, NAMES)
+    with pytest.raises(FeatureError, match=r"1 has the numeric columns .*, and .*0 has distances"):
+        open_log(tmp_path)
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_batches_of_distances_are_bounded_by_bytes(tmp_path: Path, format: str) -> None:
+    """Rows of 20,000 distances come 200 at a time at most; a longer one comes alone."""
+    rows = [np.full(20_000, float(t)) for t in range(450)]
+    rows[100] = np.zeros(BYTES_PER_BATCH // 8 + 1)
+    write_distance_log(tmp_path / "x", rows, format=format, rows_per_batch=450)
+    sizes = []
+    seen = 0
+    for batch in open_log(tmp_path / "x"):
+        assert batch.distances is not None
+        for row in batch.distances:
+            np.testing.assert_array_equal(row, rows[seen])
+            seen += 1
+        sizes.append((len(batch), sum(row.nbytes for row in batch.distances if row is not None)))
+    assert seen == 450
+    assert all(nbytes <= BYTES_PER_BATCH or n == 1 for n, nbytes in sizes)
+    assert (1, BYTES_PER_BATCH + 8) in sizes
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"rows": [[1.0], ["far"]]}, InputError, "row 1 of rows is no row of numbers"),
+        ({"rows": [[], [[1.0]]]}, InputError, r"row 1 of rows has shape \(1, 1\)"),
+        ({"ids": [1]}, InputError, "there are 1 ids; there must be 53"),
+        ({"labels": [1]}, InputError, "there are 1 labels; there must be 53"),
+        ({"ids": [1, "a"]}, InputError, "ids are no column"),
+        ({"format": "csv"}, ParameterError, "format is 'csv'"),
+        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch is 0"),
+        ({"path": "missing/x"}, LogError, "cannot be written"),
+    ],
+)
+def test_write_distance_log_refuses(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Every wrong argument is named, before a file is there."""
+    options = {"path": "x", "rows": ROWS} | changes
+    options["path"] = tmp_path / options["path"]
+    with pytest.raises(error, match=message):
+        write_distance_log(**options)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -------------------------------------------------------------------------------------------- ids
@@ -423,26 +674,61 @@ def test_files_must_have_the_same_kind_of_ids(tmp_path: Path, other: dict[str, A
         open_log(tmp_path)
 
 
+# ------------------------------------------------------------------------------- labels and times
+
+
 @pytest.mark.parametrize("format", sorted(FORMATS))
-def test_labels_and_times_are_carried_untouched(tmp_path: Path, format: str) -> None:
-    """They keep their Arrow types and nulls, slice by slice, and are None where absent."""
+def test_labels_and_times_are_carried(tmp_path: Path, format: str) -> None:
+    """They keep their values, types and nulls, slice by slice, and are None where absent."""
     n = ROWS_PER_BATCH + 10
     labels = pa.array(["u", None] * (n // 2)).dictionary_encode()
     times = pa.array(np.arange(n), pa.timestamp("us", "UTC"))
     table = pa.table({"x": np.zeros(n), "label": labels, "event_time": times})
-    batches = list(open_log(write_table(tmp_path / "x", table, format)))
+    log = open_log(write_table(tmp_path / "x", table, format))
+    assert (log.label_type, log.event_time_type) == (pa.string(), times.type)
+    batches = list(log)
     assert len(batches) > 1
-    found_labels = [label for batch in batches for label in batch.labels.to_pylist()]
-    assert found_labels == labels.to_pylist()
-    assert all(batch.labels.type == labels.type for batch in batches)
+    assert pa.concat_arrays([batch.labels for batch in batches]).equals(labels.dictionary_decode())
     assert pa.concat_arrays([batch.event_times for batch in batches]).equals(times)
     write_log(tmp_path / "y", POINTS, NAMES, format=format)
     log = open_log(tmp_path / "y")
     assert not log.has_ids
+    assert log.label_type is None
     batch = next(iter(log))
     assert batch.ids is None
     assert batch.labels is None
     assert batch.event_times is None
+
+
+def test_labels_become_those_of_the_first_file(tmp_path: Path) -> None:
+    """Other types are cast where that is possible; a file without labels has nulls."""
+    columns: list[dict[str, Any]] = [
+        {},
+        {"label": pa.nulls(1)},
+        {"label": pa.array([7], pa.int64())},
+        {"label": pa.array([8], pa.int8()).dictionary_encode()},
+        {"label": pa.array(["9"])},
+    ]
+    for k, column in enumerate(columns):
+        write_table(tmp_path / f"{k}", pa.table({"x": [1.0], **column}))
+    log = open_log(tmp_path)
+    assert log.label_type == pa.int64()
+    assert [batch.labels.to_pylist() for batch in log] == [[None], [None], [7], [8], [9]]
+    assert {batch.labels.type for batch in log} == {pa.int64()}
+
+
+def test_labels_that_cannot_be_one_type_are_feature_errors(tmp_path: Path) -> None:
+    """Types without a cast when the log is opened, values when they are met; with the offset."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0], "label": [5]}))
+    write_table(tmp_path / "1", pa.table({"x": [1.0], "label": ["five"]}))
+    write_table(tmp_path / "2", pa.table({"x": [1.0], "label": [[5]]}))
+    with pytest.raises(FeatureError, match=r"'label' of .*2 has type list.* the int64 of .*0"):
+        open_log(tmp_path)
+    (tmp_path / "2").unlink()
+    batches = iter(open_log(tmp_path))
+    assert next(batches).labels.to_pylist() == [5]
+    with pytest.raises(FeatureError, match=r"'label' of .*1 holds, from row 1 of the log on"):
+        next(batches)
 
 
 def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
@@ -460,7 +746,9 @@ def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
         formats=("stream", "file", "parquet", "file"),
         rows=(None, 2, 2, None),
         damages=(None, None, None, damage),
+        kind="points",
         feature_names=("x",),
+        list_column=None,
         reserved=("label",),
         ignored=("t",),
     )
@@ -584,8 +872,9 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
 @pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("rows", ["points", "distances", "vectors"])
 def test_flipped_bits_never_escape_as_another_exception(
-    tmp_path: Path, format: str, compression: str | None
+    tmp_path: Path, format: str, compression: str | None, rows: str
 ) -> None:
     """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else."""
     table = pa.table(
@@ -598,6 +887,11 @@ def test_flipped_bits_never_escape_as_another_exception(
             "t": pa.array([[1], [2, 3], None] * 20),
         }
     )
+    if rows == "distances":
+        table = table.append_column("distances", pa.array([[1.0], [2.0, 3.0], None] * 20))
+    elif rows == "vectors":
+        vectors = pa.array([[1.0], [2.0], None] * 20, pa.list_(pa.float64(), 1))
+        table = table.select(["id", "label"]).append_column("v", vectors)
     if format == "parquet":
         pq.write_table(table, tmp_path / "whole", row_group_size=20, compression=compression)
     else:
@@ -616,7 +910,7 @@ def test_flipped_bits_never_escape_as_another_exception(
         path.write_bytes(damaged)
         try:
             for batch in open_log(path):
-                assert batch.points.shape[1] in (1, 2)
+                assert batch.points.shape[1] in ((0, 1, 2) if rows == "distances" else (1, 2))
                 batch.labels is None or batch.labels.to_pylist()
         except (LogError, FeatureError):
             continue
@@ -686,6 +980,140 @@ def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LogError, match="neither a file nor a folder"):
         open_log(tmp_path / "pipe")
+
+
+# --------------------------------------------------------------------------------- standard input
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bytes], None]:
+    """Give standard input these bytes; temporary files go to a folder of this test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def give(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+
+    return give
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_standard_input_is_a_log(
+    tmp_path: Path, format: str, stdin: Callable[[bytes], None]
+) -> None:
+    """In every format, once; what needs a file has one for as long as it is read."""
+    write_log(tmp_path / "x", POINTS, NAMES, np.arange(53), format=format, rows_per_batch=7)
+    stdin((tmp_path / "x").read_bytes())
+    log = open_log("-")
+    assert log.n_rows is None
+    assert [str(path) for path in log.paths] == ["-"]
+    assert len(list((tmp_path / "tmp").iterdir())) == (format != "stream")
+    np.testing.assert_array_equal(stacked(log), SORTED_POINTS)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    with pytest.raises(LogError, match="read already and cannot be read twice"):
+        list(log)
+
+
+def test_a_temporary_file_goes_with_the_log(tmp_path: Path, stdin: Callable[[bytes], None]) -> None:
+    """Left early or never read, it does not stay behind."""
+    write_log(tmp_path / "x", POINTS, NAMES, format="parquet", rows_per_batch=7)
+    stdin((tmp_path / "x").read_bytes())
+    log = open_log("-")
+    del log
+    assert list((tmp_path / "tmp").iterdir()) == []
+    stdin((tmp_path / "x").read_bytes())
+    batches = iter(open_log(["-"]))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert list((tmp_path / "tmp").iterdir()) == []
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-1])
+    stdin((tmp_path / "x").read_bytes())
+    with pytest.raises(LogError, match=r"standard input \(Arrow parquet\) cannot be read"):
+        open_log("-")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_stream_through_standard_input_is_read_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first batch is there before the second is sent."""
+    data, marks = ipc_with_marks("stream", [2, 3])
+    incoming, outgoing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(incoming))
+    seen = threading.Event()
+
+    def send() -> None:
+        with os.fdopen(outgoing, "wb") as sink:
+            sink.write(data[: marks[0]])
+            sink.flush()
+            assert seen.wait(30)
+            sink.write(data[marks[0] :])
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    batches = iter(open_log("-"))
+    np.testing.assert_array_equal(next(batches).points, SORTED_POINTS[:2])
+    seen.set()
+    np.testing.assert_array_equal(next(batches).points, SORTED_POINTS[2:5])
+    assert list(batches) == []
+    sender.join()
+    sys.stdin.close()
+
+
+def test_a_stream_through_standard_input_is_not_kept(stdin: Callable[[bytes], None]) -> None:
+    """Of twenty batches of 800 kB, two or three are in memory."""
+    sink = io.BytesIO()
+    part = pa.record_batch({"x": np.ones(100_000)})
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        for _ in range(20):
+            writer.write_batch(part)
+    stdin(sink.getvalue())
+    tracemalloc.start()
+    rows = sum(len(batch) for batch in open_log("-"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == 2_000_000
+    assert peak < 4 * part.nbytes
+
+
+@pytest.mark.parametrize("format", ["stream", "file"])
+def test_standard_input_cut_at_any_byte(
+    tmp_path: Path, format: str, stdin: Callable[[bytes], None]
+) -> None:
+    """As a file is: its whole batches come out unharmed, and the loss is reported."""
+    data, marks = ipc_with_marks(format, [2, 3])
+    for cut in (*range(0, len(data), 3), *marks, len(data) - 1):
+        stdin(data[:cut])
+        points, error = read_until_damage(Path("-"))
+        whole = sum(rows for rows, mark in zip([2, 3], marks, strict=True) if mark <= cut)
+        np.testing.assert_array_equal(points, SORTED_POINTS[:whole], err_msg=f"cut at {cut}")
+        assert "standard input" in str(error), f"cut at {cut} is not noticed"
+    stdin(data + b"more" * (format == "stream"))
+    points, error = read_until_damage(Path("-"))
+    np.testing.assert_array_equal(points, SORTED_POINTS[:5])
+    expected = "4 bytes follow its end-of-stream marker" if format == "stream" else "None"
+    assert expected in str(error)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_standard_input_must_be_alone_and_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdin: Callable[[bytes], None]
+) -> None:
+    """Beside a file, twice, for a description, or with nothing behind it, it is refused."""
+    for paths in (["-", tmp_path], ["-", "-"]):
+        with pytest.raises(ParameterError, match="once and alone"):
+            open_log(paths)
+    with pytest.raises(ParameterError, match="would be used up"):
+        describe_log("-")
+    stdin(b"")
+    with pytest.raises(LogError, match=r"standard input is empty \(0 bytes\)"):
+        open_log("-")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(ParameterError, match="it is a terminal: send a log into it"):
+        open_log("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ParameterError, match="there is none"):
+        open_log("-")
 
 
 # ---------------------------------------------------------------------------------------- writing

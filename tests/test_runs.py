@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,32 @@ def test_layouts_leave_no_trace(
     assert left.equals(pq.read_table(other.path / "timeline.parquet").drop_columns("seconds"))
 
 
+def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
+    """Streams, files and Parquet, read in the order of their names, are one log."""
+    (tmp_path / "log").mkdir()
+    formats = ("parquet", "stream", "file", "parquet", "file", "stream")
+    parts = np.array_split(np.arange(len(POINTS)), len(formats))
+    for i, (format, chosen) in enumerate(zip(formats, parts, strict=True)):
+        ids = [IDS[j] for j in chosen]
+        path = tmp_path / "log" / f"{i}.any"
+        write_log(path, POINTS[chosen], NAMES, ids=ids, format=format, rows_per_batch=11)
+    other = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    for name in STABLE:
+        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
+def test_standard_input_is_a_log(
+    run: se.Replayed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """What comes through it leaves the same run."""
+    data = written(tmp_path / "log", format, 60).read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    other = se.replay("-", engine(), tmp_path / "run")
+    for name in STABLE:
+        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
+
+
 def test_a_replay_is_learning(run: se.Replayed) -> None:
     """The final snapshot is that of an engine taught by hand, row by row."""
     by_hand = engine(on_bad_row="skip")
@@ -128,6 +157,7 @@ def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
     assert last["eigenvalue_0"] == run.snapshot.eigenvalues[0]
     assert last["residual"] == run.snapshot.certificate.residual
     assert all(table["met"].to_pylist())
+    assert table["resolution"].to_pylist() == [0.0] * 6  # every event has a slot of its own
     assert all(seconds >= 0 for seconds in table["seconds"].to_pylist())
 
 
@@ -330,3 +360,138 @@ def test_many_rejected_rows_leave_no_trace_of_the_batches(tmp_path: Path) -> Non
         assert done.rejected == 8900
         found.add((done.path / "rejected.parquet").read_bytes())
     assert len(found) == 1
+
+
+# -------------------------------------------------------------------------------- labels and times
+
+
+def labelled(good: np.ndarray, chosen: np.ndarray, **changes: Any) -> pa.Table:
+    """Some of the rows with a label, sometimes null, and a time."""
+    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    columns: dict[str, Any] = dict(zip(NAMES, good[chosen].T, strict=True))
+    columns["label"] = pa.array([None if i % 7 == 0 else f"l{i % 5}" for i in chosen])
+    times = [start + datetime.timedelta(seconds=int(i)) for i in chosen]
+    columns["event_time"] = pa.array(times, pa.timestamp("us", "UTC"))
+    return pa.table({**columns, **changes})
+
+
+def test_labels_and_times_are_carried_through(tmp_path: Path) -> None:
+    """To every event its own, nulls too, and how the log was cut leaves no trace in the bytes."""
+    everything = np.arange(len(POINTS))
+    found = set()
+    for parts in (1, 3, 20):
+        folder = tmp_path / f"{parts}"
+        folder.mkdir()
+        for i, chosen in enumerate(np.array_split(everything, parts)):
+            table = labelled(POINTS, chosen)
+            if i % 2:  # dictionaries are decoded
+                table = table.set_column(3, "label", table["label"].dictionary_encode())
+            pq.write_table(table, folder / f"{i:02}", row_group_size=[500, 7, 30][i % 3])
+        done = se.replay(folder, engine(), tmp_path / f"run{parts}")
+        found.add((done.path / "embedding.parquet").read_bytes())
+    assert len(found) == 1
+    table = pq.read_table(done.path / "embedding.parquet")
+    good = [i for i in range(437) if i not in (5, 120, 121, 300)]
+    expected = labelled(POINTS, np.array(good))
+    for name in ("label", "event_time"):
+        assert table[name].type == expected[name].type
+        assert table[name].to_pylist() == expected[name].to_pylist()
+
+
+def test_a_log_without_labels_has_no_column_of_them(run: se.Replayed) -> None:
+    """Nor of times."""
+    names = pq.read_schema(run.path / "embedding.parquet").names
+    assert names == ["position", "id", "learned", "c0", "c1", "c2", "coverage"]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pa.array([0.5] * 437),
+        pa.array([[1, 2], None, []] * 145 + [None] * 2),
+        pa.array([{"a": 1}] * 437),
+        pa.array([b"0123456789abcdef"] * 437, pa.uuid()),
+        pa.array([True] * 437),
+        pa.nulls(437),
+    ],
+)
+def test_labels_may_be_of_any_type(tmp_path: Path, label: Any) -> None:
+    """That Parquet can hold: lists, structs and nothing but nulls among them."""
+    pq.write_table(labelled(POINTS, np.arange(437), label=label), tmp_path / "log")
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    found = pq.read_table(done.path / "embedding.parquet")["label"]
+    assert found.type == label.type
+    assert found.to_pylist()[:5] == label.to_pylist()[:5]
+
+
+def test_a_label_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """Before anything is made."""
+    label = pa.array([None] * 437, pa.month_day_nano_interval())
+    table = labelled(POINTS, np.arange(437), label=label)
+    with pa.OSFile(str(tmp_path / "log"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as to:
+        to.write_table(table)
+    with pytest.raises(FeatureError, match=r"'label' of the log has type month_day_nano_interval"):
+        se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------- vectors and patterns
+
+
+def write_vectors(path: Path, points: np.ndarray, **columns: Any) -> None:
+    """One fixed-size list column and others."""
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
+    table = pa.table({"embedding": vectors, **columns})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=33)
+
+
+def test_a_vector_column_is_learned_as_an_array(tmp_path: Path) -> None:
+    """By place, "10" after "9": the state is that of the numpy array, and goes on with arrays."""
+    points = np.random.default_rng(4).standard_normal((200, 12)) * np.arange(1, 13)
+    write_vectors(tmp_path / "log", points[:150])
+    taught, whole = engine(), engine()
+    done = se.replay(tmp_path / "log", taught, tmp_path / "run")
+    whole.learn(points[:150])
+    assert done.snapshot is not None
+    assert done.snapshot.feature_names == tuple(str(j) for j in range(12))
+    np.testing.assert_array_equal(done.snapshot.coordinates, whole.snapshot().coordinates)
+    for one in (taught, whole):
+        one.learn(points[150:])
+    np.testing.assert_array_equal(taught.snapshot().coordinates, whole.snapshot().coordinates)
+    found = se.Snapshot.load(done.path / "snapshot.arrow").transform(points[:3])
+    np.testing.assert_array_equal(found, done.snapshot.transform(points[:3]))
+
+
+def test_an_engine_taught_arrays_finds_the_vectors(tmp_path: Path) -> None:
+    """Beside numeric columns too, for it knows their places; more than one must be chosen from."""
+    points = np.random.default_rng(4).standard_normal((200, 12))
+    taught, whole = engine(), engine()
+    taught.learn(points[:100])
+    whole.learn(points)
+    write_vectors(tmp_path / "log", points[100:], x=np.zeros(100))
+    done = se.replay(tmp_path / "log", taught, tmp_path / "run")
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, whole.snapshot().coordinates)
+    with pytest.raises(FeatureError, match="more than one thing"):
+        se.replay(tmp_path / "log", engine(), tmp_path / "other")
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "other", features=["embedding"])
+    assert done.accepted == 100
+
+
+def test_rows_of_vectors_with_nulls_are_set_aside(tmp_path: Path) -> None:
+    """With the place of the first null."""
+    rows = [[1.0, 2.0, 3.0], None, [1.0, None, 2.0]]
+    table = pa.table({"v": pa.array(rows, pa.list_(pa.float64(), 3))})
+    pq.write_table(table, tmp_path / "log")
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    found = pq.read_table(done.path / "rejected.parquet").to_pylist()
+    assert [row["reason"] for row in found] == ["null in '0'", "null in '1'"]
+
+
+def test_features_may_be_patterns(tmp_path: Path) -> None:
+    """As in `open_log`."""
+    log = written(tmp_path / "log", "stream", 100)
+    done = se.replay(log, engine(), tmp_path / "run", features=["[xz]"])
+    assert done.snapshot is not None
+    assert done.snapshot.feature_names == ("x", "z")

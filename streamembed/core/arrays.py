@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Floats", "Ints", "frozen"]
+__all__ = ["Array", "Bools", "Floats", "Ints", "frozen"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def frozen(array: Array) -> Array:

@@ -85,15 +85,36 @@ class Extension:
             result[start : start + TILE] = sums[:, :k] / sums[:, k : k + 1]
         return result
 
-    def coverage(self, points: Floats) -> Floats:
-        """min(1, q(x) / median q), shape (n,), in [0, 1]."""
-        result = np.empty(len(points))
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Coordinates (n, k) and coverage (n,) of things whose distances (n, N) are known.
+
+        Distances are unsquared, as the kernel sees them; where one is inf, that support point has
+        no weight; one of each row must be finite.
+        """
+        k = self.targets.shape[1] - 2
+        coordinates, coverage = np.empty((len(d), k)), np.empty(len(d))
+        for start in range(0, len(d), TILE):
+            tile = slice(start, start + TILE)
+            with np.errstate(over="ignore", under="ignore"):
+                exponents = d[tile] ** 2 / -self.bandwidth2
+                shift = exponents.max(axis=1)
+                sums = np.exp(exponents - shift[:, None]) @ self.targets
+                coverage[tile] = np.minimum(1.0, sums[:, -1] * np.exp(shift) / self.typical)
+            coordinates[tile] = sums[:, :k] / sums[:, k : k + 1]
+        return coordinates, coverage
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """`coordinates` and min(1, q(x) / median q), shape (n,), in [0, 1], by the same products."""
+        k = self.targets.shape[1] - 2
+        coordinates, coverage = np.empty((len(points), k)), np.empty(len(points))
         for start in range(0, len(points), TILE):
-            sums, shift, squares = self._sums(points[start : start + TILE])
+            tile = slice(start, start + TILE)
+            sums, shift, squares = self._sums(points[tile])
+            coordinates[tile] = sums[:, :k] / sums[:, k : k + 1]
             with np.errstate(under="ignore"):
                 mass = sums[:, -1] * np.exp(np.minimum(shift - squares, 0.0))
-            result[start : start + TILE] = np.minimum(1.0, mass / self.typical)
-        return result
+            coverage[tile] = np.minimum(1.0, mass / self.typical)
+        return coordinates, coverage
 
     def _sums(self, points: Floats) -> tuple[Floats, Floats, Floats]:
         """Shifted kernel sums (n, k + 2), the shift (n,) and ||x||^2 / sigma^2 (n,)."""

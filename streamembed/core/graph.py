@@ -48,6 +48,14 @@ class Graph:
         """A graph without slots, with room for ``capacity`` of them."""
         return cls(np.zeros((capacity, capacity), dtype=dtype), 0)
 
+    @classmethod
+    def of(cls, weights: Array, capacity: int) -> Graph:
+        """A graph that holds a copy of ``weights`` (n, n), with room for ``capacity`` slots."""
+        graph = cls.empty(max(capacity, len(weights)), weights.dtype)
+        graph.n = len(weights)
+        graph.buffer[: graph.n, : graph.n] = weights
+        return graph
+
     @property
     def weights(self) -> Array:
         """W, shape (n, n): a view of the buffer."""

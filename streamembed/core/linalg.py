@@ -12,6 +12,10 @@ from streamembed.core.arrays import Array, Floats
 
 __all__ = ["descending_eigh", "mixed", "nystrom_pairs", "orthonormal_basis", "symmetric"]
 
+# A negative eigenvalue of more than this share of the largest one, or a Nystrom eigenvalue above
+# the norm by as much, is no rounding (1e-6 in float32): the operator is not positive semidefinite.
+INDEFINITE = 1e-3
+
 
 def mixed(block: Array, mix: Floats) -> Array:
     """``block @ mix`` in the block's own precision: a float64 mix would promote a float32 block."""
@@ -77,18 +81,25 @@ def orthonormal_basis(block: Array) -> Array:
     return mixed(basis, (vectors / np.sqrt(values)) @ vectors.T)
 
 
-def nystrom_pairs(basis: Array, product: Array, floor: float) -> tuple[Floats, Array]:
+def nystrom_pairs(
+    basis: Array, product: Array, floor: float, norm: float = np.inf
+) -> tuple[Floats, Array]:
     """Eigenpairs of Y (Q^T Y)^+ Y^T, the best one-product approximation of a PSD operator S.
+
+    Where S shows that it is not positive semidefinite (distances that no points in a Euclidean
+    space have make such kernels), the Ritz pairs of the block are taken instead.
 
     Parameters
     ----------
     basis
         Q, shape (n, m), orthonormal columns.
     product
-        Y = S Q, shape (n, m). S must be positive semidefinite.
+        Y = S Q, shape (n, m).
     floor
         Directions of Q^T Y below ``floor`` times its largest eigenvalue are dropped: their
         inverse would amplify the rounding of the product (1e-5 for float32, 1e-12 for float64).
+    norm
+        Of S, where it is known: 1 for a Markov operator.
 
     Returns
     -------
@@ -101,8 +112,19 @@ def nystrom_pairs(basis: Array, product: Array, floor: float) -> tuple[Floats, A
     One product does the work of about two Rayleigh-Ritz steps. O(n m^2).
     """
     theta, mix = descending_eigh(basis.T @ product)
+    if theta[-1] < -INDEFINITE * theta[0]:
+        return _ritz(basis, theta, mix, floor)
     keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
     factor = mixed(product, mix[:, keep] / np.sqrt(theta[keep]))
-    values, mix = descending_eigh(factor.T @ factor)
-    keep = values > floor * max(values[0], 0.0)
-    return values[keep], mixed(factor, mix[:, keep] / np.sqrt(values[keep]))
+    values, turn = descending_eigh(factor.T @ factor)
+    # a positive semidefinite operator's pairs stay below its own
+    if values[:1].max(initial=0.0) > (1.0 + INDEFINITE) * norm:
+        return _ritz(basis, theta, mix, floor)
+    keep = values > floor * max(values[:1].max(initial=0.0), 0.0)
+    return values[keep], mixed(factor, turn[:, keep] / np.sqrt(values[keep]))
+
+
+def _ritz(basis: Array, theta: Floats, mix: Floats, floor: float) -> tuple[Floats, Array]:
+    """The Rayleigh-Ritz pairs of positive value."""
+    keep = theta > floor * theta[0]
+    return theta[keep], mixed(basis, mix[:, keep])

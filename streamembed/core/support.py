@@ -80,18 +80,23 @@ def fill(
     births: Ints,
     masses: Floats,
 ) -> Support:
-    """The support with ``slots`` refilled; slots from n on are new, and follow without a hole."""
+    """The support with ``slots`` refilled; slots from n on are new, and follow without a hole.
+
+    ``masses`` are those of all slots afterwards.
+    """
     return Support(
         _filled(support.points, slots, points),
         _filled(support.scaled, slots, scaled),
         _filled(support.ids, slots, ids),
         _filled(support.births, slots, births),
-        _filled(support.masses, slots, masses),
+        masses,
     )
 
 
 def _filled(old: Array, slots: Ints, new: Array) -> Array:
     """A copy of ``old``, longer where the slots need it, with ``new`` in ``slots``."""
+    if len(slots) == 0:
+        return old
     n = max(len(old), int(slots.max()) + 1)
     result = np.zeros((n, *old.shape[1:]), dtype=np.promote_types(old.dtype, new.dtype))
     result[: len(old)] = old

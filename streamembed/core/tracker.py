@@ -116,6 +116,7 @@ def sketch(
     floor: float,
     dtype: npt.DTypeLike,
     seed: int,
+    norm: float = np.inf,
 ) -> Factor:
     """The leading pairs of diag(s) W diag(s) by subspace iteration from a random block. O(n^2 r).
 
@@ -123,7 +124,7 @@ def sketch(
     ----------
     scaling
         s, shape (n,).
-    product, cut, floor
+    product, cut, floor, norm
         As in `refresh`, which each of its steps is: the error falls by (lambda_r / lambda_k)^2.
     dtype
         Of the vectors.
@@ -131,7 +132,7 @@ def sketch(
     start = np.random.default_rng(seed).standard_normal((len(scaling), cut.most))
     factor = Factor(start.astype(dtype), np.ones(cut.most), scaling)
     for _ in range(SKETCH_STEPS):
-        factor = refresh(factor, scaling, product, cut, floor)
+        factor = refresh(factor, scaling, product, cut, floor, None, norm)
     return factor
 
 
@@ -262,6 +263,7 @@ def refresh(
     cut: Cut,
     floor: float,
     probes: Floats | None = None,
+    norm: float = np.inf,
 ) -> Factor:
     """The factor of the true operator S again, by one product with a block of width r.
 
@@ -279,6 +281,8 @@ def refresh(
         Of `linalg.nystrom_pairs`: what is lost in the rounding of a product.
     probes
         Further directions to look into, shape (n, p): what the factor may have missed.
+    norm
+        Of S, where it is known.
 
     Returns
     -------
@@ -291,5 +295,5 @@ def refresh(
     if probes is not None:
         block = np.concatenate([block, probes.astype(dtype)], axis=1)
     basis = orthonormal_basis(block)
-    values, vectors = nystrom_pairs(basis, scale * product(scale * basis), floor)
+    values, vectors = nystrom_pairs(basis, scale * product(scale * basis), floor, norm)
     return _factor(values, vectors, scaling, cut, dtype)

@@ -20,6 +20,7 @@ from streamembed.core.arrays import Array, Floats
 from streamembed.core.linalg import descending_eigh, mixed
 
 __all__ = [
+    "LARGEST_EIGENVALUE",
     "Normalisation",
     "deflate",
     "density_weights",
@@ -30,6 +31,8 @@ __all__ = [
     "rounding_floor",
 ]
 
+# Of S, positive semidefinite or not: it is similar to the Markov matrix P.
+LARGEST_EIGENVALUE = 1.0
 # Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
 RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
 

@@ -16,7 +16,8 @@ from streamembed import batch
 from streamembed.config import Config
 from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
-from streamembed.errors import NotReadyError
+from streamembed.errors import NotReadyError, ParameterError
+from streamembed.estimators import precomputed
 from streamembed.snapshot import Snapshot
 
 __all__ = ["DiffusionMap"]
@@ -44,10 +45,13 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     Parameters
     ----------
-    method, n_components, memory, size, kernel, bandwidth, alpha, diffusion_time
+    method, n_components, memory, size, half_life, kernel, bandwidth, alpha, diffusion_time
         See `streamembed.Engine`.
     rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
+    metric
+        "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
+        things before it (see `learn_one`).
 
     Raises
     ------
@@ -72,6 +76,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         n_components: int = 2,
         memory: str = "window",
         size: int = 2000,
+        half_life: float | None = None,
         kernel: str = "gaussian",
         bandwidth: float | str = "auto",
         alpha: float = 1.0,
@@ -82,11 +87,13 @@ class DiffusionMap(base.MiniBatchTransformer):
         warm_up: int | None = None,
         scaling: str | None = "standard",
         seed: int = 0,
+        metric: str = "euclidean",
     ) -> None:
         self.method = method
         self.n_components = n_components
         self.memory = memory
         self.size = size
+        self.half_life = half_life
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.alpha = alpha
@@ -97,8 +104,11 @@ class DiffusionMap(base.MiniBatchTransformer):
         self.warm_up = warm_up
         self.scaling = scaling
         self.seed = seed
+        self.metric = metric
         self.imputed = 0
         self.ignored = 0
+        if metric not in ("euclidean", "precomputed"):
+            raise ParameterError(f"metric={metric!r} must be one of 'euclidean', 'precomputed'")
         self._warm_up_events = self._config().warm_up_events
         self._early: list[dict[str, float]] = []  # rows of the warm-up, until the schema is settled
         self._engine: Engine | None = None
@@ -136,6 +146,8 @@ class DiffusionMap(base.MiniBatchTransformer):
         """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
         if self._engine is None or not self._engine.ready:
             return dict.fromkeys(range(self.n_components), 0.0)
+        if self.metric == "precomputed":
+            return dict(enumerate(self._placed([x])[0].tolist()))
         row = self._row({str(name): value for name, value in x.items()})[0]
         return dict(enumerate(self._engine.snapshot().transform(row[None])[0].tolist()))
 
@@ -148,6 +160,8 @@ class DiffusionMap(base.MiniBatchTransformer):
         rows, frame = _rows(X)
         if self._engine is None or not self._engine.ready:
             coordinates = np.zeros((len(rows), self.n_components))
+        elif self.metric == "precomputed":
+            coordinates = self._placed(rows)
         else:
             points = np.empty((len(rows), len(self._names)))
             for i, row in enumerate(rows):
@@ -165,12 +179,24 @@ class DiffusionMap(base.MiniBatchTransformer):
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Take one event of the stream."""
-        self._learn({str(name): value for name, value in x.items()})
+        """Take one event of the stream.
+
+        With ``metric="precomputed"`` x holds the distances to all things that are held or wait
+        (``engine.row_ids``), by id, and 0 to its own id; where the first event of the stream is
+        an empty dict, things have no ids but their positions, and x no distance to itself.
+
+        Raises
+        ------
+        InputError
+            Only with ``metric="precomputed"``: an id is missing, unknown or forgotten, or a
+            distance is none; nothing was learned.
+        """
+        self._learn(x if self.metric == "precomputed" else {str(k): v for k, v in x.items()})
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
-        for row in _rows(X)[0]:
+        is_rows = self.metric == "precomputed" and isinstance(X, Sequence)
+        for row in X if is_rows else _rows(X)[0]:
             self._learn(row)
 
     def _config(self) -> Config:
@@ -179,6 +205,7 @@ class DiffusionMap(base.MiniBatchTransformer):
             n_components=self.n_components,
             memory=self.memory,
             size=self.size,
+            half_life=self.half_life,
             kernel=self.kernel,
             bandwidth=self.bandwidth,
             alpha=self.alpha,
@@ -191,7 +218,10 @@ class DiffusionMap(base.MiniBatchTransformer):
             seed=self.seed,
         )
 
-    def _learn(self, row: Mapping[str, Any]) -> None:
+    def _learn(self, row: Mapping[Any, Any]) -> None:
+        if self.metric == "precomputed":
+            self._learn_distances(row)
+            return
         if self._engine is not None:
             self._push(row)
             return
@@ -206,6 +236,22 @@ class DiffusionMap(base.MiniBatchTransformer):
         early, self._early = self._early, []
         for each in early:
             self._push(each)
+
+    def _learn_distances(self, x: Mapping[Any, Any]) -> None:
+        engine = self._engine or Engine(**self._config().as_dict())
+        x = {key: value for key, value in x.items() if value is not None}
+        named = bool(engine.names_things if engine.position else x)
+        row, own = precomputed.row_of(x, engine.row_ids, named)
+        if isinstance(own, str) and engine.row_ids.dtype.kind == "i" and engine.position:
+            own = int(own) if own.lstrip("-").isdigit() else own  # frames have string columns
+        engine.admit_distances([row], None if own is None else [own], "raise")
+        self._engine = engine
+
+    def _placed(self, rows: Sequence[Mapping[Any, Any]]) -> Floats:
+        """Coordinates of things by their distances to what the snapshot holds."""
+        snapshot = self.snapshot()
+        rows = [{key: value for key, value in x.items() if value is not None} for x in rows]
+        return snapshot.transform_distances(precomputed.distances_to(rows, snapshot.ids))
 
     def _push(self, row: Mapping[str, Any]) -> None:
         """Impute by the means so far, learn, and let the means know what was seen."""

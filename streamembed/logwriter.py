@@ -1,0 +1,195 @@
+"""Logs from arrays: points, or rows of distances, in every format that `open_log` reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.core.arrays import Floats
+from streamembed.errors import FeatureError, InputError, LogError, ParameterError
+from streamembed.logcolumns import DISTANCES, RESERVED
+from streamembed.logfile import FORMATS, said
+
+__all__ = ["write_distance_log", "write_log"]
+
+Location = str | os.PathLike[str]
+
+
+def write_log(
+    path: Location,
+    points: npt.ArrayLike,
+    feature_names: Sequence[str],
+    ids: Any = None,
+    labels: Any = None,
+    *,
+    format: str = "stream",
+    rows_per_batch: int = 4096,
+) -> None:
+    """Write one file that `open_log` reads back, in place of what was there.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    points
+        Shape (n, d), written as float64; NaN is written as NaN, not as null.
+    feature_names
+        d different names, none of them reserved.
+    ids, labels
+        n of anything that Arrow takes for a column, or None.
+    format
+        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
+    rows_per_batch
+        Rows in one record batch or row group, at least 1.
+
+    Raises
+    ------
+    FeatureError, InputError
+        Names that do not fit the points; ids or labels that do not.
+    LogError
+        The file cannot be written.
+    ParameterError
+        No such format, or less than one row in a batch.
+    """
+    _check_format(format, rows_per_batch)
+    batch = _record_batch(points, list(feature_names), ids, labels)
+    starts = range(0, batch.num_rows, rows_per_batch)
+    parts = (batch.slice(start, rows_per_batch) for start in starts)
+    _write(path, batch.schema, parts, format)
+
+
+def _check_format(format: str, rows_per_batch: int) -> None:
+    if format not in FORMATS:
+        raise ParameterError(f"format is {format!r}; it must be one of {list(FORMATS)}")
+    if rows_per_batch < 1:
+        raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
+
+
+def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
+    """The columns id and label, where given, and the features."""
+    if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
+        raise FeatureError(
+            f"feature_names is {names}; it must be different names, at least one, and none of "
+            f"{list(RESERVED)}"
+        )
+    try:
+        columns = np.asarray(points, dtype=np.float64).T
+        given = {"id": ids, "label": labels, **dict(zip(names, columns, strict=True))}
+        return pa.record_batch({n: pa.array(c) for n, c in given.items() if c is not None})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"points, ids and labels are no columns of one length ({said(error)}); they must be "
+            f"(n, {len(names)}), as feature_names has names, (n,) and (n,)"
+        ) from error
+
+
+def write_distance_log(
+    path: Location,
+    rows: Sequence[npt.ArrayLike | None],
+    ids: Any = None,
+    labels: Any = None,
+    *,
+    format: str = "stream",
+    rows_per_batch: int = 256,
+) -> None:
+    """Write one file of distances that `open_log` reads back, in place of what was there.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    rows
+        n rows: the unsquared distances of row t to all t rows before it, or to the most recent of
+        them, oldest first; row 0 is empty. None is written as null. For `streamembed transform`,
+        the distances to the items of a snapshot, in the order of its ids.
+    ids, labels
+        n of anything that Arrow takes for a column, or None.
+    format
+        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
+    rows_per_batch
+        Rows in one record batch or row group, at least 1; a batch of a stream is held whole when
+        it is read.
+
+    Raises
+    ------
+    InputError
+        A row that is no row of numbers; ids or labels of another length.
+    LogError
+        The file cannot be written.
+    ParameterError
+        No such format, or less than one row in a batch.
+    """
+    _check_format(format, rows_per_batch)
+    numbers = [_numbers(row, i) for i, row in enumerate(rows)]
+    beside = {}
+    for name, given in (("id", ids), ("label", labels)):
+        if given is not None:
+            beside[name] = _column(name, given, len(numbers))
+    fields = [(name, column.type) for name, column in beside.items()]
+    schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
+    parts = (
+        pa.record_batch(
+            [
+                *(column.slice(start, rows_per_batch) for column in beside.values()),
+                _lists(numbers[start : start + rows_per_batch]),
+            ],
+            schema=schema,
+        )
+        for start in range(0, len(numbers), rows_per_batch)
+    )
+    _write(path, schema, parts, format)
+
+
+def _numbers(row: Any, index: int) -> Floats | None:
+    if row is None:
+        return None
+    try:
+        values = np.asarray(row, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"row {index} of rows is no row of numbers ({said(error)})") from error
+    if values.ndim != 1:
+        raise InputError(
+            f"row {index} of rows has shape {values.shape}; it must be (L,), one distance an item"
+        )
+    return values
+
+
+def _column(name: str, given: Any, n: int) -> Any:
+    try:
+        column = pa.array(given)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"{name}s are no column ({said(error)})") from error
+    if len(column) != n:
+        raise InputError(f"there are {len(column)} {name}s; there must be {n}, one a row")
+    return column
+
+
+def _lists(rows: list[Floats | None]) -> Any:
+    """A column of lists; None is a null."""
+    ends = accumulate((0 if row is None else len(row) for row in rows), initial=0)
+    values = np.concatenate([np.zeros(0), *(row for row in rows if row is not None)])
+    nulls = pa.array([row is None for row in rows])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=nulls)
+
+
+def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
+    """Write record batches as one file."""
+    try:
+        with pa.OSFile(os.fspath(path), "wb") as sink, _writer(sink, schema, format) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
+
+
+def _writer(sink: Any, schema: Any, format: str) -> Any:
+    if format == "parquet":
+        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
+    return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)
