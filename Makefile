@@ -17,7 +17,7 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 
 scenarios: $(VENV)/.ready
-	$(BIN)/python -m scenarios.run --full
+	$(BIN)/python -m scenarios.run --full --write
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from scenarios.scenario import Expected, Outcome, Scenario
+from scenarios.streams import DataAbsent, table
 from streamembed.core import fenn, scatter
 from streamembed.core.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
-# The data lie beside the project, not in it: a folder shared by all that work on it.
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NEIGHBORS, FOLDS, CHUNK = 5, 10, 50
 
 
@@ -50,18 +47,15 @@ ROWS = {
 def run(full: bool) -> Outcome:
     """All ten rows, three repeats of ten folds (quick: the six small ones, one repeat)."""
     names = [name for name, row in ROWS.items() if full or row.quick]
-    files = [f"{ROWS[name].file}.parquet" for name in names]
-    missing = [file for file in files if not (DATA / file).exists()]
-    if missing:
-        return Outcome(
-            {"rows": 0.0, "short_of_paper": 0.0, "glass_short": 0.0},
-            notes=[f"skipped, nothing was measured: {DATA} does not hold {', '.join(missing)}"],
-        )
+    try:
+        data = {name: load(ROWS[name].file) for name in names}
+    except DataAbsent as absent:
+        return Outcome(skipped=str(absent))
     outcome = Outcome({"rows": float(len(names))})
     with one_blas_thread():
         for name in names:
             row = ROWS[name]
-            points, classes = load(row.file)
+            points, classes = data[name]
             repeats = row.repeats if full else 1
             each = np.array([accuracies(points, classes, seed) for seed in range(repeats)])
             cv, hot, plain = each.mean(axis=0)
@@ -84,12 +78,10 @@ def run(full: bool) -> Outcome:
 
 def load(file: str) -> tuple[Floats, Ints]:
     """Features and class indices; tic-tac-toe in factor codes."""
-    table = pq.read_table(DATA / f"{file}.parquet")
-    names = [name for name in table.column_names if name != "label"]
-    points = np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
+    points, classes = table(file)
     if file == "tic_tac_toe":
         points = np.choose((points + 1.0).astype(np.int64), [2.0, 1.0, 3.0])
-    return points, table["label"].to_numpy().astype(np.int64)
+    return points, classes
 
 
 def accuracies(points: Floats, classes: Ints, seed: int) -> tuple[float, float, float]:

@@ -24,9 +24,12 @@ __all__ = [
     "digits",
     "drifting_rings",
     "gas",
+    "labelled_pairs",
     "letter",
+    "standardised",
     "still_rings",
     "swiss_roll",
+    "table",
     "two_circles",
     "words",
 ]
@@ -171,12 +174,30 @@ def _existing(name: str) -> Path:
     return path
 
 
-def _table(name: str) -> tuple[Floats, Ints]:
-    """Features (n, d) and labels (n,) of one parquet file of the data folder."""
-    table = pq.read_table(_existing(name))
-    features = [column for column in table.column_names if column not in NOT_FEATURES]
-    points = np.column_stack([table[column].to_numpy() for column in features]).astype(np.float64)
-    return points, table["label"].to_numpy().astype(np.int64)
+def table(name: str) -> tuple[Floats, Ints]:
+    """Features (n, d) and labels (n,) of one parquet file of the data folder, by its name."""
+    found = pq.read_table(_existing(name))
+    features = [column for column in found.column_names if column not in NOT_FEATURES]
+    points = np.column_stack([found[column].to_numpy() for column in features]).astype(np.float64)
+    return points, found["label"].to_numpy().astype(np.int64)
+
+
+def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Floats]:
+    """Differences of so many pairs of one class, and of two, of standardised points.
+
+    Drawn at random; pairs of equal points are left out. Shapes (count, d).
+    """
+    points = standardised(points)
+    rng = np.random.default_rng(0)
+    kinds: dict[bool, list[Floats]] = {True: [], False: []}
+    while min(sum(map(len, kind)) for kind in kinds.values()) < count:
+        left, right = rng.integers(len(points), size=(2, 4 * count))
+        differences = points[left] - points[right]
+        apart = (differences != 0.0).any(axis=1)
+        for same in (True, False):
+            kinds[same].append(differences[apart & ((labels[left] == labels[right]) == same)])
+    close, far = (np.concatenate(kinds[same])[:count] for same in (True, False))
+    return close, far
 
 
 def words() -> list[str]:
@@ -185,7 +206,7 @@ def words() -> list[str]:
     return [word for word in found if len(word) > 2 and word.isalpha() and word.isascii()]
 
 
-def _standardised(points: Floats) -> Floats:
+def standardised(points: Floats) -> Floats:
     """Columns of mean 0 and standard deviation 1; constant columns stay at 0."""
     scale = points.std(axis=0)
     scaled: Floats = (points - points.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
@@ -204,13 +225,13 @@ def _principal(points: Floats, width: int) -> Floats:
 
 def letter() -> tuple[Floats, Ints]:
     """Letter recognition, standardised: (20000, 16), 26 classes. 1332 rows are duplicates."""
-    points, labels = _table("letter")
-    return _standardised(points), labels
+    points, labels = table("letter")
+    return standardised(points), labels
 
 
 def digits() -> tuple[Floats, Ints]:
     """Handwritten digits of 8 by 8 grey levels, 0 to 16: 50 principal components, (1797, 50)."""
-    points, labels = _table("digits")
+    points, labels = table("digits")
     return _principal(points, 50), labels
 
 
@@ -219,5 +240,5 @@ def gas() -> tuple[Floats, Ints]:
 
     Sign times log(1 + size), standardised, then 50 principal components.
     """
-    points, labels = _table("gas_drift_partial")
-    return _principal(_standardised(np.sign(points) * np.log1p(np.abs(points))), 50), labels
+    points, labels = table("gas_drift_partial")
+    return _principal(standardised(np.sign(points) * np.log1p(np.abs(points))), 50), labels

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from streamembed.core.arrays import Array, Floats
+from streamembed.core.arrays import Array, Floats, Ints
 
 __all__ = ["Chunk", "Events"]
 
@@ -28,12 +28,15 @@ class Chunk:
         coordinates; inf where the item has left the window before the event came.
     among : (c, c) or None
         The same to one another: symmetric, zero diagonal.
+    classes : (c,) or None
+        Class indices of labelled events, -1 where unknown.
     """
 
     points: Floats
     ids: Array
     known: Floats | None = None
     among: Floats | None = None
+    classes: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,11 +72,14 @@ class Events:
         int64 or str.
     rows : tuple of (L_i,), or None
         For things without coordinates: see `Chunk.of_rows`.
+    classes : (c,) or None
+        Class indices, -1 where unknown; None where no metric learns from labels.
     """
 
     points: Floats
     ids: Array
     rows: tuple[Floats, ...] | None = None
+    classes: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -84,16 +90,20 @@ class Events:
         rows = None
         if parts[0].rows is not None:
             rows = tuple(row for part in parts for row in part.rows or ())
+        classes = None
+        if parts[0].classes is not None:
+            classes = np.concatenate([part.classes for part in parts if part.classes is not None])
         return cls(
             np.concatenate([part.points for part in parts]),
             np.concatenate([part.ids for part in parts]),
             rows,
+            classes,
         )
 
     def chunk(self, held: int) -> Chunk:
         """All of them as a chunk, for a support of ``held`` items."""
         if self.rows is None:
-            return Chunk(self.points, self.ids)
+            return Chunk(self.points, self.ids, classes=self.classes)
         return Chunk.of_rows(self.rows, self.ids, held)
 
     def to_arrays(self) -> dict[str, Array]:
@@ -102,6 +112,8 @@ class Events:
         if self.rows is not None:
             arrays["lengths"] = np.array([len(row) for row in self.rows], dtype=np.int64)
             arrays["rows"] = np.concatenate([*self.rows, np.zeros(0)])
+        if self.classes is not None:
+            arrays["classes"] = self.classes
         return arrays
 
     @classmethod
@@ -111,4 +123,4 @@ class Events:
         if "rows" in arrays:
             ends = np.cumsum(arrays["lengths"])[:-1]
             rows = tuple(row.copy() for row in np.split(arrays["rows"], ends))
-        return cls(arrays["points"], arrays["ids"], rows)
+        return cls(arrays["points"], arrays["ids"], rows, arrays.get("classes"))

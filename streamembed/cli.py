@@ -55,6 +55,7 @@ HELP = {
     "chunk_size": "Events per update.",
     "warm_up": "Events before the first snapshot, or none for the default.",
     "scaling": "standard: by mean and deviation of the warm-up; none.",
+    "metrics": "Metrics to learn, by name: itml,eig_dml; default: none.",
     "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
     "seed": "Of everything random.",
 }
@@ -80,6 +81,18 @@ class _OrNone(click.ParamType[Any]):
             self.fail(f"{value!r} is not a number, nor {' or '.join(self.words)}", param, ctx)
 
 
+class _Names(click.ParamType[Any]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple of them."""
+        if not isinstance(value, str):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
 def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
     special: dict[str, Any] = {
@@ -89,6 +102,7 @@ def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "tolerance": _OrNone(float, ("none",)),
         "warm_up": _OrNone(int, ("none",)),
         "scaling": _OrNone(str, ("none", "standard")),
+        "metrics": _Names(),
     }
     for parameter in reversed(fields(Config)):
         assert parameter.default is not MISSING
@@ -98,7 +112,7 @@ def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             parameter.name,
             type=special.get(parameter.name, type(default)),
             default=default,
-            show_default="none" if default is None else True,
+            show_default="none" if default is None or default == () else True,
             help=HELP[parameter.name],
         )(command)
     return command

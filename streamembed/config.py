@@ -7,6 +7,7 @@ import numbers
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streamembed import learners
 from streamembed.core.tracker import Cut
 from streamembed.errors import ParameterError
 
@@ -51,6 +52,7 @@ class Config:
     chunk_size: int = 10
     warm_up: int | None = None
     scaling: str | None = "standard"
+    metrics: tuple[str, ...] = ()
     on_bad_row: str = "raise"
     seed: int = 0
 
@@ -70,9 +72,21 @@ class Config:
             _real("bandwidth", self.bandwidth, SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH, "auto")
         if self.tolerance is not None:
             _real("tolerance", self.tolerance, low=1e-12, high=1.0)
+        self._check_metrics()
         self._check_rank()
         self._check_memory()
         self._check_warm_up()
+
+    def _check_metrics(self) -> None:
+        if isinstance(self.metrics, str) or not all(isinstance(n, str) for n in self.metrics):
+            raise ParameterError(
+                f"metrics={self.metrics!r} must be a tuple of names, such as ('itml',)"
+            )
+        object.__setattr__(self, "metrics", tuple(self.metrics))
+        for name in self.metrics:
+            _one_of("metrics", name, learners.NAMES)
+        if len(set(self.metrics)) < len(self.metrics):
+            raise ParameterError(f"metrics={self.metrics!r} must be different names")
 
     def _check_rank(self) -> None:
         if self.rank == "auto":

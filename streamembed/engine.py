@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, flow, publish
+from streamembed import archive, batch, flow, learners, publish
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
-from streamembed.errors import FeatureError, NotReadyError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    NotReadyError,
+    ParameterError,
+    ResolutionWarning,
+)
 from streamembed.intake import NO_FEATURES, Intake, Learned
+from streamembed.labels import listed
 from streamembed.snapshot import Snapshot
 from streamembed.state import State
 from streamembed.threads import one_blas_thread
@@ -64,6 +73,11 @@ class Engine:
     scaling
         "standard": centre and scale features by mean and deviation of the warm-up, then fixed;
         None: the kernel sees the features as they are. Distances are never scaled.
+    metrics
+        Names of metrics to learn beside the map: "itml", "eig_dml", "contrast", "geometric_mean",
+        "must_link", and from labels only "fenn", "discriminant". They learn from `learn_pairs`
+        and from labels where there are any, and otherwise from pairs that the map itself tells
+        apart; snapshots have them in ``metrics``.
     on_bad_row
         "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
     seed
@@ -102,6 +116,7 @@ class Engine:
         chunk_size: int = 10,
         warm_up: int | None = None,
         scaling: str | None = "standard",
+        metrics: Sequence[str] = (),
         on_bad_row: str = "raise",
         seed: int = 0,
     ) -> None:
@@ -120,6 +135,7 @@ class Engine:
             chunk_size=chunk_size,
             warm_up=warm_up,
             scaling=scaling,
+            metrics=metrics if isinstance(metrics, str) else tuple(metrics),  # type: ignore[arg-type]
             on_bad_row=on_bad_row,
             seed=seed,
         )
@@ -242,7 +258,8 @@ class Engine:
             object with an Arrow capsule, any eager frame that narwhals knows, list of dicts. A
             reader is consumed batch by batch, each batch a call of its own.
         y
-            Labels serve metrics that learn from them; this engine has none, so it must be None.
+            One label a row, a string, number or boolean, None or NaN where there is none, for the
+            ``metrics`` of the engine; None where it has none, or there are no labels.
         ids
             One whole number or string a row; default: the stream positions. Given or not is
             settled by the first call.
@@ -258,14 +275,15 @@ class Engine:
         BadRowError, DuplicateIdError
             With ``on_bad_row="raise"``; nothing of the call was learned.
         """
-        if y is not None:
+        if y is not None and not self.config.metrics:
             raise ParameterError(
-                "y was given, but no metric of this engine learns from labels; leave it out"
+                "y was given, but this engine learns no metrics: leave it out, or start the engine "
+                "with metrics, such as metrics=('fenn',)"
             )
         if isinstance(X, pa.RecordBatchReader):
-            if ids is not None:
+            if ids is not None or y is not None:
                 raise ParameterError(
-                    "ids cannot be given for a reader: learn its batches one by one"
+                    "ids and y cannot be given for a reader: learn its batches one by one"
                 )
             parts = [self.learn(part) for part in X]
             rejected = tuple(row for part in parts for row in part.rejected)
@@ -280,7 +298,50 @@ class Engine:
                 f"X has no feature names, and this engine was started with {list(names)}: pass a "
                 "frame or dicts, so that columns cannot be mixed up"
             )
-        return self.admit(read)
+        n = len(read.kept) + len(read.rejected)
+        labels = None if y is None else listed(y, n)
+        return self._intake.admit(read, self.config.on_bad_row, labels)
+
+    def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
+        """Take pairs of points that somebody knows to be similar, or not; an event of the stream.
+
+        With the first such pair the metrics begin anew, and from then on they learn from known
+        pairs and labels only. They take them fifty at a time, however they come.
+
+        Parameters
+        ----------
+        X1, X2
+            The points of each pair, shape (p, d), of any kind that `learn` takes.
+        similar
+            Shape (p,): True for a similar pair.
+
+        Raises
+        ------
+        ParameterError
+            This engine learns no metrics from pairs.
+        FeatureError, BadRowError, InputError
+            Points that cannot be learned, or not as many of one as of the other; nothing was
+            learned.
+        """
+        if not set(self.config.metrics) & set(learners.PAIR_METRICS):
+            raise ParameterError(
+                f"pairs were given, and metrics={self.config.metrics!r} of this engine do not "
+                "learn from pairs: start it with metrics=('itml',), for one"
+            )
+        self._intake.must_learn(distances=False)
+        names, ordered = self._intake.features or (None, False)
+        left = batch.read(X1, None, names, ordered)
+        right = batch.read(X2, None, left.names, left.ordered)
+        kinds = np.asarray(similar)
+        if len(left.points) != len(right.points) or kinds.shape != (len(left.points),):
+            raise InputError(
+                f"X1 has {len(left.points)} points, X2 has {len(right.points)}, and similar has "
+                f"shape {kinds.shape}: there must be as many of each"
+            )
+        if kinds.dtype.kind not in "bi" or not np.isin(kinds, (0, 1)).all():
+            raise InputError("similar must hold True or False for every pair")
+        self._intake.features = self._intake.features or (left.names, left.ordered)
+        self._intake.learn_pairs(left.points - right.points, kinds.astype(bool))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Take more things of which only the distances to those before them are known.
@@ -323,15 +384,18 @@ class Engine:
         """
         return self.admit_distances(rows, ids)
 
-    def admit(self, rows: Batch, on_bad_row: str | None = None) -> Learned:
+    def admit(self, rows: Batch, on_bad_row: str | None = None, y: Any = None) -> Learned:
         """Take a batch that `streamembed.batch` has checked; `learn` is this after reading.
 
         Parameters
         ----------
         on_bad_row
             What becomes of ids that are held already; default: the engine's own parameter.
+        y
+            Labels, one for every index that ``rows.kept`` may name.
         """
-        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row)
+        labels = None if y is None or not self.config.metrics else listed(y, len(y))
+        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
 
     def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
         """`learn_distances` with a choice of what becomes of rows that cannot be learned."""

@@ -40,12 +40,15 @@ class Rows:
         int64 or str.
     events : (n, d) or list of n rows
         Points, or the distances that the log has.
+    labels : list or None
+        Of the whole batch, where the engine learns metrics.
     """
 
     offset: int
     kept: Ints
     ids: Array | None
     events: Any
+    labels: list[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -53,7 +56,8 @@ class Rows:
     def part(self, start: int, stop: int) -> Self:
         """Consecutive ones of them."""
         ids = None if self.ids is None else self.ids[start:stop]
-        return type(self)(self.offset, self.kept[start:stop], ids, self.events[start:stop])
+        kept, events = self.kept[start:stop], self.events[start:stop]
+        return type(self)(self.offset, kept, ids, events, self.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,12 +123,15 @@ class PointFeed:
             order = [names.index(name) for name in known]
             names, points, nulls = known, points[:, order], nulls[:, order]
         read = batch.checked(points, names, self._ordered, nulls, {}, part.ids, "skip")
-        return Rows(part.offset, read.kept, read.ids, read.points), read.rejected
+        labels = None
+        if part.labels is not None and self._engine.config.metrics:
+            labels = part.labels.to_pylist()
+        return Rows(part.offset, read.kept, read.ids, read.points, labels), read.rejected
 
     def take(self, rows: Rows, on_bad_row: str) -> Taken:
         names = self._engine.feature_names or self._names
         checked = Batch(rows.events, names, self._ordered, rows.ids, rows.kept, ())
-        learned = self._engine.admit(checked, on_bad_row)
+        learned = self._engine.admit(checked, on_bad_row, rows.labels)
         gone = [row.index for row in learned.rejected]
         stay = np.flatnonzero(~np.isin(rows.kept, gone))
         return Taken(stay, rows.events[stay], learned.rejected)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamembed import axes
+from streamembed import axes, learners
 from streamembed.chunk import Chunk
 from streamembed.config import Config
-from streamembed.core import kernel, landmarks, tracker, view
+from streamembed.core import kernel, landmarks, pairs, tracker, view
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.core.graph import Graph, ring_dtype
 from streamembed.core.landmarks import Cover
@@ -45,6 +45,8 @@ LARGEST_RESCALING = 3.0
 AGED_SHARE = 0.01
 # Random directions, on the new slots only, that look for what an extension cannot see.
 CHUNK_PROBES = 8
+# Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
+PAIRS_EVERY = 50
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
@@ -74,9 +76,12 @@ def first(chunk: Chunk, config: Config) -> State:
     if d is not None:
         distances = _ring(len(held), config, exact=cover is not None)
         distances.write(placed.slots, d)
-    return _built(
+    state = _built(
         held, placed.cover, distances, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
+    if config.metrics:
+        state = replace(state, metrics=learners.init(config.metrics, chunk.points.shape[1]))
+    return _with_metrics(state, 0, chunk, config)
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
@@ -116,7 +121,8 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
             factor=factor,
             counts=counts,
         )
-        return _maintained(after, config)
+        # pairs, metrics
+        return _with_metrics(_maintained(after, config), state.position, chunk, config)
     except BaseException:
         put_back()
         raise
@@ -135,9 +141,13 @@ def rescaled(state: State, config: Config) -> State:
         points = landmarks.Points(moved.scaled, moved.scaled[:0], len(moved))
         cover = landmarks.cover_of(points, len(moved))
     epoch = state.frame.epoch + 1
-    return _built(
+    built = _built(
         moved, cover, state.distances, scaling, state.position, config, epoch, state.counts
     )
+    if state.metrics is None:
+        return built
+    ratio = scaling.scale / state.scaling.scale
+    return replace(built, metrics=learners.rescaled(state.metrics, ratio, config.seed))
 
 
 def _placed(
@@ -336,6 +346,40 @@ def _aged(state: State, config: Config) -> bool:
     aged = (ratio > LARGEST_RESCALING) | (ratio * LARGEST_RESCALING < 1.0)
     share = float(normal.stationary[aged].sum())
     return share > (0.0 if state.cover is None else AGED_SHARE)
+
+
+def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
+    """The state with its metrics after a chunk that began at ``position``."""
+    if state.metrics is None:
+        return state
+    metrics, support = state.metrics, state.support
+    if chunk.classes is not None:
+        scaled = state.scaling.scaled(chunk.points)
+        metrics = learners.labelled(
+            metrics, chunk.points, scaled, chunk.classes, position, config.seed
+        )
+    if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
+        coordinates = _judging(state, config)
+        metrics = learners.generated(
+            metrics,
+            coordinates,
+            support.scaled,
+            support.births,
+            support.masses,
+            state.position,
+            config.seed,
+        )
+    return replace(state, metrics=metrics)
+
+
+def _judging(state: State, config: Config) -> Floats:
+    """Coordinates that tell pairs apart: as many as features, at a long diffusion time."""
+    normal = axes.estimated_normalisation(state, config)
+    factor = state.factor
+    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+    count = min(state.support.points.shape[1], len(factor.values))
+    values, vectors = view.leading_pairs(root, normal, count)
+    return pairs.weighted(vectors / normal.constant[:, None], values)
 
 
 def _ring(n: int, config: Config, exact: bool) -> Graph:

@@ -6,21 +6,22 @@ that is refused, and a chunk that fails, change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from streamembed import batch, flow
+from streamembed import batch, flow, learners
 from streamembed.batch import Batch, Rejected
 from streamembed.chunk import Events
 from streamembed.config import Config
-from streamembed.core.arrays import Array, Floats, Ints
+from streamembed.core.arrays import Array, Bools, Floats, Ints
 from streamembed.distances import Reach, RowCall
 from streamembed.errors import BadRowError, DuplicateIdError, InputError
 from streamembed.ids import HeldIds, kind_of
+from streamembed.labels import UNKNOWN, Label, Labels
 from streamembed.state import State
 from streamembed.threads import one_blas_thread
 
@@ -63,6 +64,8 @@ class Intake:
         See `streamembed.ids.kind_of`.
     rejected : int
         Rows set aside since the first event.
+    labels : Labels
+        Those seen so far.
     """
 
     def __init__(self, config: Config) -> None:
@@ -72,8 +75,11 @@ class Intake:
         self.features: tuple[tuple[str, ...], bool] | None = None
         self.ids_kind: str | None = None
         self.rejected = 0
+        self.labels = Labels()
         self._waiting: tuple[Events, ...] = ()
         self._held: HeldIds | None = None
+        # raw differences of given pairs, and what they are, until the scale is known
+        self._early: tuple[Floats, Bools] | None = None
 
     @property
     def position(self) -> int:
@@ -114,6 +120,11 @@ class Intake:
 
     def admit_distances(self, rows: Any, ids: Any, policy: str) -> Learned:
         """Take distance rows, checking them; ``policy`` is "raise" or "skip"."""
+        if self.config.metrics:
+            raise InputError(
+                f"metrics={self.config.metrics!r} learn from points, and distance rows were given: "
+                "start the engine without metrics"
+            )
         call = RowCall(rows, ids)
         if len(call) == 0:
             return Learned(0, ())
@@ -190,8 +201,13 @@ class Intake:
             return np.concatenate([row[self.support_positions], row[self.learned :]])
         return row
 
-    def admit(self, rows: Batch, policy: str) -> Learned:
-        """Take points that are checked already; ``policy`` is for ids that are held."""
+    def admit(
+        self, rows: Batch, policy: str, labels: Sequence[Label | None] | None = None
+    ) -> Learned:
+        """Take points that are checked already; ``policy`` is for ids that are held.
+
+        ``labels`` are those of all rows of the call, also of those that were rejected.
+        """
         self.must_learn(distances=False)
         n = len(rows.points)
         if n:
@@ -214,7 +230,9 @@ class Intake:
                     self.features = self.features or (rows.names, rows.ordered)
                     self.ids_kind = self.ids_kind or kind_of(rows.ids)
                     ids = None if rows.ids is None else rows.ids[chosen]
-                    self._accept(Events(rows.points[chosen], self._named(ids, len(chosen))))
+                    names = self._named(ids, len(chosen))
+                    classes = self._classes(rows.kept[chosen], labels)
+                    self._accept(Events(rows.points[chosen], names, classes=classes))
                 start = stop
         reasons = [Rejected(int(rows.kept[i]), keys and keys[i], "duplicate id") for i in repeated]
         rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
@@ -231,6 +249,29 @@ class Intake:
         if self.state is None:
             return self.config.warm_up_events
         return (self.state.position // self.config.chunk_size + 1) * self.config.chunk_size
+
+    def _classes(self, kept: Ints, labels: Sequence[Label | None] | None) -> Ints | None:
+        """Class indices of the rows that stay, where metrics learn from them."""
+        if not self.config.metrics:
+            return None
+        if labels is None:
+            return np.full(len(kept), UNKNOWN, dtype=np.int64)
+        return self.labels.classes([labels[i] for i in kept.tolist()])
+
+    def learn_pairs(self, differences: Floats, similar: Bools) -> None:
+        """Take pairs that somebody knows: raw differences (p, d), and what they are (p,)."""
+        if self.state is None:
+            early = self._early or (differences[:0], similar[:0])
+            self._early = (
+                np.concatenate([early[0], differences]),
+                np.concatenate([early[1], similar]),
+            )
+            return
+        assert self.state.metrics is not None
+        with one_blas_thread():
+            scaled = differences / self.state.scaling.scale
+            metrics = learners.given(self.state.metrics, scaled, similar, self.config.seed)
+        self.state = replace(self.state, metrics=metrics)
 
     def _named(self, ids: Array | None, count: int) -> Array:
         """The ids, or the stream positions where there are none."""
@@ -313,7 +354,10 @@ class Intake:
                 state = flow.first(events.chunk(0), self.config)
             else:
                 state = flow.push(self.state, events.chunk(len(self.state.support)), self.config)
+        early, self._early = self._early, None
         self.state, self._waiting, self.pending = state, (), 0
+        if early is not None:
+            self.learn_pairs(*early)
         if self.config.memory == "landmarks":
             self._held = None  # of the chunk, only the new landmarks are held
 
@@ -328,9 +372,12 @@ class Intake:
             "features": self.features,
             "ids_kind": self.ids_kind,
             "rejected": self.rejected,
+            "labels": self.labels.known,
             "state": None,
         }
         arrays: dict[str, Array] = {}
+        if self._early is not None:
+            arrays["early.differences"], arrays["early.similar"] = self._early
         if self.state is not None:
             arrays, header["state"] = self.state.to_arrays()
         if self._waiting:
@@ -344,6 +391,9 @@ class Intake:
             self.features = (tuple(header["features"][0]), bool(header["features"][1]))
         self.ids_kind = header["ids_kind"]
         self.rejected = header["rejected"]
+        self.labels = Labels(header.get("labels", ()))
+        if "early.similar" in arrays:
+            self._early = (arrays["early.differences"], arrays["early.similar"])
         if header["state"] is not None:
             self.state = State.from_arrays(arrays, header["state"])
         waiting = {

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, distances
+from streamembed import archive, batch, distances, learners
 from streamembed.config import Config
 from streamembed.core import view
 from streamembed.core.arrays import Array, Floats, frozen
 from streamembed.core.certificate import Certificate
 from streamembed.core.extension import Extension
+from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError
 from streamembed.publish import Columns
 from streamembed.state import State
@@ -118,8 +121,14 @@ class Snapshot:
         self.frame = numbers["frame"]
         self.rung = str(numbers["rung"])
         self.resolution = float(numbers["resolution"])
+        self._metrics: dict[str, Mahalanobis] = dict(numbers["metrics"])
         self._factor: Floats | None = None
         self._factor_parts: tuple[Any, ...] | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, Mahalanobis]:
+        """The learned metrics by name, in the caller's units, each with its certificate."""
+        return MappingProxyType(self._metrics)
 
     @classmethod
     def of(
@@ -157,7 +166,10 @@ class Snapshot:
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
             "resolution": state.resolution(config.size),
+            "metrics": {},
         }
+        if state.metrics is not None:
+            numbers["metrics"] = learners.published(state.metrics, state.scaling.scale)
         snapshot = cls(arrays, numbers)
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         snapshot._factor_parts = (state.factor, columns.normal, order)
@@ -333,6 +345,14 @@ class Snapshot:
             "frame": asdict(self.frame),
             "rung": self.rung,
             "resolution": self.resolution,
+            "metrics": {
+                name: {
+                    "matrix": one.matrix.tolist(),
+                    "factor": one.factor.tolist(),
+                    "certificate": one.certificate,
+                }
+                for name, one in self.metrics.items()
+            },
         }
         archive.write_table(path, pa.table(columns), "snapshot", header)
 
@@ -370,6 +390,14 @@ class Snapshot:
             "certificate": Certificate(**certificate),
             "frame": Frame(**header["frame"]),
             "resolution": header.get("resolution", 0.0),  # the first release's files have none
+            "metrics": {
+                name: Mahalanobis(
+                    frozen(np.array(one["matrix"])),
+                    frozen(np.array(one["factor"]).reshape(-1, len(one["matrix"]))),
+                    one["certificate"],
+                )
+                for name, one in header.get("metrics", {}).items()
+            },
         }
         snapshot = cls(arrays, numbers)
         snapshot._factor = archive.matrix_of(table.column("tracked"))

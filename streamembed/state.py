@@ -12,6 +12,7 @@ from streamembed.core.graph import Graph
 from streamembed.core.landmarks import Cover
 from streamembed.core.support import Support
 from streamembed.core.tracker import Factor
+from streamembed.learners import Learners
 
 __all__ = ["Counts", "FrameReference", "Scaling", "State"]
 
@@ -114,6 +115,8 @@ class State:
     factor : Factor
     frame : FrameReference
     counts : Counts
+    metrics : Learners or None
+        None where no metric is learned.
     """
 
     position: int
@@ -126,6 +129,7 @@ class State:
     factor: Factor
     frame: FrameReference
     counts: Counts
+    metrics: Learners | None = None
 
     def resolution(self, size: int) -> float:
         """Radius of the cover of ``size`` landmarks over the bandwidth; 0 for other memories."""
@@ -170,6 +174,9 @@ class State:
             "rows_since_refresh": self.counts.rows_since_refresh,
             "rows_since_frame": self.counts.rows_since_frame,
         }
+        if self.metrics is not None:
+            inside, numbers["metrics"] = self.metrics.to_arrays()
+            arrays.update({"metrics." + name: array for name, array in inside.items()})
         return arrays, numbers
 
     @classmethod
@@ -180,6 +187,10 @@ class State:
         cover = distances = None
         if "cover.nearest" in arrays:
             cover = Cover(arrays["cover.nearest"], arrays["cover.nearest_d2"])
+        metrics = None
+        if "metrics" in numbers:
+            inside = {k[8:]: a for k, a in arrays.items() if k.startswith("metrics.")}
+            metrics = Learners.from_arrays(inside, numbers["metrics"])
         if "distances" in arrays:
             distances = Graph.of(arrays["distances"], numbers["capacity"])
         return cls(
@@ -215,4 +226,5 @@ class State:
                 numbers["rows_since_refresh"],
                 numbers["rows_since_frame"],
             ),
+            metrics=metrics,
         )

@@ -15,6 +15,10 @@ ROSTER = [
     "landmark-stream",
     "distance-rows",
     "word-distances",
+    "fenn-table",
+    "eig-dml-online",
+    "itml-stream",
+    "metric-drift",
 ]
 
 

@@ -1,0 +1,323 @@
+"""Metrics of an engine: their three sources of pairs, laws of the stream, and bad input."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris, load_wine
+
+import streamembed as se
+from streamembed.core import contrast, eig_dml, scatter
+from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
+from streamembed.labels import Labels, listed
+from streamembed.learners import CLASS_METRICS, NAMES, PAIR_METRICS
+
+WINE, KINDS = load_wine(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(WINE))
+WINE, KINDS = WINE[ORDER], KINDS[ORDER]
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(**{"metrics": NAMES, "size": 120, "warm_up": 60, **changes})
+
+
+def matrices(engine: se.Engine) -> dict[str, np.ndarray]:
+    return {name: metric.matrix for name, metric in engine.snapshot().metrics.items()}
+
+
+def assert_same(one: se.Engine, other: se.Engine) -> None:
+    ours, theirs = matrices(one), matrices(other)
+    assert ours.keys() == theirs.keys()
+    for name, matrix in ours.items():
+        np.testing.assert_array_equal(matrix, theirs[name], err_msg=name)
+
+
+# ---------------------------------------------------------------- what is learned
+
+
+def test_without_metrics_there_are_none() -> None:
+    """An engine that was not asked learns none, and its state is as before."""
+    engine = se.Engine(size=60)
+    engine.learn(WINE)
+    assert dict(engine.snapshot().metrics) == {}
+
+
+def test_every_metric_is_finite_and_positive_semidefinite_after_every_chunk() -> None:
+    """From pairs that the map tells apart, with labels, with pairs: at any moment."""
+    for source in ("generated", "labels", "pairs"):
+        engine = small()
+        for start in range(0, 170, 10):
+            part = slice(start, start + 10)
+            engine.learn(WINE[part], y=KINDS[part] if source == "labels" else None)
+            if source == "pairs":
+                engine.learn_pairs(WINE[part], WINE[:10], KINDS[part] == KINDS[:10])
+            if not engine.ready:
+                continue
+            for name, matrix in matrices(engine).items():
+                assert np.isfinite(matrix).all(), name
+                np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-12 * abs(matrix).max())
+                scale = np.sqrt(np.diag(matrix)) + 1e-300
+                values = np.linalg.eigvalsh(matrix / np.outer(scale, scale))
+                assert values.min() > -1e-10, name  # of a matrix with a diagonal of ones
+
+
+def test_the_source_of_pairs_is_told() -> None:
+    """The map's own until something better comes; classes only from labels."""
+    engine = small()
+    engine.learn(WINE)
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "generated" for name in PAIR_METRICS)
+    assert all(told[name]["pairs"] > 50 for name in PAIR_METRICS)
+    assert told["fenn"]["status"] == "no class"
+    engine.learn(WINE[:100], y=KINDS[:100])
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "given" for name in PAIR_METRICS)
+    assert told["fenn"]["n_classes"] == 3
+
+
+def test_metrics_of_labels_are_those_of_the_moments() -> None:
+    """FENN and discriminant analysis see every labelled point once, in the caller's units."""
+    engine = small(metrics=CLASS_METRICS)
+    engine.learn(WINE[:170], y=KINDS[:170])
+    moments = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
+    expected = scatter.discriminant_metric(moments)[0]
+    found = matrices(engine)["discriminant"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
+
+
+def test_given_pairs_reach_the_cores_scaled_fifty_at_a_time() -> None:
+    """The engine's metric is the core's on differences over the scale, back in raw units."""
+    engine = small(metrics=("eig_dml", "geometric_mean"))
+    engine.learn(WINE[:60])
+    left, right = WINE[:100], WINE[60:160]
+    similar = KINDS[:100] == KINDS[60:160]
+    engine.learn_pairs(left, right, similar)
+    scale = engine.snapshot().scale
+    differences = (left - right) / scale
+    state, sums = eig_dml.init(13), contrast.init(13)
+    for part in (slice(0, 50), slice(50, 100)):
+        d, s = differences[part], similar[part]
+        state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.Settings(seed=0))
+        sums = contrast.update(sums, d, s)
+    expected = {"eig_dml": state.matrix, "geometric_mean": contrast.geometric_mean_metric(sums)[0]}
+    for name, matrix in matrices(engine).items():
+        np.testing.assert_allclose(matrix, expected[name] / np.outer(scale, scale), rtol=1e-9)
+
+
+def test_a_metric_transforms_raw_points() -> None:
+    """Distances after the transform are those of the metric, in the caller's units."""
+    engine = small(metrics=("geometric_mean",))
+    engine.learn(WINE, y=KINDS)
+    metric = engine.snapshot().metrics["geometric_mean"]
+    places = metric.transform(WINE[:20])
+    direct = np.array([[(a - b) @ metric.matrix @ (a - b) for b in WINE[:20]] for a in WINE[:20]])
+    d2 = ((places[:, None] - places[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(d2, direct, rtol=1e-6, atol=1e-8 * direct.max())
+    np.testing.assert_allclose(metric.squared_distances(WINE[:20], WINE[:20]), d2, atol=1e-9)
+
+
+def test_labels_help_on_iris() -> None:
+    """5-NN under metrics from labels finds no fewer irises than Euclid's, less a point of 75."""
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(1).permutation(150)
+    X, y = X[order], y[order]
+    engine = small(warm_up=20)
+    engine.learn(X[:75], y=y[:75])
+
+    def hits(places: np.ndarray, new: np.ndarray) -> int:
+        d2 = ((new[:, None] - places[None]) ** 2).sum(axis=2)
+        near = np.argsort(d2, axis=1)[:, :5]
+        votes = np.array([np.bincount(y[:75][row], minlength=3).argmax() for row in near])
+        return int((votes == y[75:]).sum())
+
+    plain = hits(X[:75] / X[:75].std(axis=0), X[75:] / X[:75].std(axis=0))
+    for name, metric in engine.snapshot().metrics.items():
+        found = hits(metric.transform(X[:75]), metric.transform(X[75:]))
+        assert found >= plain - (6 if name == "must_link" else 3), name
+
+
+# ---------------------------------------------------------------- laws
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(1, 167), max_size=6), st.sampled_from(["none", "labels", "some"]))
+def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
+    """Bit for bit, with saving and loading in between."""
+    y: list[Any] = KINDS.tolist()
+    if labels == "some":
+        y = [None if i % 3 else label for i, label in enumerate(y)]
+    whole, parts = small(), small()
+    whole.learn(WINE[:168], y=None if labels == "none" else y[:168])
+    edges = [0, *sorted(set(cuts)), 168]
+    for start, stop in zip(edges, edges[1:], strict=False):
+        parts.learn(WINE[start:stop], y=None if labels == "none" else y[start:stop])
+        parts = pickle.loads(pickle.dumps(parts))
+    assert_same(whole, parts)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(1, 119), max_size=5))
+def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
+    """Before the warm-up ended and after it."""
+    similar = KINDS[:120] == KINDS[50:170]
+    for first in (20, 60):
+        whole, parts = small(), small()
+        for engine in (whole, parts):
+            engine.learn(WINE[:first])
+        whole.learn_pairs(WINE[:120], WINE[50:170], similar)
+        edges = [0, *sorted(set(cuts)), 120]
+        for start, stop in zip(edges, edges[1:], strict=False):
+            part = slice(start, stop)
+            parts.learn_pairs(WINE[:120][part], WINE[50:170][part], similar[part])
+            parts = pickle.loads(pickle.dumps(parts))
+        for engine in (whole, parts):
+            engine.learn(WINE[first:])
+        assert_same(whole, parts)
+
+
+def test_metrics_survive_the_disk(tmp_path: Any) -> None:
+    """Snapshots and engines, bit for bit."""
+    engine = small()
+    engine.learn(WINE, y=KINDS)
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "snapshot.arrow")
+    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
+    for name, metric in snapshot.metrics.items():
+        np.testing.assert_array_equal(loaded.metrics[name].matrix, metric.matrix)
+        assert loaded.metrics[name].certificate == metric.certificate
+    engine.save(tmp_path / "engine.arrow")
+    again = se.Engine.load(tmp_path / "engine.arrow")
+    for each in (engine, again):
+        each.learn(WINE[:50], y=KINDS[:50])
+    assert_same(engine, again)
+
+
+def test_names_of_labels_do_not_matter() -> None:
+    """Strings, numbers and booleans in any order: classes are what they tell apart."""
+    numbers, names = small(), small()
+    numbers.learn(WINE, y=KINDS)
+    names.learn(WINE, y=pa.array([["red", "white", "rose"][k] for k in KINDS.tolist()]))
+    assert_same(numbers, names)
+
+
+def test_the_order_of_features_does_not_matter() -> None:
+    """Named features have one order; metrics have it too."""
+    columns = [f"f{j:02d}" for j in range(13)]
+    one, other = small(metrics=("geometric_mean",)), small(metrics=("geometric_mean",))
+    one.learn(pa.table({name: WINE[:, j] for j, name in enumerate(columns)}), y=KINDS)
+    other.learn(
+        pa.table({name: WINE[:, j] for j, name in reversed(list(enumerate(columns)))}), y=KINDS
+    )
+    assert_same(one, other)
+
+
+def test_rescaling_maps_what_is_remembered() -> None:
+    """Metrics start again from the remembered pairs in the new units; classes are untouched."""
+    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
+    engine = small()
+    engine.learn(points)
+    before = matrices(engine)
+    engine.rescale()
+    after = matrices(engine)
+    np.testing.assert_array_equal(before["fenn"], after["fenn"])
+    for name in PAIR_METRICS:
+        assert np.isfinite(after[name]).all()
+    assert engine.snapshot().metrics["eig_dml"].certificate["n_far"] > 0
+    engine.learn(points)
+    assert engine.snapshot().certificate.met
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_wrong_metrics_are_named() -> None:
+    """Which, what it was, what it must be."""
+    for metrics, says in (
+        (("umap",), "metrics='umap' must be one of 'itml'"),
+        ("itml", "metrics='itml' must be a tuple of names"),
+        (("itml", "itml"), "must be different names"),
+    ):
+        with pytest.raises(ParameterError, match=says):
+            se.Engine(metrics=metrics)
+
+
+def test_labels_are_checked() -> None:
+    """As many as rows, of a plain kind; none without metrics; a null is unknown."""
+    with pytest.raises(ParameterError, match="this engine learns no metrics"):
+        se.Engine().learn(WINE, y=KINDS)
+    engine = small()
+    with pytest.raises(InputError, match="y has 3 labels for 178 rows"):
+        engine.learn(WINE, y=[1, 2, 3])
+    with pytest.raises(InputError, match="y has no labels for 178 rows|y has 4 labels"):
+        engine.learn(WINE, y="abcd")
+    with pytest.raises(InputError, match="the label of row 0 is a tuple"):
+        engine.learn(WINE[:1], y=[(1, 2)])
+    assert engine.position == 0
+    assert listed(np.array([1.0, np.nan]), 2) == [1.0, None]
+    assert listed(np.array(["a", None], dtype=object), 2) == ["a", None]
+    labels = Labels()
+    assert labels.classes([1, True, "1", None, 1.0, "1"]).tolist() == [0, 1, 2, -1, 0, 2]
+    engine.learn(WINE, y=[None] * len(WINE))
+    assert engine.snapshot().metrics["itml"].certificate["source"] == "generated"
+
+
+def test_pairs_are_checked() -> None:
+    """As many of each, learned by somebody, usable; nothing is learned of a refused call."""
+    with pytest.raises(ParameterError, match="do not learn from pairs"):
+        se.Engine(metrics=("fenn",)).learn_pairs(WINE[:2], WINE[:2], [True, False])
+    engine = small()
+    engine.learn(WINE[:60])
+    before = matrices(engine)
+    bad = WINE[:2].copy()
+    bad[1, 3] = np.nan
+    for left, right, similar, error, says in (
+        (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points, X2 has 2"),
+        (WINE[:2], WINE[:2], [True], InputError, r"similar has shape \(1,\)"),
+        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar must hold True or False"),
+        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X has 4 columns"),
+        (bad, WINE[:2], [True, True], BadRowError, "NaN in '3'"),
+    ):
+        with pytest.raises(error, match=says):
+            engine.learn_pairs(left, right, similar)
+    for name, matrix in matrices(engine).items():
+        np.testing.assert_array_equal(matrix, before[name])
+
+
+def test_things_without_coordinates_have_no_metrics() -> None:
+    """Said at the first row."""
+    with pytest.raises(InputError, match="learn from points, and distance rows were given"):
+        small().learn_distances([[]])
+
+
+@pytest.mark.parametrize(
+    "kind", ["one class", "singletons", "equal points", "one kind of pairs", "constant", "wide"]
+)
+def test_poor_data_leave_metrics_sound(kind: str) -> None:
+    """A documented fallback, finite and positive semidefinite, and the certificate says so."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((100, 6)), rng.integers(3, size=100).tolist()
+    if kind == "one class":
+        y = [1] * 100
+    elif kind == "singletons":
+        y = list(range(100))
+    elif kind == "equal points":
+        X = np.repeat(X[:20], 5, axis=0)
+    elif kind == "constant":
+        X[:, 2:5] = 7.0
+    elif kind == "wide":
+        X = rng.standard_normal((100, 150))
+    engine = small(size=60, warm_up=30)
+    engine.learn(X, y=y)
+    if kind == "one kind of pairs":
+        engine.learn_pairs(X[:60], X[40:], np.ones(60, dtype=bool))
+    for name, metric in engine.snapshot().metrics.items():
+        assert np.isfinite(metric.matrix).all(), name
+        values = np.linalg.eigvalsh(metric.matrix)
+        assert values.min() >= -1e-9 * max(values.max(), 1e-300), name
+        assert metric.certificate["source"] in ("given", "labels")
