@@ -1,4 +1,4 @@
-"""Pairs, split halves and the neighbour graph, restated slowly; nothing of the package is imported."""
+"""Pairs, split halves, the neighbour graph: restated slowly, importing nothing of the package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ import scipy.linalg
 
 
 class PairBook:
-    """Every pair in a dictionary of its two births; thresholds are handed in or computed exactly."""
+    """Every pair in a dictionary by its two births; thresholds are handed in or exact."""
 
     def __init__(self, buffer: int, decay: float, seed: int, by_mass: bool = False) -> None:
         self.buffer, self.decay, self.seed, self.by_mass = buffer, decay, seed, by_mass
         self.seen: list[tuple[float, float]] = []  # squared distance in the embedding, weight
         self.pairs: dict[tuple[int, int], dict] = {}  # insertion order is age
         self.counts = dict.fromkeys(
-            ("kept", "undecided", "duplicates", "degenerate", "evicted", "flipped", "faded", "gone"),
+            (
+                "kept",
+                "undecided",
+                "duplicates",
+                "degenerate",
+                "evicted",
+                "flipped",
+                "faded",
+                "gone",
+            ),
             0,
         )
 

@@ -139,7 +139,7 @@ def test_thresholds_by_hand():
 
 
 def test_evidence_is_kept():
-    """Births in order, the points' difference, distance, thresholds and position, with each pair."""
+    """Births in order, difference, distance, thresholds and position come with each pair."""
     held = support(2)
     given = pairs.Settings(candidates=1000)
     state, info = pairs.update(pairs.init(3), **held, settings=given)
@@ -256,9 +256,7 @@ def test_thresholds_that_meet_judge_nothing():
 def test_fewer_than_two_points(n: int) -> None:
     """Nothing is drawn; the position is remembered all the same."""
     rows, births = np.zeros((n, 2)), np.arange(n, dtype=np.int64)
-    state, info = pairs.update(
-        pairs.init(2), rows, rows, births, np.ones(n), 7, pairs.Settings()
-    )
+    state, info = pairs.update(pairs.init(2), rows, rows, births, np.ones(n), 7, pairs.Settings())
     assert info.status == "no pairs"
     assert (state.position, state.counts.candidates) == (7, 0)
     after, judged = pairs.rejudge(state, rows, births, pairs.Settings())
@@ -335,16 +333,14 @@ def test_the_order_of_slots_does_not_matter():
     """Births are the identity: the same support in other slots gives the same pairs."""
     held, given = support(8), pairs.Settings(by_mass=True)
     moved = np.random.default_rng(0).permutation(60)
-    other = {
-        name: part if name == "position" else part[moved] for name, part in held.items()
-    }
+    other = {name: part if name == "position" else part[moved] for name, part in held.items()}
     one, _ = pairs.update(pairs.init(3), **held, settings=given)
     two, _ = pairs.update(pairs.init(3), **other, settings=given)
     assert same(one, two)
 
 
 def test_masses_are_shares_of_the_draws():
-    """A point with half of all mass is in every other pair or more often; the unit draws ignore it."""
+    """A point with half of all mass is in three pairs of four; the unit draws ignore masses."""
     n, births = 20, np.arange(20, dtype=np.int64)
     points = np.random.default_rng(9).standard_normal((n, 2))
     masses = np.r_[n - 1.0, np.ones(n - 1)]
@@ -435,7 +431,7 @@ def test_inputs_untouched():
 
 
 def test_weighted():
-    """lambda^t psi over lambda_1^t; plain psi without a time; negative eigenvalues count nothing."""
+    """lambda^t psi over lambda_1^t; plain psi without a time; negative eigenvalues are 0."""
     psi, values = np.ones((2, 3)), np.array([0.8, 0.4, -0.1])
     np.testing.assert_allclose(pairs.weighted(psi, values, 2.0)[0], [1.0, 0.25, 0.0])
     assert pairs.weighted(psi, values, None) is psi

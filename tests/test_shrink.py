@@ -81,7 +81,7 @@ def test_one_feature_has_one_metric():
 @given(seed=st.integers(0, 2**20))
 @settings(max_examples=30, deadline=None)
 def test_units_and_rotations(seed: int) -> None:
-    """Multiples change nothing; a rotation of all three rotates the result; the halves are equals."""
+    """Multiples change nothing; a rotation of all three rotates the result; halves are equals."""
     whole, first, second = (metric(seed + i, spread=0.3) for i in range(3))
     found, info = shrink.shrink(whole, first, second)
     other, again = shrink.shrink(5.0 * whole, 0.1 * second, 9.0 * first)
