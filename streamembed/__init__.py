@@ -10,21 +10,32 @@
         kernel    rows of the new slots --> graph, the ring of all of them
         tracker   low-rank symmetric factor: border the new, evict the old, refresh
         frame     the columns that later snapshots keep still against
+        metrics   from labels, given pairs, or pairs that the map tells apart
         |
         v
      publish: view --> polish --> refresh --> batch, as far as the certificate asks
         |
         v
-     snapshot (immutable): coordinates, certificate, transform --> estimators (river)
+     snapshot (immutable): coordinates, certificate, metrics, transform --> estimators (river)
 
 The floors and what is absent on purpose: docs/architecture.md.
 """
 
 from streamembed.core.certificate import Certificate
+from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.engine import Engine, Learned
 from streamembed.runs import Replayed, replay
 from streamembed.snapshot import Frame, Snapshot
 
 __version__ = "0.1.0"
 
-__all__ = ["Certificate", "Engine", "Frame", "Learned", "Replayed", "Snapshot", "replay"]
+__all__ = [
+    "Certificate",
+    "Engine",
+    "Frame",
+    "Learned",
+    "Mahalanobis",
+    "Replayed",
+    "Snapshot",
+    "replay",
+]

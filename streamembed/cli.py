@@ -221,6 +221,9 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
         facts["resolution"] = done.snapshot.resolution
         facts["certificate"] = asdict(done.snapshot.certificate)
+        facts["metrics"] = {
+            name: metric.certificate for name, metric in done.snapshot.metrics.items()
+        }
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -238,6 +241,20 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
             f"{COARSE}: the support is too coarse for the bandwidth; take more landmarks (--size) "
             "or a larger --bandwidth"
         )
+
+
+def _metric_line(certificate: dict[str, Any]) -> str:
+    """Where its pairs came from, and how far it got."""
+    told = [f"from {'labels' if certificate['source'] == 'labels' else 'pairs'}"]
+    if certificate["source"] == "generated":
+        told = ["from pairs that the map tells apart"]
+    if "pairs" in certificate:
+        told.append(f"{certificate['pairs']} pairs")
+    if "status" in certificate:
+        told.append(str(certificate["status"]))
+    if "gap" in certificate:
+        told.append(f"gap {certificate['gap']:.2g}")
+    return ", ".join(told)
 
 
 def _certificate_line(snapshot: se.Snapshot) -> str:
@@ -389,6 +406,7 @@ def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
         "alpha": snapshot.alpha,
         "diffusion_time": snapshot.diffusion_time,
         "certificate": asdict(snapshot.certificate),
+        "metrics": list(snapshot.metrics),
     }
 
 

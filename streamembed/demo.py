@@ -33,6 +33,8 @@ FEATURES = (
     "region-centroid-row",
 )
 BANDWIDTH = 3.0
+# They learn from the labels of the log, chunk by chunk.
+METRICS = ("geometric_mean", "fenn")
 # Paths and extras have brackets, which rich would take for markup, and are not to be broken.
 PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
 # Okabe & Ito's colours, told apart by most colour-blind readers, with a marker each.
@@ -59,7 +61,9 @@ def run(folder: Path, events: int, console: Console) -> None:
         f"of their {len(names)} features replayed through a window of {WINDOW}:\n",
         **PLAIN,
     )
-    engine = Engine(n_components=COMPONENTS, size=WINDOW, warm_up=200, bandwidth=BANDWIDTH)
+    engine = Engine(
+        n_components=COMPONENTS, size=WINDOW, warm_up=200, bandwidth=BANDWIDTH, metrics=METRICS
+    )
     start = time.perf_counter()
     done = replay(log, engine, folder / "run", features=FEATURES, overwrite=True)
     seconds = time.perf_counter() - start
@@ -114,6 +118,12 @@ def _comparison(
         f"{_agreement(snapshot.coordinates, labels):.1%} in {COMPONENTS} coordinates",
         f"{_agreement(scaled, labels):.1%} in all {scaled.shape[1]} features",
     )
+    for name, metric in snapshot.metrics.items():
+        table.add_row(
+            f"the same under {name.replace('_', ' ')}",
+            f"{_agreement(metric.transform(snapshot.points), labels):.1%}, learned from these labels",
+            "",
+        )
     table.add_row(
         "milliseconds, one BLAS thread",
         f"{1e3 * seconds / max(events / 10, 1):.1f} a chunk of ten, replay and all",

@@ -357,9 +357,10 @@ def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
 
 
 def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
-    source = "generated" if not learners.given else "given"
     if name in CLASS_METRICS:
         return _by_classes(learners, name)
+    matrix: Floats
+    info: Any
     if name == "itml":
         state = learners.states["itml"]
         matrix, info = state.matrix, itml.measure(state)
@@ -372,7 +373,12 @@ def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         matrix, info = contrast.geometric_mean_metric(learners.states["sums"])
     else:
         matrix, info = must_link.leading(learners.states["must_link"], len(scale))
-    told = {"source": source, "pairs": _count(learners), "equal": learners.equal, **_told(info)}
+    told = {
+        "source": "given" if learners.given else "generated",
+        "pairs": learners.given or learners.pairs.counts.kept,
+        "equal": learners.equal,
+        **_told(info),
+    }
     return Mahalanobis.of(matrix, certificate=told).unscaled(scale)
 
 
@@ -384,10 +390,6 @@ def _by_classes(learners: Learners, name: str) -> Mahalanobis:
         return Mahalanobis.of(matrix, certificate={"source": "labels", **_told(info)})
     matrix, told = scatter.discriminant_metric(learners.moments)
     return Mahalanobis.of(matrix, certificate={"source": "labels", **_told(told)})
-
-
-def _count(learners: Learners) -> int:
-    return learners.given or learners.pairs.counts.kept
 
 
 def _told(info: Any) -> Mapping[str, Any]:

@@ -160,7 +160,7 @@ class State:
             arrays["cover.nearest_d2"] = self.cover.nearest_d2
         if self.distances is not None:
             arrays["distances"] = self.distances.weights
-        numbers = {
+        numbers: dict[str, Any] = {
             "position": self.position,
             "bandwidth": self.scaling.bandwidth,
             "capacity": len(self.graph.buffer),

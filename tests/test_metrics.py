@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,7 @@ def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
     whole, parts = small(), small()
     whole.learn(WINE[:168], y=None if labels == "none" else y[:168])
     edges = [0, *sorted(set(cuts)), 168]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         parts.learn(WINE[start:stop], y=None if labels == "none" else y[start:stop])
         parts = pickle.loads(pickle.dumps(parts))
     assert_same(whole, parts)
@@ -172,7 +173,7 @@ def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
             engine.learn(WINE[:first])
         whole.learn_pairs(WINE[:120], WINE[50:170], similar)
         edges = [0, *sorted(set(cuts)), 120]
-        for start, stop in zip(edges, edges[1:], strict=False):
+        for start, stop in pairwise(edges):
             part = slice(start, stop)
             parts.learn_pairs(WINE[:120][part], WINE[50:170][part], similar[part])
             parts = pickle.loads(pickle.dumps(parts))
@@ -254,7 +255,7 @@ def test_labels_are_checked() -> None:
     engine = small()
     with pytest.raises(InputError, match="y has 3 labels for 178 rows"):
         engine.learn(WINE, y=[1, 2, 3])
-    with pytest.raises(InputError, match="y has no labels for 178 rows|y has 4 labels"):
+    with pytest.raises(InputError, match=r"y has (no|4) labels for 178 rows"):
         engine.learn(WINE, y="abcd")
     with pytest.raises(InputError, match="the label of row 0 is a tuple"):
         engine.learn(WINE[:1], y=[(1, 2)])

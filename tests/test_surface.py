@@ -14,7 +14,16 @@ from streamembed.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 API = (ROOT / "docs" / "api.md").read_text()
-PUBLIC = ["Certificate", "Engine", "Frame", "Learned", "Replayed", "Snapshot", "replay"]
+PUBLIC = [
+    "Certificate",
+    "Engine",
+    "Frame",
+    "Learned",
+    "Mahalanobis",
+    "Replayed",
+    "Snapshot",
+    "replay",
+]
 
 
 def members(kind: type) -> list[str]:
