@@ -14,6 +14,8 @@ the exponent; it is a minus. 2. Two points are joined where either is a neighbou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -33,6 +35,8 @@ LEAST_SCALE = 0.1
 LEAST_DEGREE = 1e-12
 # Rows of distances at a time, so that memory stays O(N) for every one of them.
 BLOCK = 512
+# Of an eigenvector found by Lanczos; and how much larger an eigenvalue must be to have been missed.
+PRECISION, MISSED = 1e-8, 1e-6
 # Up to here all eigenvectors at once are cheaper than Lanczos.
 SMALL = 400
 
@@ -123,19 +127,40 @@ def _leading(
     n = len(constant)
     if n > SMALL:
 
-        def apply(block: Floats) -> Floats:
-            column = block.reshape(n)
+        def product(column: Floats) -> Floats:
             image: Floats = scaling * (graph @ (scaling * column))
             return image - constant * (constant @ column)
 
-        start = np.random.default_rng(n).standard_normal(n)
-        operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
         try:
-            values, vectors = eigsh(operator, k=count, which="LA", v0=start, tol=1e-8)
-            order = np.argsort(-values, kind="stable")
-            return values[order], vectors[:, order]
-        except ArpackError:  # a graph in many parts: the eigenvalue 1 comes too often
+            return _lanczos(product, n, count)
+        except ArpackError:  # it did not converge: eigenvalues too near to one another
             pass
     full = scaling[:, None] * graph.toarray() * scaling - np.outer(constant, constant)
     values, vectors = descending_eigh(full)
     return values[:count], vectors[:, :count]
+
+
+def _lanczos(product: Callable[[Floats], Floats], n: int, count: int) -> tuple[Floats, Floats]:
+    """The leading pairs by Lanczos, with what one run overlooks.
+
+    It sees one direction of every eigenspace: of a graph in parts, or a symmetric one, copies of an
+    eigenvalue are missing. What was found is taken out, and the largest of the rest looked for,
+    until it is no larger than what is held.
+    """
+    values, vectors = np.zeros(0), np.zeros((n, 0))
+    for run in range(count + 1):
+
+        def rest(block: Floats, values: Floats = values, vectors: Floats = vectors) -> Floats:
+            column = block.reshape(n)
+            return product(column) - vectors @ (values * (vectors.T @ column))
+
+        start = np.random.default_rng((n, run)).standard_normal(n)
+        operator = LinearOperator((n, n), matvec=rest, dtype=np.float64)
+        found, block = eigsh(operator, k=1 if run else count, which="LA", v0=start, tol=PRECISION)
+        if run and found[0] <= values[-1] + MISSED:
+            break
+        vectors = np.linalg.qr(np.concatenate([vectors, block], axis=1))[0]
+        images = np.column_stack([product(column) for column in vectors.T])
+        values, mix = descending_eigh(vectors.T @ images)
+        values, vectors = values[:count], vectors @ mix[:, :count]
+    return values, vectors
