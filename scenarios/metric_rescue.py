@@ -7,7 +7,7 @@ from scipy.spatial import cKDTree
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, digits, two_circles
-from scenarios.unsupervised_table import neighbour_map
+from streamembed.core import neighbors
 from streamembed.core.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 from streamembed.unsupervised import UnsupervisedPipeline
@@ -86,8 +86,8 @@ def noisy(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:
 
 def _figures(points: Floats, labels: Ints, clean: int, seed: int) -> list[float]:
     """In the order of `NAMES`."""
-    learned = UnsupervisedPipeline.of(points, embedding=neighbour_map, seed=seed)
-    plain = UnsupervisedPipeline.of(points, seed=seed)
+    learned = UnsupervisedPipeline.of(points, seed=seed)
+    plain = UnsupervisedPipeline.of(points, graph="kernel", seed=seed)
     better = learned.transform(points)
     return [
         found(points, labels),
@@ -102,7 +102,7 @@ def _figures(points: Floats, labels: Ints, clean: int, seed: int) -> list[float]
 
 def _map(points: Floats) -> Floats:
     """Three diffusion coordinates of the neighbour graph's map."""
-    psi, eigenvalues = neighbour_map(points, 3)
+    psi, eigenvalues = neighbors.self_tuning_map(points, 3)
     return psi * eigenvalues
 
 

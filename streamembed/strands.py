@@ -23,6 +23,9 @@ __all__ = ["Embedding", "Fit", "Strand", "learned_metric"]
 Embedding = Callable[[Floats, int], tuple[Floats, Floats]]
 
 
+# Where ITML stops: far below what another draw of pairs changes. At gamma = 0.1 tens of sweeps do.
+TOLERANCE, MOST_SWEEPS = 1e-4, 300
+
 Status = Literal["ok", "nothing reproduces", "nothing learned", "no pairs", "halves not ready"]
 
 
@@ -41,7 +44,10 @@ class Fit:
     n_halves : tuple of int
         Pairs behind A_1 and A_2.
     upper, lower : float
-        Bounds on squared distances of similar and dissimilar pairs, in standardised units.
+        Bounds on squared distances of similar and dissimilar pairs, in standardised units; NaN
+        where there are no pairs.
+    residual : float
+        How far ITML is from its optimum (`streamembed.core.itml.Info`).
     position : int
         Events learned.
     status : str
@@ -57,6 +63,7 @@ class Fit:
     n_halves: tuple[int, int]
     upper: float
     lower: float
+    residual: float
     position: int
     status: Status
 
@@ -83,19 +90,28 @@ def learned_metric(
     near = int(np.count_nonzero(whole.pairs.similar))
     sizes = (0, 0) if halves is None else (len(halves[0].pairs), len(halves[1].pairs))
     fit = Fit(
-        0.0, 0.0, near, len(whole.pairs) - near, sizes, np.nan, np.nan, whole.position, "no pairs"
+        0.0,
+        0.0,
+        near,
+        len(whole.pairs) - near,
+        sizes,
+        np.nan,
+        np.nan,
+        0.0,
+        whole.position,
+        "no pairs",
     )
-    if not _both_kinds(whole):
+    bounds = itml.percentile_bounds(whole.inputs)
+    if bounds is None or not _both_kinds(whole):
         return np.eye(d), fit
-    upper, lower = itml.percentile_bounds(whole.inputs)
-    fit = replace(fit, upper=upper, lower=lower)
-    matrix = _solved(whole, upper, lower, gamma)
+    matrix, residual = _solved(whole, bounds, gamma)
+    fit = replace(fit, upper=bounds[0], lower=bounds[1], residual=residual)
     stretch = float(np.linalg.norm(shrink.trace_free_log(matrix)))
     if halves is None:
         return matrix, replace(fit, factor=1.0, stretch=stretch, status="ok")
     if not all(map(_both_kinds, halves)):
         return np.eye(d), replace(fit, stretch=stretch, status="halves not ready")
-    first, second = (_solved(half, upper, lower, gamma) for half in halves)
+    first, second = (_solved(half, bounds, gamma)[0] for half in halves)
     matrix, info = shrink.shrink(matrix, first, second)
     return matrix, replace(fit, factor=info.factor, stretch=info.stretch, status=info.status)
 
@@ -105,11 +121,18 @@ def _both_kinds(state: pairs.State) -> bool:
     return bool(similar.any() and not similar.all())
 
 
-def _solved(state: pairs.State, upper: float, lower: float, gamma: float) -> Floats:
-    """ITML from the identity on the remembered pairs."""
+def _solved(state: pairs.State, bounds: tuple[float, float], gamma: float) -> tuple[Floats, float]:
+    """ITML from the identity on the remembered pairs: A, and the largest residual left."""
     found = state.pairs
-    prior = np.eye(found.differences.shape[1])
-    return itml.solve(prior, found.differences, found.similar, upper, lower, gamma=gamma)
+    solved, info = itml.solve(
+        found.differences,
+        found.similar,
+        *bounds,
+        gamma=gamma,
+        tolerance=TOLERANCE,
+        max_sweeps=MOST_SWEEPS,
+    )
+    return solved.matrix, info.residual
 
 
 class Strand:

@@ -21,7 +21,7 @@ import numpy as np
 
 from streamembed import archive, batch
 from streamembed.config import Config
-from streamembed.core import pairs, shrink
+from streamembed.core import neighbors, pairs, shrink
 from streamembed.core.arrays import Array, Floats
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import NotReadyError, ParameterError
@@ -32,6 +32,7 @@ __all__ = ["UnsupervisedPipeline"]
 
 # Coordinates in which pairs are judged, at most: those of the tracked factor's usual rank.
 MOST_COMPONENTS = 48
+GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.self_tuning_map, "kernel": None}
 # Three events for each half: two more than the least number of components.
 LEAST_WARM_UP = 6
 
@@ -63,9 +64,11 @@ class UnsupervisedPipeline:
     shrunk
         Shrink the metric by how well it reproduces on halves of the events; costs two more maps of
         half the size.
-    embedding
-        Another map of the support than the engine's: a function of the standardised points
-        (N, d) and the number of components, to psi and eigenvalues.
+    graph
+        "neighbors": pairs are judged in the map of the self-tuning graph of 20 nearest neighbours,
+        made from scratch with every chunk; "kernel": in the engine's own, tracked map, which is
+        faster and finds less; or a function of the standardised points (N, d) and the number of
+        components, to psi and eigenvalues.
     seed
         Of everything random, together with the stream position.
 
@@ -108,7 +111,7 @@ class UnsupervisedPipeline:
         decay: float = 0.9,
         gamma: float = 0.1,
         shrunk: bool = True,
-        embedding: Embedding | None = None,
+        graph: str | Embedding = "neighbors",
         seed: int = 0,
     ) -> None:
         if not 0 < gamma < np.inf:
@@ -142,9 +145,12 @@ class UnsupervisedPipeline:
             "decay": decay,
             "gamma": gamma,
             "shrunk": shrunk,
+            "graph": graph if isinstance(graph, str) else "given",
             "seed": seed,
         }
-        self.embedding = embedding
+        if isinstance(graph, str) and graph not in GRAPHS:
+            raise ParameterError(f"graph is {graph!r}; it must be one of {', '.join(GRAPHS)}")
+        self._embedding = GRAPHS[graph] if isinstance(graph, str) else graph
         self._settings(0)  # parameters are checked here, not at the first event
         self._config(1, 0)
         self._strands: tuple[Strand, ...] = ()
@@ -286,7 +292,7 @@ class UnsupervisedPipeline:
                     self._width,
                     self._settings(index),
                     self.parameters["diffusion_time"],
-                    self.embedding,
+                    self._embedding,
                 )
                 for index in range(3 if self.parameters["shrunk"] else 1)
             )
@@ -364,7 +370,7 @@ class UnsupervisedPipeline:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that learning needs to go on exactly where it stopped: Arrow IPC.
 
-        An ``embedding`` is code and is not written.
+        A ``graph`` that is a function is not written.
         """
         arrays: dict[str, Array] = {
             "waiting": self._waiting,
@@ -381,8 +387,8 @@ class UnsupervisedPipeline:
         archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], embedding: Embedding | None = None) -> Self:
-        """The pipeline that `save` wrote, bit for bit; with the ``embedding`` it had, if any.
+    def load(cls, path: str | os.PathLike[str], graph: Embedding | None = None) -> Self:
+        """The pipeline that `save` wrote, bit for bit; with the ``graph`` it had, if a function.
 
         Raises
         ------
@@ -391,7 +397,14 @@ class UnsupervisedPipeline:
         """
         table, header = archive.read_table(path, "unsupervised")
         arrays = archive.unpacked(table)
-        pipeline = cls(**header["parameters"], embedding=embedding)
+        given = header["parameters"]
+        if given["graph"] == "given":
+            if graph is None:
+                raise ParameterError(
+                    f"{path} was learned with a graph of its own; pass it as graph"
+                )
+            given = {**given, "graph": graph}
+        pipeline = cls(**given)
         if header["names"] is not None:
             pipeline._names = (tuple(header["names"][0]), bool(header["names"][1]))
         pipeline._waiting = arrays["waiting"]
@@ -405,7 +418,7 @@ class UnsupervisedPipeline:
                 pipeline._width,
                 pipeline._settings(index),
                 pipeline.parameters["diffusion_time"],
-                embedding,
+                pipeline._embedding,
             )
             saved = {"header": header[f"engine.{index}"], "arrays": _under(arrays, "engine", index)}
             strand.engine.__setstate__(saved)

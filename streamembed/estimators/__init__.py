@@ -1,5 +1,19 @@
-"""The river faces: engines as transformers, with a cold start and a policy for missing features."""
+"""The river faces: embeddings and metrics, with a cold start and missing features."""
 
+from streamembed.estimators.contrast import ContrastMetric, GeometricMeanMetric
 from streamembed.estimators.diffusion import DiffusionMap
+from streamembed.estimators.eig_dml import EigDML
+from streamembed.estimators.itml import ITML
+from streamembed.estimators.moments import FENN, DiscriminantAnalysis
+from streamembed.estimators.must_link import MustLinkMetric
 
-__all__ = ["DiffusionMap"]
+__all__ = [
+    "FENN",
+    "ITML",
+    "ContrastMetric",
+    "DiffusionMap",
+    "DiscriminantAnalysis",
+    "EigDML",
+    "GeometricMeanMetric",
+    "MustLinkMetric",
+]

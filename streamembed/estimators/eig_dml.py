@@ -1,0 +1,148 @@
+"""`EigDML`: the metric that keeps the nearest dissimilar pairs far apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from streamembed import reservoir
+from streamembed.core import eig_dml
+from streamembed.core.arrays import Ints
+from streamembed.core.eig_dml import Info, Settings
+from streamembed.core.mahalanobis import Mahalanobis
+from streamembed.estimators import paired, parameters
+from streamembed.estimators.events import Chunk
+from streamembed.estimators.merging import MergeableMetric
+from streamembed.estimators.metric import handed_out
+from streamembed.estimators.spread import Spread
+from streamembed.reservoir import Reservoirs
+
+__all__ = ["EigDML", "EigState"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EigState:
+    """The core's state, and a sample of every class to draw partners from."""
+
+    core: eig_dml.State
+    sample: Reservoirs
+
+
+class EigDML(MergeableMetric):
+    """max over metrics of the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
+
+    The mean squared distance of similar pairs is held at the number of features. Each labelled
+    point makes up to two pairs, with a remembered point of its class and with one of another. The
+    answer does not depend on the units of the features: nothing is scaled. Before there are
+    similar pairs the metric is the identity, before there are dissimilar ones the inverse of their
+    scatter.
+
+    `info.gap` bounds how far the metric is from the best for the dissimilar pairs remembered. Near
+    to the optimum is not the same as accurate: a ``smoothing`` of 0.5 or 2 weighs more pairs than
+    the nearest and bears wrong labels. On letter it is less accurate than Euclidean distance.
+
+    Parameters
+    ----------
+    smoothing
+        Of the minimum, relative to the smallest squared distance; positive. 0.02 comes within 7 %
+        of the optimum.
+    buffer
+        Dissimilar pairs remembered, at least 2.
+    policy
+        "hard" remembers the nearest, and a sample of the rest; "recent" the newest, as do the
+        samples of the classes, for streams that drift.
+    steps
+        Frank-Wolfe steps a chunk.
+    step_cap
+        Steps are never shorter than 2 / (step_cap + 2): smaller follows drift faster.
+    decay
+        Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
+    chunk_size
+        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
+        first one has at least 20 events.
+    seed
+        Of what is drawn, together with the position.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = EigDML()
+    >>> for x, y in datasets.Phishing().take(200):
+    ...     model.learn_one(x, y)
+    >>> model.info.status, model.info.n_far > 150
+    ('gap open', True)
+    """
+
+    def __init__(
+        self,
+        smoothing: float = 0.5,
+        buffer: int = 1000,
+        policy: str = "hard",
+        steps: int = 10,
+        step_cap: int = 300,
+        decay: float | None = None,
+        chunk_size: int = 50,
+        seed: int = 0,
+    ) -> None:
+        self.smoothing = smoothing
+        self.buffer = buffer
+        self.policy = policy
+        self.steps = steps
+        self.step_cap = step_cap
+        self.decay = decay
+        self.chunk_size = chunk_size
+        self.seed = seed
+        parameters.real("smoothing", smoothing, 0.0, np.inf, opened=True)
+        parameters.whole("buffer", buffer, 2)
+        parameters.one_of("policy", policy, ("hard", "recent"))
+        parameters.whole("steps", steps, 0)
+        parameters.whole("step_cap", step_cap, 1)
+        if decay is not None:
+            parameters.real("decay", decay, 0.0, 1.0, " or None", opened=True)
+        self._begin()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"chunk_size": 4}
+        yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(
+            smoothing=float(self.smoothing),
+            buffer=int(self.buffer),
+            policy=cast(Literal["hard", "recent"], self.policy),
+            steps=int(self.steps),
+            step_cap=int(self.step_cap),
+            decay=self.decay,
+            seed=int(self.seed),
+        )
+
+    def _start(self, chunk: Chunk, seen: Spread) -> EigState:
+        recent = self.policy == "recent" or self.decay is not None
+        return EigState(eig_dml.init(len(seen.means)), reservoir.init(paired.CAPACITY, recent))
+
+    def _push(self, state: EigState, chunk: Chunk, seen: Spread) -> EigState:
+        sample, differences, similar = paired.pairs(state.sample, chunk)
+        core, _ = eig_dml.update(
+            state.core, differences[similar], differences[~similar], self._settings
+        )
+        return EigState(core, sample)
+
+    def _measure(self, state: EigState, seen: Spread) -> tuple[Mahalanobis, Info]:
+        info = eig_dml.measure(state.core, self._settings)
+        return handed_out(state.core.matrix, info), info
+
+    def _joined(self, left: EigState, right: EigState, indices: Ints) -> EigState:
+        return replace(
+            left,
+            core=eig_dml.merge(left.core, right.core, self._settings),
+            sample=paired.merged(left.sample, right.sample, indices, int(self.seed)),
+        )

@@ -1,0 +1,388 @@
+"""What all metric estimators share: events, chunks, labels, missing features, reading, merging.
+
+A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
+that somebody knows to be alike or not. An *event* is one labelled point or one pair. Events wait
+until their chunk is whole, chunks being cut by the position in the stream; a chunk then goes, in
+one piece, to the family's own core. So learning event by event or many at a time is the same, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from river import base
+
+from streamembed.core.arrays import Floats, Ints
+from streamembed.core.mahalanobis import Mahalanobis
+from streamembed.errors import FeatureError, InputError, NotReadyError
+from streamembed.estimators import events, parameters, rows, spread
+from streamembed.estimators.events import Chunk
+from streamembed.estimators.rows import Rows
+from streamembed.estimators.spread import Spread
+from streamembed.threads import one_blas_thread
+
+__all__ = ["LARGEST_CLASSES", "WARM_UP", "Early", "MetricEstimator", "handed_out"]
+
+# Events from which the features, and where a metric has one its scale, are settled: deviations of
+# so many points are known to 16 %, and no chunk of usual size has to wait.
+WARM_UP = 20
+# Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
+# later are counted, not learned.
+LARGEST_CLASSES = 1000
+
+
+# One or both ends of an event of the warm-up, by feature, and its code.
+Early = tuple[dict[str, float], dict[str, float] | None, int]
+
+
+class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC):
+    """A distance learned from a stream of labels or pairs; see the module.
+
+    Attributes
+    ----------
+    imputed, ignored : int
+        Missing or unusable values that became the mean of their feature, and values of features
+        that the warm-up did not show.
+    unlabelled : int
+        Points without a label, and pairs without an answer: not learned.
+    unlearned : int
+        Points of a class beyond the first `LARGEST_CLASSES`: not learned.
+    refused : int
+        Events of chunks that would have left the range of floating point numbers: not learned.
+    """
+
+    chunk_size: int
+    seed: int
+
+    def _begin(self) -> None:
+        """Check what all have, and start with nothing learned."""
+        parameters.whole("chunk_size", self.chunk_size, 1)
+        parameters.whole("seed", self.seed, 0)
+        self.imputed = 0
+        self.ignored = 0
+        self.unlabelled = 0
+        self.unlearned = 0
+        self.refused = 0
+        self._classes: dict[Hashable, int] = {}
+        self._early: list[Early] = []
+        self._names: tuple[str, ...] = ()
+        self._spread: Spread | None = None
+        self._waiting: Chunk | None = None
+        self._learned = 0
+        self._state: Any = None
+        self._read: tuple[Mahalanobis, Any, Floats] | None = None
+
+    @abc.abstractmethod
+    def _start(self, chunk: Chunk, seen: Spread) -> Any:
+        """The family's state before the first chunk, which is at hand for scales and widths."""
+
+    @abc.abstractmethod
+    def _push(self, state: Any, chunk: Chunk, seen: Spread) -> Any:
+        """A new state after a chunk; the old one stays as it is."""
+
+    @abc.abstractmethod
+    def _measure(self, state: Any, seen: Spread) -> tuple[Mahalanobis, Any]:
+        """The metric in the caller's coordinates, and what the core tells of it. Pure."""
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def ready(self) -> bool:
+        """True once the first chunk is learned; before, the metric is the identity."""
+        return self._spread is not None
+
+    @property
+    def position(self) -> int:
+        """Events accepted so far, learned and waiting."""
+        return self._learned + self.pending
+
+    @property
+    def pending(self) -> int:
+        """Events that wait for their chunk to be whole: 20 at first, then ``chunk_size``."""
+        return len(self._early) + (0 if self._waiting is None else len(self._waiting))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features in the metric's order: by name, or by place for arrays."""
+        if self._spread is not None:
+            return self._names
+        parts = (part for one, two, _ in self._early for part in (one, two) if part)
+        return rows.in_order({name for part in parts for name in part})
+
+    @property
+    def classes(self) -> tuple[Hashable, ...]:
+        """Every label met, in the order of their first points."""
+        return tuple(self._classes)
+
+    @property
+    def metric(self) -> Mahalanobis:
+        """The metric in the caller's raw coordinates; the same object until more is learned.
+
+        Before the first chunk it is the identity over the features seen so far.
+        """
+        return self._current()[0]
+
+    @property
+    def info(self) -> Any:
+        """What the core tells of the metric: its status, and how good it is; None at first."""
+        return self._current()[1]
+
+    def _current(self) -> tuple[Mahalanobis, Any, Floats]:
+        """Metric, info, and the columns that points are multiplied by."""
+        if self._read is None:
+            if self._spread is None:
+                identity = np.eye(len(self.feature_names))
+                if not len(identity):
+                    raise NotReadyError(
+                        "no event has come, so that the features are not known; learn one first"
+                    )
+                self._read = Mahalanobis.of(identity), None, identity
+            else:
+                with one_blas_thread(), np.errstate(all="ignore"):
+                    metric, info = self._measure(self._state, self._spread)
+                    self._read = metric, info, self._columns(metric, info)
+        return self._read
+
+    def _columns(self, metric: Mahalanobis, info: Any) -> Floats:
+        """Columns (d, m) that points are multiplied by, m the same for ever.
+
+        The symmetric root of the matrix: it moves no more than the matrix does, where eigenvectors
+        would flip and turn, so that points transformed now and later can be compared.
+        """
+        balanced, size = _balanced(metric.matrix)
+        values, vectors = np.linalg.eigh(balanced)
+        root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        return size[:, None] * root
+
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The point in the metric's Euclidean space, keys 0 to d - 1."""
+        return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
+
+    def transform_many(self, X: Any) -> Any:
+        """Points in the metric's Euclidean space, as the kind of frame that came in.
+
+        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
+        batches. Columns are 0 to d - 1, as strings where frames must have strings.
+        """
+        table = rows.read(X)
+        return rows.given_back(self._placed(table), X, table.frame)
+
+    def _placed(self, table: Rows) -> Floats:
+        """Coordinates (n, m) of rows, missing values imputed."""
+        if self._spread is None:
+            names = self.feature_names or rows.in_order(set(table.names))
+            values = table.aligned(names)[0]
+            return np.where(np.isnan(values), 0.0, values)
+        values = self._spread.filled(table.aligned(self._names)[0])
+        placed: Floats = values @ self._current()[2]
+        return placed
+
+    # ------------------------------------------------------------------ learning
+
+    def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
+        """Take one labelled point; a label that is None or NaN is counted, not learned."""
+        self._take_points(rows.read([x]), rows.labels([y], 1))
+
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Take labelled points: any table that `transform_many` takes, and a label a row.
+
+        Raises
+        ------
+        InputError
+            X is no table, or y does not have a label a row; nothing was learned.
+        FeatureError
+            An array of another width than the first; nothing was learned.
+        """
+        table = rows.read(X)
+        self._take_points(table, rows.labels(y, len(table)))
+
+    def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
+        """Take pairs that somebody knows: row i of X1 and row i of X2 are alike, or they are not.
+
+        Parameters
+        ----------
+        X1, X2
+            Tables of equal length, as for `learn_many`.
+        similar
+            A boolean a pair; where it is None, the pair is counted and not learned.
+
+        Raises
+        ------
+        InputError, FeatureError
+            As `learn_many`; nothing was learned.
+        """
+        one, two = rows.read(X1), rows.read(X2)
+        if len(one) != len(two):
+            raise InputError(
+                f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
+                "have the same length"
+            )
+        answers = rows.booleans(similar, len(one))
+        self._check_width(one, two)
+        codes = [
+            events.NOT_LEARNED
+            if answer is None
+            else events.SIMILAR
+            if answer
+            else events.DISSIMILAR
+            for answer in answers
+        ]
+        self.unlabelled += codes.count(events.NOT_LEARNED)
+        self._take(one, two, np.array(codes, dtype=np.int64))
+
+    def flush(self) -> None:
+        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+
+        In the warm-up it settles features and scale from what there is, if only one point.
+        """
+        if self._early:
+            self._settle()
+        if self._waiting is not None and len(self._waiting):
+            self._learn(self._waiting)
+
+    def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
+        self._check_width(table)
+        self.unlabelled += sum(label is None for label in labels)
+        codes = [events.NOT_LEARNED if label is None else self._code(label) for label in labels]
+        self.unlearned += codes.count(events.NOT_LEARNED) - sum(label is None for label in labels)
+        self._take(table, None, np.array(codes, dtype=np.int64))
+
+    def _code(self, label: Hashable) -> int:
+        """Index of a class, in the order of first points."""
+        if label not in self._classes and len(self._classes) >= LARGEST_CLASSES:
+            return events.NOT_LEARNED
+        return self._classes.setdefault(label, len(self._classes))
+
+    def _check_width(self, *tables: Rows) -> None:
+        """Refuse arrays of another width before anything is counted."""
+        names = self.feature_names
+        for table in tables:
+            if names and not table.fit(names):
+                table.aligned(names)  # says so
+            if table.ordered and len(table) and not table.names:
+                raise FeatureError("X has no features: it must have at least one column")
+
+    def _take(self, one: Rows, two: Rows | None, codes: Ints) -> None:
+        """Events join the stream; every chunk that becomes whole is learned."""
+        chosen = np.flatnonzero(codes != events.NOT_LEARNED).tolist()
+        while chosen and self._spread is None:
+            i = chosen.pop(0)
+            self._read = None
+            self._early.append((one.row(i), None if two is None else two.row(i), int(codes[i])))
+            if len(self._early) == self._next_cut:
+                self._settle()
+        if not chosen:
+            return
+        first, second = self._aligned(one, chosen), np.zeros((len(chosen), len(self._names)))
+        if two is not None:
+            second = self._aligned(two, chosen)
+        self._admit(first, second, codes[chosen])
+
+    def _aligned(self, table: Rows, chosen: list[int]) -> Floats:
+        """Some rows in the order of the features, with what is missing counted and still NaN."""
+        part = Rows(
+            table.values[chosen], table.names, table.ordered, table.present[chosen], table.frame
+        )
+        values, unknown = part.aligned(self._names)
+        self.ignored += unknown
+        self.imputed += int(np.count_nonzero(np.isnan(values)))
+        return values
+
+    def _admit(self, first: Floats, second: Floats, codes: Ints) -> None:
+        """Fill chunk after chunk."""
+        start = 0
+        while start < len(codes):
+            stop = min(len(codes), start + self._next_cut - self.position)
+            part = slice(start, stop)
+            assert self._waiting is not None
+            joined = self._waiting.followed_by(first[part], second[part], codes[part])
+            if self._learned + len(joined) == self._next_cut:
+                self._learn(joined)
+            else:
+                self._waiting = joined
+            start = stop
+
+    @property
+    def _next_cut(self) -> int:
+        """The position at which the chunk that is filling now ends."""
+        size = int(self.chunk_size)
+        if self._learned == 0:
+            return math.ceil(WARM_UP / size) * size
+        return (self._learned // size + 1) * size
+
+    def _settle(self) -> None:
+        """The features are those seen so far; what came early waits as the first chunk."""
+        names, early = self.feature_names or ("0",), self._early
+        d = len(names)
+        self._names, self._early = names, []
+        self._spread = spread.init(d)
+        self._waiting = self._empty()
+        first, second = np.full((len(early), d), np.nan), np.zeros((len(early), d))
+        for i, (one, two, _) in enumerate(early):
+            first[i] = [one.get(name, math.nan) for name in names]
+            if two is not None:
+                second[i] = [two.get(name, math.nan) for name in names]
+        self.imputed += int(np.isnan(first).sum() + np.isnan(second).sum())
+        self._admit(first, second, np.array([code for *_, code in early], dtype=np.int64))
+
+    def _empty(self) -> Chunk:
+        return Chunk.empty(len(self._names), self._learned, int(self.seed))
+
+    def _learn(self, chunk: Chunk) -> None:
+        """Learn whole, or not at all: everything is computed first, and assigned last."""
+        assert self._spread is not None
+        with one_blas_thread(), np.errstate(all="ignore"):
+            pairs = chunk.codes < 0
+            seen = spread.update(self._spread, np.concatenate([chunk.first, chunk.second[pairs]]))
+            whole = Chunk(
+                seen.filled(chunk.first),
+                seen.filled(chunk.second),
+                chunk.codes,
+                chunk.position,
+                chunk.seed,
+            )
+            state = self._state if self._state is not None else self._start(whole, seen)
+            try:
+                after = self._push(state, whole, seen)
+            except np.linalg.LinAlgError:
+                after = None
+        if after is not None and _finite(after) and _finite(seen):
+            self._state, self._spread = after, seen
+        else:
+            self._state = state
+            self.refused += len(chunk)
+        self._learned += len(chunk)
+        self._waiting, self._read = self._empty(), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_read": None}
+
+
+def handed_out(matrix: Floats, certificate: Any) -> Mahalanobis:
+    """A metric in the caller's units, which may be 1e9 of one feature and 1e-9 of another."""
+    balanced, size = _balanced(matrix)
+    return Mahalanobis.of(balanced, certificate=certificate).unscaled(1.0 / size)
+
+
+def _balanced(matrix: Floats) -> tuple[Floats, Floats]:
+    """The matrix with a unit diagonal (0 where it is 0), and the roots of its own, (d,)."""
+    size = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    size[size == 0] = 1.0
+    return matrix / size / size[:, None], size
+
+
+def _finite(state: Any) -> bool:
+    """Whether every number of a state is finite."""
+    if isinstance(state, np.ndarray):
+        return state.dtype.kind != "f" or bool(np.isfinite(state).all())
+    if is_dataclass(state) and not isinstance(state, type):
+        return all(_finite(getattr(state, field.name)) for field in fields(state))
+    if isinstance(state, tuple):
+        return all(_finite(part) for part in state)
+    return not isinstance(state, float) or math.isfinite(state)
