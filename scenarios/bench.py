@@ -22,7 +22,7 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
-from scenarios import bench_landmarks, streams
+from scenarios import bench_landmarks, bench_metrics, streams
 from scenarios.audit import operator
 from streamembed.core import kernel
 from streamembed.core.arrays import Floats
@@ -340,6 +340,10 @@ def main(arguments: list[str] | None = None) -> int:
         memory((2000,) if chosen.quick else (2000, 10_000)),
         bench_landmarks.pace(50_000 if chosen.quick else 200_000),
         bench_landmarks.quality(not chosen.quick),
+        bench_metrics.itml_pace(),
+        bench_metrics.others(),
+        bench_metrics.steps(),
+        bench_metrics.added(20 if chosen.quick else 200),
     ]
     for part in parts:
         print("", *part, sep="\n", flush=True)
@@ -396,6 +400,9 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "",
             *parts[5],
             "",
+            "## Metrics",
+            "",
+            *[line for part in parts[6:] for line in [*part, ""]],
             "Frames and the source's literal update are measured by scenarios: `make scenarios`.",
             "",
         ]
