@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def others() -> list[str]:
     pairs = np.stack([ends, np.zeros_like(ends)], axis=1)
     kinds = np.repeat([1, -1], 200)
 
-    class Shimmed(_BaseITML):  # type: ignore[misc,valid-type]
+    class Shimmed(_BaseITML):  # type: ignore[misc]
         """Version 0.7 asks scikit-learn for an option that is gone: its input checks are left."""
 
         def _prepare_inputs(self, X, y=None, **_):  # type: ignore[no-untyped-def]
@@ -127,7 +128,7 @@ def others() -> list[str]:
     matrix = theirs.components_.T @ theirs.components_
     for backend in ("numpy", "numba") if itml_fast.available else ("numpy",):
         sweep = itml_fast.sweeper(backend)
-        options = {"gamma": 0.1, "tolerance": 1e-300, "seed": None, "sweep": sweep}
+        options: dict[str, Any] = {"gamma": 0.1, "tolerance": 1e-300, "seed": None, "sweep": sweep}
         itml.solve(ends, kinds > 0, upper, lower, max_sweeps=1, **options)
         start = time.perf_counter()
         state, _ = itml.solve(ends, kinds > 0, upper, lower, max_sweeps=200, **options)

@@ -121,7 +121,7 @@ def _comparison(
     for name, metric in snapshot.metrics.items():
         table.add_row(
             f"the same under {name.replace('_', ' ')}",
-            f"{_agreement(metric.transform(snapshot.points), labels):.1%}, learned from these labels",
+            f"{_agreement(metric.transform(snapshot.points), labels):.1%}, which it learned from",
             "",
         )
     table.add_row(

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from streamembed import reservoir
 from streamembed.core import contrast, eig_dml, fenn, histogram, itml, must_link, pairs, scatter
 from streamembed.core.arrays import Array, Bools, Floats, Ints
 from streamembed.core.histogram import Histogram
 from streamembed.core.mahalanobis import Mahalanobis
+from streamembed.reservoir import Reservoirs
 
 __all__ = [
     "CLASS_METRICS",
@@ -37,28 +39,8 @@ CLASS_METRICS = ("fenn", "discriminant")
 NAMES = PAIR_METRICS + CLASS_METRICS
 # Given pairs are learned so many at a time, whatever the calls they came in.
 PAIR_CHUNK = 50
-# Points remembered of each class, of which later points find their partners.
-RESERVOIR = 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reservoir:
-    """A uniform sample of every class, to pair later points with.
-
-    Attributes
-    ----------
-    points : (C, R, d)
-        Scaled; the first min(seen, R) of each class are meaningful.
-    seen : (C,)
-        Points of each class so far, int64.
-    """
-
-    points: Floats
-    seen: Ints
-
-    def held(self, index: int) -> int:
-        """How many points of a class there are to choose from."""
-        return 0 if index >= len(self.seen) else min(int(self.seen[index]), RESERVOIR)
+# Points remembered of each class, among which later points find their partners.
+CAPACITY = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +64,8 @@ class Learners:
         By learner: "itml", "eig_dml", "sums" (contrast and geometric mean), "must_link".
     moments : scatter.ClassMoments
         Of labelled points, in the caller's units.
-    reservoir : Reservoir
+    partners : reservoir.Reservoirs
+        Labelled points, scaled, to pair later ones with.
     """
 
     names: tuple[str, ...]
@@ -94,15 +77,16 @@ class Learners:
     bounds: Histogram
     states: dict[str, Any]
     moments: scatter.ClassMoments
-    reservoir: Reservoir
+    partners: Reservoirs
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
         arrays: dict[str, Array] = {
             "waiting": self.waiting,
             "waiting_similar": self.waiting_similar,
-            "reservoir.points": self.reservoir.points,
-            "reservoir.seen": self.reservoir.seen,
+            "partners.points": np.concatenate([self.waiting[:0], *self.partners.samples]),
+            "partners.lengths": np.array([len(part) for part in self.partners.samples], np.int64),
+            "partners.seen": self.partners.seen,
         }
         numbers: dict[str, Any] = {
             "names": list(self.names),
@@ -127,6 +111,8 @@ class Learners:
                 return kind.from_arrays(inside, numbers[name])
             return kind(**inside, **numbers[name])
 
+        ends = np.cumsum(arrays["partners.lengths"])
+        samples = tuple(np.split(arrays["partners.points"], ends[:-1])) if len(ends) else ()
         return cls(
             tuple(numbers["names"]),
             part("pairs", pairs.State),
@@ -137,7 +123,7 @@ class Learners:
             part("bounds", Histogram),
             {name: part(name, kind) for name, kind in _STATES.items() if name in numbers},
             part("moments", scatter.ClassMoments),
-            Reservoir(arrays["reservoir.points"], arrays["reservoir.seen"]),
+            Reservoirs(CAPACITY, False, samples, arrays["partners.seen"]),
         )
 
 
@@ -170,7 +156,7 @@ def init(names: tuple[str, ...], n_features: int) -> Learners:
         histogram.init(),
         _fresh(names, n_features),
         scatter.init(n_features),
-        Reservoir(np.zeros((0, RESERVOIR, n_features)), np.zeros(0, dtype=np.int64)),
+        reservoir.init(CAPACITY),
     )
 
 
@@ -273,32 +259,11 @@ def labelled(
         return learners
     moments = scatter.update(learners.moments, points[known], classes[known])
     generator = np.random.default_rng((seed, position))
-    size = max(len(learners.reservoir.seen), int(classes.max()) + 1)
-    grown = np.zeros((size, *learners.reservoir.points.shape[1:]))
-    grown[: len(learners.reservoir.points)] = learners.reservoir.points
-    seen = np.zeros(size, dtype=np.int64)
-    seen[: len(learners.reservoir.seen)] = learners.reservoir.seen
-    reservoir = Reservoir(grown, seen)
-    differences: list[Floats] = []
-    similar: list[bool] = []
-    for point, own in zip(scaled[known], classes[known].tolist(), strict=True):
-        others = [c for c in range(size) if c != own and reservoir.held(c)]
-        for kind, choice in ((True, [own] if reservoir.held(own) else []), (False, others)):
-            if choice:
-                c = choice[int(generator.integers(len(choice)))]
-                partner = grown[c, int(generator.integers(reservoir.held(c)))]
-                differences.append(point - partner)
-                similar.append(kind)
-        place = int(seen[own])
-        if place >= RESERVOIR:
-            place = int(generator.integers(place + 1))
-        if place < RESERVOIR:
-            grown[own, place] = point
-        seen[own] += 1
-    learners = replace(learners, moments=moments, reservoir=reservoir)
-    if not differences or not learners.states:
+    partners, drawn = reservoir.update(learners.partners, scaled[known], classes[known], generator)
+    learners = replace(learners, moments=moments, partners=partners)
+    if not learners.states:
         return learners
-    return given(learners, np.array(differences), np.array(similar, dtype=bool), seed)
+    return given(learners, drawn.differences, drawn.similar, seed)
 
 
 def _learned(
@@ -340,13 +305,13 @@ def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
         state.inputs, np.einsum("ij,ij->i", held.differences, held.differences)
     )
     state = replace(state, inputs=inputs)
-    reservoir = Reservoir(learners.reservoir.points / ratio, learners.reservoir.seen)
+    samples = tuple(part / ratio for part in learners.partners.samples)
     fresh = replace(
         learners,
         pairs=state,
         waiting=learners.waiting / ratio,
         states=_fresh(learners.names, len(ratio)),
-        reservoir=reservoir,
+        partners=replace(learners.partners, samples=samples),
     )
     return _learned(fresh, held.differences, held.similar, itml.percentile_bounds(inputs), seed)
 
