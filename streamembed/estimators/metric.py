@@ -263,8 +263,8 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
         for table in tables:
-            if names and not table.fit(names):
-                table.aligned(names)  # says so
+            if names and (self.ready or table.ordered):
+                table.check(names)
             if table.ordered and len(table) and not table.names:
                 raise FeatureError("X has no features: it must have at least one column")
 
