@@ -128,7 +128,10 @@ def read(X: Any) -> Rows:
         return _from_array(X)
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise FeatureError(f"X has columns of the same name: {error}") from error
     if not isinstance(frame, nw.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         frame = nw.from_native(pa.table(X), eager_only=True)
     if not isinstance(frame, nw.DataFrame):
