@@ -13,7 +13,7 @@ from streamembed.threads import one_blas_thread
 from streamembed.unsupervised import UnsupervisedPipeline
 
 N, BLOBS_APART, VOTERS = 1000, 1.93, 5
-RESCUED = 0.01  # shares of points that are worth a word
+LITTLE = 0.01  # of points: what the noise may take before there is something to rescue
 NAMES = ("euclid", "oracle", "metric", "engine_metric", "map", "map_by_metric", "factor")
 
 
@@ -40,15 +40,7 @@ def run(full: bool) -> Outcome:
             outcome.figures[f"{name}_gain"] = mean["metric"] - mean["euclid"]
             outcome.figures[f"{name}_engine_gain"] = mean["engine_metric"] - mean["euclid"]
             outcome.figures[f"{name}_map_gain"] = mean["map_by_metric"] - mean["map"]
-            missed = mean["oracle"] - mean["metric"]
-            gained = mean["metric"] - mean["euclid"]
-            verdict = "not rescued"
-            if mean["oracle"] - mean["euclid"] < RESCUED:
-                verdict = "nothing to rescue"
-            elif missed < RESCUED / 2:
-                verdict = "rescued"
-            elif gained >= RESCUED:
-                verdict = "rescued in part"
+            verdict = _verdict(mean["euclid"], mean["metric"], mean["oracle"])
             outcome.notes.append(
                 f"{kind} beside {noise} noise features: k-NN {mean['euclid']:.3f}, under the "
                 f"metric {mean['metric']:.3f} (engine's kernel {mean['engine_metric']:.3f}), "
@@ -65,6 +57,17 @@ def run(full: bool) -> Outcome:
     ]
     outcome.figures["least_gain"] = min(gains)
     return outcome
+
+
+def _verdict(without: float, under: float, clean: float) -> str:
+    """How much of what the noise took the metric gives back, in words."""
+    lost = clean - without
+    if lost < LITTLE:
+        return "little to rescue"
+    share = (under - without) / lost
+    if share >= 0.5:
+        return "rescued"
+    return "rescued in part" if share >= 0.05 else "not rescued"
 
 
 def noisy(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:

@@ -1,4 +1,4 @@
-"""The slow truth about ITML, LEGO, quantiles and Mahalanobis distances, restated from their sources.
+"""The slow truth about ITML, LEGO, quantiles and Mahalanobis distances, from their sources.
 
 Imports nothing from streamembed. Metrics are moved by inverting their inverse, bounds are kept
 beside their duals, optima are found by a general solver on the dual, and nothing is reused.

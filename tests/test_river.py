@@ -24,7 +24,16 @@ from streamembed import estimators
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators import DiffusionMap
 
-ROSTER = ["DiffusionMap"]
+ROSTER = [
+    "FENN",
+    "ITML",
+    "ContrastMetric",
+    "DiffusionMap",
+    "DiscriminantAnalysis",
+    "EigDML",
+    "GeometricMeanMetric",
+    "MustLinkMetric",
+]
 MODELS = {
     f"{name}-{i}": getattr(estimators, name)(**params)
     for name in ROSTER
@@ -67,11 +76,13 @@ def test_rivers_checks(name: str, check: Any) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_checks_see_real_output(name: str) -> None:
-    """On the checks' stream, output is not zero by event 20."""
+    """On a stream of classes, output is neither zero nor the input by event 20."""
     model = MODELS[name].clone()
-    for x, _ in datasets.Phishing().take(20):
-        model.learn_one(x)
-    assert any(model.transform_one(x).values())
+    for x, y in datasets.Phishing().take(20):
+        model.learn_one(*((x, y) if model._supervised else (x,)))
+    out = list(model.transform_one(x).values())
+    assert any(out)
+    assert out != list(dict(sorted(x.items())).values())
 
 
 def test_parameters_are_those_of_the_engine() -> None:
@@ -262,8 +273,12 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
 
         sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
         import streamembed.cli, streamembed.demo
-        from streamembed.estimators import DiffusionMap
+        from streamembed.estimators import DiffusionMap, EigDML
         from river import datasets
+        metric = EigDML(chunk_size=5)
+        for x, y in datasets.Phishing().take(40):
+            metric.learn_one(x, y)
+        assert metric.info.mass > 0
         model = DiffusionMap(warm_up=20)
         for x, _ in datasets.Phishing().take(40):
             model.learn_one(x)

@@ -149,7 +149,8 @@ def update(
 def decay(histogram: Histogram, factor: float) -> Histogram:
     """The histogram with everything so far counting ``factor`` times as much; O(m).
 
-    Counts are rounded to 2^-20, and what rounds to nothing leaves.
+    Counts are rounded down to 2^-20, so that every factor below 1 ends at nothing: to the nearest,
+    4 units times 0.9 would stay 4 for ever.
 
     Raises
     ------
@@ -160,9 +161,9 @@ def decay(histogram: Histogram, factor: float) -> Histogram:
         raise ParameterError(f"factor is {factor}; it must be in [0, 1]")
     if factor == 1:
         return histogram
-    counts = np.rint(histogram.counts * factor).astype(np.int64)
+    counts = np.floor(histogram.counts * factor).astype(np.int64)
     left = counts > 0
-    return Histogram(histogram.buckets[left], counts[left], round(histogram.zeros * factor))
+    return Histogram(histogram.buckets[left], counts[left], int(histogram.zeros * factor))
 
 
 def merge(left: Histogram, right: Histogram) -> Histogram:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -20,14 +21,14 @@ from river import base
 
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.errors import FeatureError, InputError, NotReadyError
-from streamembed.estimators import events, parameters, rows, spread
+from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
+from streamembed.estimators import balance, events, parameters, rows, spread
 from streamembed.estimators.events import Chunk
 from streamembed.estimators.rows import Rows
 from streamembed.estimators.spread import Spread
 from streamembed.threads import one_blas_thread
 
-__all__ = ["LARGEST_CLASSES", "WARM_UP", "Early", "MetricEstimator", "handed_out"]
+__all__ = ["LARGEST_CLASSES", "WARM_UP", "Early", "MetricEstimator"]
 
 # Events from which the features, and where a metric has one its scale, are settled: deviations of
 # so many points are known to 16 %, and no chunk of usual size has to wait.
@@ -150,15 +151,8 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return self._read
 
     def _columns(self, metric: Mahalanobis, info: Any) -> Floats:
-        """Columns (d, m) that points are multiplied by, m the same for ever.
-
-        The symmetric root of the matrix: it moves no more than the matrix does, where eigenvectors
-        would flip and turn, so that points transformed now and later can be compared.
-        """
-        balanced, size = _balanced(metric.matrix)
-        values, vectors = np.linalg.eigh(balanced)
-        root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        return size[:, None] * root
+        """Columns (d, m) that points are multiplied by, m the same for ever."""
+        return balance.root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""
@@ -187,7 +181,9 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Take one labelled point; a label that is None or NaN is counted, not learned."""
-        self._take_points(rows.read([x]), rows.labels([y], 1))
+        table, labels = rows.read([x]), rows.labels([y], 1)
+        with self._whole():
+            self._take_points(table, labels)
 
     def learn_many(self, X: Any, y: Any) -> None:
         """Take labelled points: any table that `transform_many` takes, and a label a row.
@@ -200,7 +196,9 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             An array of another width than the first; nothing was learned.
         """
         table = rows.read(X)
-        self._take_points(table, rows.labels(y, len(table)))
+        labels = rows.labels(y, len(table))
+        with self._whole():
+            self._take_points(table, labels)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Take pairs that somebody knows: row i of X1 and row i of X2 are alike, or they are not.
@@ -233,18 +231,38 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             else events.DISSIMILAR
             for answer in answers
         ]
-        self.unlabelled += codes.count(events.NOT_LEARNED)
-        self._take(one, two, np.array(codes, dtype=np.int64))
+        with self._whole():
+            self._check_width(one, two)
+            self.unlabelled += codes.count(events.NOT_LEARNED)
+            self._take(one, two, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
 
         In the warm-up it settles features and scale from what there is, if only one point.
         """
-        if self._early:
-            self._settle()
-        if self._waiting is not None and len(self._waiting):
-            self._learn(self._waiting)
+        with self._whole():
+            if self._early:
+                self._settle()
+            if self._waiting is not None and len(self._waiting):
+                self._learn(self._waiting)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A call that is refused changes nothing.
+
+        After the warm-up every check comes before every change; what settles a warm-up may be
+        refused when it is half done.
+        """
+        if self.ready:
+            yield
+            return
+        before = {**vars(self), "_classes": dict(self._classes), "_early": list(self._early)}
+        try:
+            yield
+        except StreamembedError:
+            vars(self).update(before)
+            raise
 
     def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
         self._check_width(table)
@@ -263,8 +281,8 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
         for table in tables:
-            if names and not table.fit(names):
-                table.aligned(names)  # says so
+            if names and (self.ready or table.ordered):
+                table.check(names)
             if table.ordered and len(table) and not table.names:
                 raise FeatureError("X has no features: it must have at least one column")
 
@@ -317,18 +335,27 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return (self._learned // size + 1) * size
 
     def _settle(self) -> None:
-        """The features are those seen so far; what came early waits as the first chunk."""
-        names, early = self.feature_names or ("0",), self._early
-        d = len(names)
-        self._names, self._early = names, []
-        self._spread = spread.init(d)
-        self._waiting = self._empty()
-        first, second = np.full((len(early), d), np.nan), np.zeros((len(early), d))
+        """The features are those of which a number was seen; what came early is the first chunk."""
+        early, self._early = self._early, []
+        ends = [end for one, two, _ in early for end in (one, two) if end is not None]
+        usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
+        if not usable:
+            raise FeatureError(
+                f"the {len(ends)} points of the warm-up hold no usable number; features must be "
+                "numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
+            )
+        known = {name for end in ends for name in end}
+        if all(name.isdecimal() for name in known):
+            usable = known  # an array keeps its columns
+        names = rows.in_order(usable)
+        self.ignored += sum(name not in usable for end in ends for name in end)
+        self._names, self._spread, self._waiting = names, spread.init(len(names)), None
+        first, second = np.full((2, len(early), len(names)), np.nan)
         for i, (one, two, _) in enumerate(early):
             first[i] = [one.get(name, math.nan) for name in names]
-            if two is not None:
-                second[i] = [two.get(name, math.nan) for name in names]
+            second[i] = 0.0 if two is None else [two.get(name, math.nan) for name in names]
         self.imputed += int(np.isnan(first).sum() + np.isnan(second).sum())
+        self._waiting = self._empty()
         self._admit(first, second, np.array([code for *_, code in early], dtype=np.int64))
 
     def _empty(self) -> Chunk:
@@ -362,19 +389,6 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_read": None}
-
-
-def handed_out(matrix: Floats, certificate: Any) -> Mahalanobis:
-    """A metric in the caller's units, which may be 1e9 of one feature and 1e-9 of another."""
-    balanced, size = _balanced(matrix)
-    return Mahalanobis.of(balanced, certificate=certificate).unscaled(1.0 / size)
-
-
-def _balanced(matrix: Floats) -> tuple[Floats, Floats]:
-    """The matrix with a unit diagonal (0 where it is 0), and the roots of its own, (d,)."""
-    size = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    size[size == 0] = 1.0
-    return matrix / size / size[:, None], size
 
 
 def _finite(state: Any) -> bool:

@@ -13,9 +13,9 @@ from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.core.must_link import DiagonalInfo, LeadingInfo
 from streamembed.errors import ParameterError
 from streamembed.estimators import paired, parameters
+from streamembed.estimators.balance import handed_out
 from streamembed.estimators.events import Chunk
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.estimators.metric import handed_out
 from streamembed.estimators.spread import Spread
 from streamembed.reservoir import Reservoirs
 

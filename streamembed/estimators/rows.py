@@ -53,9 +53,25 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def fit(self, names: tuple[str, ...]) -> bool:
-        """Whether columns can be told apart: by name, or by place with as many as there are."""
-        return not self.ordered or len(self.names) == len(names)
+    def check(self, names: tuple[str, ...]) -> None:
+        """Refuse columns that cannot be told apart: an array of another width, names for places.
+
+        Raises
+        ------
+        FeatureError
+            Such columns. Names of which some are missing or unknown are fine.
+        """
+        if self.ordered and len(self.names) != len(names):
+            raise FeatureError(
+                f"X has {len(self.names)} columns; this metric learns {len(names)} features: "
+                f"{list(names)}"
+            )
+        by_place = all(name.isdecimal() for name in names)
+        if by_place and self.names and not set(self.names) & set(names):
+            raise FeatureError(
+                f"X has the features {list(self.names)}; this metric learned an array, whose "
+                f"features are {list(names)}: hand in arrays, or start with names"
+            )
 
     def aligned(self, names: tuple[str, ...]) -> tuple[Floats, int]:
         """The values in the order of ``names``, (n, d), and how many others there are.
@@ -63,13 +79,9 @@ class Rows:
         Raises
         ------
         FeatureError
-            An array of another width.
+            As `check`.
         """
-        if not self.fit(names):
-            raise FeatureError(
-                f"X has {len(self.names)} columns; this metric learns {len(names)} features: "
-                f"{list(names)}"
-            )
+        self.check(names)
         if self.ordered or self.names == names:
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}
@@ -116,7 +128,10 @@ def read(X: Any) -> Rows:
         return _from_array(X)
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise FeatureError(f"X has columns of the same name: {error}") from error
     if not isinstance(frame, nw.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         frame = nw.from_native(pa.table(X), eager_only=True)
     if not isinstance(frame, nw.DataFrame):
