@@ -1,0 +1,154 @@
+"""River faces in scikit-learn's manner; this room alone needs scikit-learn (1.6 or later)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from river import base
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from streamembed.core.arrays import Array, Floats
+from streamembed.errors import InputError, NotReadyError, ParameterError
+
+__all__ = ["OnlineTransformer"]
+
+
+class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A river face as a transformer of scikit-learn: pipelines, grids, `set_output`, `partial_fit`.
+
+    ``partial_fit`` is the estimator's ``learn_many``: rows wait until their chunk is whole, and
+    before the warm-up ends a metric leaves points where they are, and a map gives zeros. ``fit``
+    starts anew and learns to the last row. Input is strict, as in all of scikit-learn: no NaN, no
+    other features than before.
+
+    Parameters
+    ----------
+    estimator
+        An estimator of `streamembed.estimators`, untouched: what learns is a copy. Its parameters
+        are at hand as ``estimator__name``, for grids.
+
+    Attributes
+    ----------
+    estimator_
+        The copy that learned, with all of its own attributes (``metric``, ``snapshot()``).
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Raises
+    ------
+    ParameterError
+        By ``fit``, where ``estimator`` is no river transformer.
+    InputError
+        By ``fit``, where there are fewer rows than a warm-up takes, or no y where labels teach.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from streamembed.estimators import GeometricMeanMetric
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> y = X[:, 0] > 0
+    >>> model = make_pipeline(OnlineTransformer(GeometricMeanMetric()), KNeighborsClassifier())
+    >>> model.fit(X, y).score(X, y) > 0.9
+    True
+    >>> model[0].get_feature_names_out().tolist()
+    ['geometricmeanmetric0', 'geometricmeanmetric1', 'geometricmeanmetric2']
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn all rows, from nothing."""
+        self._begin()
+        self._learn(X, y, reset=True)
+        learner = self.estimator_
+        try:
+            (getattr(learner, "flush", None) or learner.engine.flush)()
+        except NotReadyError as error:
+            raise InputError(
+                f"X has n_samples = {len(np.asarray(X))}, and {type(learner).__name__} needs more "
+                f"to start: {error}; give it a smaller warm_up, or more rows"
+            ) from error
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn some rows more; in any split as in one call, bit for bit."""
+        first = not hasattr(self, "estimator_")
+        if first:
+            self._begin()
+        self._learn(X, y, reset=first)
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Coordinates of points, shape (n, m)."""
+        check_is_fitted(self, "estimator_")
+        points = validate_data(self, X, dtype=np.float64, reset=False)
+        coordinates: Floats = self.estimator_.transform_many(points)
+        return coordinates
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The name of the estimator's class in lower case, and a number."""
+        check_is_fitted(self, "estimator_")
+        width = getattr(self.estimator_, "n_components", self.n_features_in_)
+        prefix = type(self.estimator_).__name__.lower()
+        return np.array([f"{prefix}{j}" for j in range(width)], dtype=object)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The estimator, and its own parameters as ``estimator__name``."""
+        params: dict[str, Any] = {"estimator": self.estimator}
+        if deep and isinstance(self.estimator, base.Base):
+            own = self.estimator._get_params()
+            params.update({f"estimator__{name}": value for name, value in own.items()})
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Another estimator, or another with some parameters changed; what was learned stays."""
+        self.estimator = params.pop("estimator", self.estimator)
+        inner = {name.removeprefix("estimator__"): value for name, value in params.items()}
+        unknown = [f"estimator__{name}" for name in inner]
+        unknown = [name for name in [*params, *unknown] if name not in self.get_params()]
+        if unknown:
+            raise ParameterError(
+                f"{unknown[0]!r} is no parameter of {self!r}; it must be one of "
+                f"{sorted(self.get_params())}"
+            )
+        if inner:
+            self.estimator = self.estimator.clone(new_params=inner)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = bool(getattr(self.estimator, "_supervised", False))
+        return tags
+
+    def _begin(self) -> None:
+        """A fresh copy to learn with."""
+        if not (isinstance(self.estimator, base.Base) and hasattr(self.estimator, "learn_many")):
+            raise ParameterError(
+                f"estimator={self.estimator!r} must be an estimator of streamembed.estimators, as "
+                "GeometricMeanMetric()"
+            )
+        self.estimator_: Any = self.estimator.clone()
+
+    def _learn(self, X: Any, y: Any, reset: bool) -> None:
+        points = validate_data(self, X, dtype=np.float64, reset=reset)
+        if not self.estimator_._supervised:
+            self.estimator_.learn_many(points)
+            return
+        if y is None:
+            raise InputError(
+                f"{type(self.estimator_).__name__} learns from labels, and requires y to be "
+                "passed, but the target y is None"
+            )
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(points, labels)
+        self.estimator_.learn_many(points, labels)
