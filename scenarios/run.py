@@ -20,8 +20,10 @@ from scenarios import (
     itml_stream,
     landmark_stream,
     metric_drift,
+    metric_rescue,
     replay_cuts,
     two_circles,
+    unsupervised_table,
     word_distances,
 )
 from scenarios.scenario import Outcome, Scenario
@@ -42,6 +44,8 @@ SCENARIOS: dict[str, Scenario] = {
         eig_dml_online,
         itml_stream,
         metric_drift,
+        metric_rescue,
+        unsupervised_table,
     )
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"

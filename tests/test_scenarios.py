@@ -19,6 +19,8 @@ ROSTER = [
     "eig-dml-online",
     "itml-stream",
     "metric-drift",
+    "metric-rescue",
+    "unsupervised-metric-table",
 ]
 
 

@@ -6,6 +6,7 @@ from streamembed.estimators.eig_dml import EigDML
 from streamembed.estimators.itml import ITML
 from streamembed.estimators.moments import FENN, DiscriminantAnalysis
 from streamembed.estimators.must_link import MustLinkMetric
+from streamembed.estimators.unsupervised import UnsupervisedMetric
 
 __all__ = [
     "FENN",
@@ -16,4 +17,5 @@ __all__ = [
     "EigDML",
     "GeometricMeanMetric",
     "MustLinkMetric",
+    "UnsupervisedMetric",
 ]
