@@ -25,8 +25,8 @@ SETTLING = 12
 class UnsupervisedMetric(base.MiniBatchTransformer):
     """A Mahalanobis metric from pairs that the stream's own map tells apart: no labels.
 
-    It is the Euclidean metric of standardised features where nothing reproducible is there to learn:
-    the metric is shrunk by how well those of two halves of the stream agree.
+    It is shrunk by how well the metrics of two halves of the stream agree: where nothing that
+    reproduces is there to learn, it is the Euclidean metric of standardised features.
 
     - *Cold start.* Until the warm-up ends points come back as they are, missing values as 0.
     - *Features.* The schema is every feature of the first twelve events. A feature that appears
