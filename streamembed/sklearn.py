@@ -98,7 +98,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The name of the estimator's class in lower case, and a number."""
         check_is_fitted(self, "estimator_")
-        width = getattr(self.estimator_, "n_components", self.n_features_in_)
+        width = int(getattr(self.estimator_, "n_components", None) or self.n_features_in_)
         prefix = type(self.estimator_).__name__.lower()
         return np.array([f"{prefix}{j}" for j in range(width)], dtype=object)
 
