@@ -49,18 +49,19 @@ class MergeableMetric(MetricEstimator):
                 f"other learns the features {list(other._names)} and this {list(self._names)}: "
                 "only metrics of the same features can be merged"
             )
-        for name in ("imputed", "ignored", "unlabelled", "unlearned", "refused"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        indices = np.array(
-            [self._classes.setdefault(label, len(self._classes)) for label in other._classes],
-            dtype=np.int64,
-        )
-        early, self._early = [*self._early, *_recoded(other._early, indices)], []
-        if other._spread is not None:
-            self._take_in(other, other._spread, indices)
-        for one, two, code in early:
-            ends = rows.read([one]), None if two is None else rows.read([two])
-            self._take(*ends, np.array([code]))
+        with self._whole(keeping=True):
+            for name in ("imputed", "ignored", "unlabelled", "unlearned", "refused"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+            indices = np.array(
+                [self._classes.setdefault(label, len(self._classes)) for label in other._classes],
+                dtype=np.int64,
+            )
+            early, self._early = [*self._early, *_recoded(other._early, indices)], []
+            if other._spread is not None:
+                self._take_in(other, other._spread, indices)
+            for one, two, code in early:
+                ends = rows.read([one]), None if two is None else rows.read([two])
+                self._take(*ends, np.array([code]))
 
     def _take_in(self, other: Self, seen: Spread, indices: Ints) -> None:
         """The state of the other, after its warm-up; its waiting events come after ours."""

@@ -248,13 +248,13 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
                 self._learn(self._waiting)
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _whole(self, keeping: bool = False) -> Iterator[None]:
         """A call that is refused changes nothing.
 
-        After the warm-up every check comes before every change; what settles a warm-up may be
-        refused when it is half done.
+        After the warm-up every check comes before every change; what settles a warm-up, or merges
+        (``keeping``), may be refused when it is half done.
         """
-        if self.ready:
+        if self.ready and not keeping:
             yield
             return
         before = {**vars(self), "_classes": dict(self._classes), "_early": list(self._early)}

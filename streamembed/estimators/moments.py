@@ -35,7 +35,7 @@ __all__ = [
     "TemperedInfo",
 ]
 
-# Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 40 ms at 16 features.
+# Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 90 ms at 16 features.
 SAMPLE = 400
 
 
@@ -121,8 +121,8 @@ class FENN(FromMoments):
     ----------
     mu
         Temperature: "heat_capacity", the one of the largest heat capacity; "cv", the one under
-        which a sample of 400 labelled points finds its classes best (tens of milliseconds for each
-        chunk that is looked at, and the more accurate); or a positive number.
+        which a sample of 400 labelled points finds its classes best (more accurate, and a tenth of
+        a second for each chunk after which the metric is read); or a positive number.
     chunk_size, seed
         See `GeometricMeanMetric`; the seed is that of the sample.
 

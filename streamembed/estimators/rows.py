@@ -251,9 +251,10 @@ def _listed(values: Any, n: int, name: str, what: str) -> list[Any]:
     """An array, a series, an Arrow array or a sequence as a list of n."""
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         values = values.to_pylist()
-    series = nw.from_native(values, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series):
-        values = series.to_list()
+    if not isinstance(values, (list, tuple, np.ndarray)):
+        series = nw.from_native(values, series_only=True, pass_through=True)
+        if isinstance(series, nw.Series):
+            values = series.to_list()
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise InputError(f"{name} has shape {values.shape}; it must be ({n},), {what}")
