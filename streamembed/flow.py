@@ -47,6 +47,8 @@ AGED_SHARE = 0.01
 CHUNK_PROBES = 8
 # Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
 PAIRS_EVERY = 50
+# Events between two looks at whether the pairs teach what reproduces: each takes some 40 ms.
+REPRODUCED_EVERY = 500
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
@@ -369,6 +371,16 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
             state.position,
             config.seed,
         )
+        if position == 0 or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
+            metrics = learners.reproduced(
+                metrics,
+                support.scaled,
+                support.births,
+                state.scaling.bandwidth,
+                config.alpha,
+                state.position,
+                config.seed,
+            )
     return replace(state, metrics=metrics)
 
 

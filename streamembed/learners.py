@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from streamembed import reservoir
-from streamembed.core import contrast, eig_dml, fenn, histogram, itml, must_link, pairs, scatter
+from streamembed.core import (
+    contrast,
+    eig_dml,
+    fenn,
+    histogram,
+    itml,
+    must_link,
+    pairs,
+    reproduction,
+    scatter,
+    shrink,
+)
 from streamembed.core.arrays import Array, Bools, Floats, Ints
 from streamembed.core.histogram import Histogram
 from streamembed.core.mahalanobis import Mahalanobis
@@ -31,6 +42,7 @@ __all__ = [
     "init",
     "labelled",
     "published",
+    "reproduced",
     "rescaled",
 ]
 
@@ -60,6 +72,8 @@ class Learners:
         every metric or none, and are left out.
     bounds : Histogram
         Of their squared distances.
+    reproduced : float
+        How far what generated pairs teach reproduces, see `streamembed.core.reproduction`.
     states : dict
         By learner: "itml", "eig_dml", "sums" (contrast and geometric mean), "must_link".
     moments : scatter.ClassMoments
@@ -75,6 +89,7 @@ class Learners:
     given: int
     equal: int
     bounds: Histogram
+    reproduced: float
     states: dict[str, Any]
     moments: scatter.ClassMoments
     partners: Reservoirs
@@ -92,6 +107,7 @@ class Learners:
             "names": list(self.names),
             "given": self.given,
             "equal": self.equal,
+            "reproduced": self.reproduced,
         }
         parts = {"pairs": self.pairs, "bounds": self.bounds, **self.states}
         for name, part in {**parts, "moments": self.moments}.items():
@@ -121,6 +137,7 @@ class Learners:
             numbers["given"],
             numbers["equal"],
             part("bounds", Histogram),
+            numbers["reproduced"],
             {name: part(name, kind) for name, kind in _STATES.items() if name in numbers},
             part("moments", scatter.ClassMoments),
             Reservoirs(CAPACITY, False, samples, arrays["partners.seen"]),
@@ -154,6 +171,7 @@ def init(names: tuple[str, ...], n_features: int) -> Learners:
         0,
         0,
         histogram.init(),
+        0.0,
         _fresh(names, n_features),
         scatter.init(n_features),
         reservoir.init(CAPACITY),
@@ -200,6 +218,22 @@ def generated(
     similar = np.concatenate([judged.pairs.similar[turned], state.pairs.similar[fresh]])
     learners = replace(learners, pairs=state)
     return _learned(learners, differences, similar, itml.percentile_bounds(state.inputs), seed)
+
+
+def reproduced(
+    learners: Learners,
+    points: Floats,
+    births: Ints,
+    bandwidth: float,
+    alpha: float,
+    position: int,
+    seed: int,
+) -> Learners:
+    """Measure anew how far generated pairs teach what reproduces; see the core's room."""
+    if learners.given or not learners.states:
+        return learners
+    factor = reproduction.measured(points, births, bandwidth, alpha, position, seed)
+    return replace(learners, reproduced=factor)
 
 
 def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
@@ -338,12 +372,15 @@ def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         matrix, info = contrast.geometric_mean_metric(learners.states["sums"])
     else:
         matrix, info = must_link.leading(learners.states["must_link"], len(scale))
-    told = {
-        "source": "given" if learners.given else "generated",
-        "pairs": learners.given or learners.pairs.counts.kept,
-        "equal": learners.equal,
-        **_told(info),
-    }
+    told = {"source": "given", "pairs": learners.given, "equal": learners.equal, **_told(info)}
+    if not learners.given:
+        told = {
+            "source": "generated",
+            "pairs": learners.pairs.counts.kept,
+            "reproduced": learners.reproduced,
+            **_told(info),
+        }
+        matrix = shrink.tempered(matrix, learners.reproduced)
     return Mahalanobis.of(matrix, certificate=told).unscaled(scale)
 
 

@@ -43,7 +43,7 @@ FLOORS: list[set[str]] = [
         "core.tracker",
         "core.view",
     },
-    {"core.contrast", "core.fenn", "core.must_link"},
+    {"core.contrast", "core.fenn", "core.must_link", "core.reproduction"},
     {"labels", "reservoir"},
     {"learners"},
     {"config", "batch", "chunk", "ids", "state", "threads", "archive"},

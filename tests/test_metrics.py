@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris, load_wine
 import streamembed as se
 from streamembed.core import contrast, eig_dml, scatter
 from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
+from streamembed.eventlog import write_log
 from streamembed.labels import Labels, listed
 from streamembed.learners import CLASS_METRICS, NAMES, PAIR_METRICS
 
@@ -322,3 +323,58 @@ def test_poor_data_leave_metrics_sound(kind: str) -> None:
         values = np.linalg.eigvalsh(metric.matrix)
         assert values.min() >= -1e-9 * max(values.max(), 1e-300), name
         assert metric.certificate["source"] in ("given", "labels")
+
+
+# ---------------------------------------------------------------- what reproduces
+
+
+def test_where_nothing_reproduces_the_metric_is_its_prior() -> None:
+    """On a uniform grid: the identity of scaled features, and the certificate says why."""
+    grid = np.stack(np.meshgrid(*[np.arange(5.0)] * 4), axis=-1).reshape(-1, 4)
+    points = grid[np.random.default_rng(0).permutation(625)]
+    engine = se.Engine(metrics=PAIR_METRICS, size=600, warm_up=500)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    for metric in snapshot.metrics.values():
+        assert metric.certificate["reproduced"] == 0.0
+        np.testing.assert_allclose(metric.matrix, np.diag(snapshot.scale**-2.0), rtol=1e-12)
+
+
+def test_what_reproduces_is_kept() -> None:
+    """On irises two halves agree, and the metric leaves its prior."""
+    X = load_iris().data[np.random.default_rng(1).permutation(150)]
+    engine = se.Engine(metrics=("itml",), size=150, warm_up=140)
+    engine.learn(X)
+    snapshot = engine.snapshot()
+    metric = snapshot.metrics["itml"]
+    assert 0.1 < metric.certificate["reproduced"] <= 1.0
+    scaled = metric.matrix * np.outer(snapshot.scale, snapshot.scale)
+    assert np.linalg.det(scaled) == pytest.approx(1.0, rel=1e-6)
+    assert np.abs(scaled - np.eye(4)).max() > 0.05
+
+
+def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
+    """Labels from the log or none; files, formats and batches leave no trace in the snapshot."""
+    names = [f"f{j:02d}" for j in range(13)]
+    for labels in (None, KINDS[:170].tolist()):
+        runs = []
+        for k, (fmt, cuts) in enumerate([("stream", [170]), ("parquet", [31, 100, 170])]):
+            folder = tmp_path / f"{labels is None}-{k}"
+            folder.mkdir()
+            for i, (start, stop) in enumerate(pairwise([0, *cuts])):
+                part = None if labels is None else labels[start:stop]
+                write_log(
+                    folder / str(i),
+                    WINE[start:stop],
+                    names,
+                    labels=part,
+                    format=fmt,
+                    rows_per_batch=7 + k,
+                )
+            engine = se.Engine(metrics=("itml", "eig_dml", "fenn"), size=100, warm_up=60)
+            done = se.replay(folder, engine, tmp_path / f"run-{labels is None}-{k}")
+            assert done.snapshot is not None
+            source = "generated" if labels is None else "given"
+            assert done.snapshot.metrics["itml"].certificate["source"] == source
+            runs.append((done.path / "snapshot.arrow").read_bytes())
+        assert runs[0] == runs[1]

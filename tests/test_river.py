@@ -33,6 +33,7 @@ ROSTER = [
     "EigDML",
     "GeometricMeanMetric",
     "MustLinkMetric",
+    "UnsupervisedMetric",
 ]
 MODELS = {
     f"{name}-{i}": getattr(estimators, name)(**params)

@@ -23,7 +23,7 @@ from streamembed.core.arrays import Bools, Floats, Ints
 from streamembed.core.linalg import descending_eigh
 from streamembed.errors import InputError
 
-__all__ = ["Info", "factor", "halves", "shrink", "trace_free_log"]
+__all__ = ["Info", "factor", "halves", "shrink", "tempered", "trace_free_log"]
 
 # Eigenvalues below this share of the largest are raised to it: rounding would choose their
 # logarithm.
@@ -121,8 +121,24 @@ def shrink(matrix: Floats, first: Floats, second: Floats) -> tuple[Floats, Info]
         flat = min(float(np.linalg.norm(trace_free_log(part))) for part in (first, second)) <= FLAT
         status: Status = "nothing learned" if flat or stretch <= FLAT else "nothing reproduces"
         return np.eye(len(log)), Info(s, stretch, status)
+    return tempered(matrix, s), Info(s, stretch, "ok")
+
+
+def tempered(matrix: Floats, s: float) -> Floats:
+    """exp(s L), shape (d, d), of determinant 1: the identity for s = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tempered(np.diag([1.0, 16.0]), 0.5).round(12).tolist()
+    [[0.5, 0.0], [0.0, 2.0]]
+    """
+    log = trace_free_log(matrix)
+    if s == 0.0:
+        return np.eye(len(log))
     values, vectors = descending_eigh(log)
-    return (vectors * np.exp(s * values)) @ vectors.T, Info(s, stretch, "ok")
+    result: Floats = (vectors * np.exp(s * values)) @ vectors.T
+    return 0.5 * (result + result.T)
 
 
 def halves(positions: Ints, seed: int) -> Bools:
