@@ -79,7 +79,7 @@ def first(chunk: Chunk, config: Config) -> State:
         distances = _ring(len(held), config, exact=cover is not None)
         distances.write(placed.slots, d)
     state = _built(
-        held, placed.cover, distances, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
+        held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
     if config.metrics:
         state = replace(state, metrics=learners.init(config.metrics, chunk.points.shape[1]))
@@ -132,11 +132,12 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 
 def rescaled(state: State, config: Config) -> State:
     """The state with scaling, bandwidth, ring, factor and frame made anew from its support."""
-    old = state.support
+    old, d = state.support, None
     if state.distances is None:
         scaling = _scaling(old.points, old.masses, config)
     else:
-        scaling = _unscaled(state.distances.weights.astype(np.float64), config)
+        d = state.distances.weights.astype(np.float64)
+        scaling = _unscaled(d, config)
     moved = replace(old, scaled=scaling.scaled(old.points))
     cover = state.cover
     if cover is not None and state.distances is None:
@@ -144,7 +145,7 @@ def rescaled(state: State, config: Config) -> State:
         cover = landmarks.cover_of(points, len(moved))
     epoch = state.frame.epoch + 1
     built = _built(
-        moved, cover, state.distances, scaling, state.position, config, epoch, state.counts
+        moved, cover, state.distances, d, scaling, state.position, config, epoch, state.counts
     )
     if state.metrics is None:
         return built
@@ -405,17 +406,17 @@ def _built(
     held: Support,
     cover: Cover | None,
     distances: Graph | None,
+    d: Floats | None,
     scaling: Scaling,
     position: int,
     config: Config,
     epoch: int,
     counts: Counts,
 ) -> State:
-    """A state from a support alone: ring, degrees, factor and frame made anew."""
+    """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
     n = len(held)
     graph = _ring(n, config, exact=False)
     slots = np.arange(n, dtype=np.int64)
-    d = None if distances is None else distances.weights.astype(np.float64)
     graph.write(slots, _kernel_rows(held, d, slots, scaling, graph))
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     normal = _normalisation(graph, degrees, held, config)

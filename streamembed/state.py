@@ -107,7 +107,7 @@ class State:
         Nearest neighbours of the landmarks; None for other memories.
     distances : Graph or None
         The ring of unsquared distances, for things without coordinates; written in place like the
-        kernel ring.
+        kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     graph : Graph
         The kernel ring: written in place by the engine, once per chunk.
     degrees : (n,)
