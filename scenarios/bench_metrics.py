@@ -100,15 +100,15 @@ def others() -> list[str]:
     try:
         from metric_learn.itml import _BaseITML  # noqa: PLC0415  (nothing needs it)
 
-        points, labels = table("wine")
+        points, labels = table("letter")
     except (ImportError, DataAbsent) as missing:
         return [f"metric-learn was left out: {missing}."]
-    close, far = labelled_pairs(points, labels, 200)
+    close, far = labelled_pairs(points, labels, 500)
     d = close.shape[1]
-    upper, lower = 5.0, 30.0
     ends = np.concatenate([close, far])
+    upper, lower = np.quantile(np.einsum("ij,ij->i", ends, ends), [0.05, 0.95]).tolist()
     pairs = np.stack([ends, np.zeros_like(ends)], axis=1)
-    kinds = np.repeat([1, -1], 200)
+    kinds = np.repeat([1, -1], 500)
 
     class Shimmed(_BaseITML):  # type: ignore[misc]
         """Version 0.7 asks scikit-learn for an option that is gone: its input checks are left."""
@@ -121,7 +121,7 @@ def others() -> list[str]:
     theirs._fit(pairs, kinds, bounds=np.array([upper, lower]))
     seconds = time.perf_counter() - start
     lines = [
-        "| 400 constraints of wine, 200 sweeps in one order | seconds | times | difference |",
+        "| 1,000 constraints of letter, 200 sweeps in one order | seconds | times | difference |",
         "|---|---:|---:|---:|",
         f"| metric-learn 0.7 | {seconds:.2f} | 1 | |",
     ]
@@ -135,4 +135,4 @@ def others() -> list[str]:
         ours = time.perf_counter() - start
         apart = np.abs(state.matrix - matrix).max() / np.abs(matrix).max()
         lines.append(f"| ours, {backend} | {ours:.3f} | {seconds / ours:.0f} | {apart:.0e} |")
-    return [*lines, "", f"d = {d}, gamma = 0.1."]
+    return [*lines, "", f"d = {d}, gamma = 0.1; the bar with numba is 25 times, and 1e-8."]

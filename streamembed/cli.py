@@ -235,6 +235,8 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         click.echo("the log ended before the warm-up did: there is no snapshot (see --warm-up)")
         return
     click.echo(_certificate_line(done.snapshot))
+    for name, metric in done.snapshot.metrics.items():
+        click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
     if done.snapshot.resolution > COARSE:
         click.echo(
             f"the landmarks are {done.snapshot.resolution:.2f} bandwidths apart, more than "
@@ -244,17 +246,14 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
 
 
 def _metric_line(certificate: dict[str, Any]) -> str:
-    """Where its pairs came from, and how far it got."""
-    told = [f"from {'labels' if certificate['source'] == 'labels' else 'pairs'}"]
-    if certificate["source"] == "generated":
-        told = ["from pairs that the map tells apart"]
-    if "pairs" in certificate:
-        told.append(f"{certificate['pairs']} pairs")
-    if "status" in certificate:
-        told.append(str(certificate["status"]))
-    if "gap" in certificate:
-        told.append(f"gap {certificate['gap']:.2g}")
-    return ", ".join(told)
+    """What it learned from, and how far it got."""
+    source = certificate["source"]
+    if source == "generated":
+        told = f"from {certificate['pairs']} pairs that the map tells apart"
+        share = certificate["reproduced"]
+        return told + (f"; {share:.0%} of it reproduces" if share else "; nothing reproduces")
+    told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return told + (f"; {certificate['status']}" if "status" in certificate else "")
 
 
 def _certificate_line(snapshot: se.Snapshot) -> str:

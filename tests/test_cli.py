@@ -400,3 +400,25 @@ def test_the_module_is_the_command() -> None:
         check=True,
     )
     assert done.stdout.strip() == f"streamembed, version {se.__version__}"
+
+
+def test_replay_tells_of_metrics(tmp_path: Path) -> None:
+    """From the map's pairs or from labels; as JSON with their certificates."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((300, 3))
+    labels = (points[:, 0] > 0).tolist()
+    for name, kinds in (("plain", None), ("labelled", labels)):
+        write_log(tmp_path / name, points, ["a", "b", "c"], labels=kinds)
+    arguments = ["--size", "200", "--metrics", "itml,fenn"]
+    plain = call("replay", str(tmp_path / "plain"), "--run", str(tmp_path / "one"), *arguments)
+    assert "pairs that the map tells apart; " in plain.output
+    assert "metric fenn: from labels; no class" in plain.output
+    told = call(
+        "replay", str(tmp_path / "labelled"), "--run", str(tmp_path / "two"), *arguments, "--json"
+    )
+    found = json.loads(told.stdout)["metrics"]
+    assert found["itml"]["source"] == "given"
+    assert found["fenn"]["n_classes"] == 2
+    wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
+    assert wrong.exit_code == 2
+    assert "metrics='umap' must be one of" in wrong.output
