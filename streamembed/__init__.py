@@ -24,6 +24,7 @@ The floors and what is absent on purpose: docs/architecture.md.
 from streamembed.core.certificate import Certificate
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.engine import Engine, Learned
+from streamembed.generator import PairGenerator
 from streamembed.runs import Replayed, replay
 from streamembed.snapshot import Frame, Snapshot
 
@@ -35,6 +36,7 @@ __all__ = [
     "Frame",
     "Learned",
     "Mahalanobis",
+    "PairGenerator",
     "Replayed",
     "Snapshot",
     "replay",

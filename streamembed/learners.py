@@ -202,22 +202,22 @@ def generated(
 ) -> Learners:
     """Draw pairs of the support, judge them by the embedding, and learn those that are clear.
 
-    Parameters are those of `streamembed.core.pairs.update`. Remembered pairs are judged again
-    first; one that has turned over is learned again as what it is now. Once pairs or labels were
+    Parameters are those of `streamembed.core.pairs.update`. Remembered pairs are judged again; one
+    that has turned over is learned again as what it is now. Once pairs or labels were
     given, the embedding has no say, and nothing happens.
     """
     if learners.given or not learners.states:
         return learners
     settings = pairs.Settings(seed=seed)
     before = learners.pairs.pairs
-    judged, _ = pairs.rejudge(learners.pairs, coordinates, births, settings)
+    drawn, _ = pairs.update(learners.pairs, coordinates, points, births, masses, position, settings)
+    fresh = drawn.pairs.positions == position
+    judged, _ = pairs.rejudge(drawn, coordinates, births, settings)
     turned = _turned(before, judged.pairs)
-    state, _ = pairs.update(judged, coordinates, points, births, masses, position, settings)
-    fresh = state.pairs.positions == position
-    differences = np.concatenate([judged.pairs.differences[turned], state.pairs.differences[fresh]])
-    similar = np.concatenate([judged.pairs.similar[turned], state.pairs.similar[fresh]])
-    learners = replace(learners, pairs=state)
-    return _learned(learners, differences, similar, itml.percentile_bounds(state.inputs), seed)
+    differences = np.concatenate([judged.pairs.differences[turned], drawn.pairs.differences[fresh]])
+    similar = np.concatenate([judged.pairs.similar[turned], drawn.pairs.similar[fresh]])
+    learners = replace(learners, pairs=judged)
+    return _learned(learners, differences, similar, itml.percentile_bounds(judged.inputs), seed)
 
 
 def reproduced(
@@ -241,7 +241,8 @@ def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
     kinds = zip(before.births.tolist(), before.similar.tolist(), strict=True)
     was = {(left, right): kind for (left, right), kind in kinds}
     now = zip(after.births.tolist(), after.similar.tolist(), strict=True)
-    return np.array([was[left, right] != kind for (left, right), kind in now], dtype=bool)
+    changed = [was.get((left, right), kind) != kind for (left, right), kind in now]
+    return np.array(changed, dtype=bool)
 
 
 def given(learners: Learners, differences: Floats, similar: Bools, seed: int) -> Learners:

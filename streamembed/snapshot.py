@@ -281,6 +281,17 @@ class Snapshot:
                 return X
         return batch.read(X, None, self.feature_names, self._ordered).points
 
+    def tracked_pairs(self) -> tuple[Floats, Floats]:
+        """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.
+
+        With ``diffusion_time`` 0 the published ones: the others' eigenvalues are not kept.
+        """
+        if self.diffusion_time == 0.0:
+            return self.psi, self.eigenvalues
+        powers = np.sqrt(self.stationary @ self._tracked**2)  # lambda**t, since psi has norm 1
+        kept = powers > 0.0
+        return self._tracked[:, kept] / powers[kept], powers[kept] ** (1.0 / self.diffusion_time)
+
     # ------------------------------------------------------------------ distances
 
     def diffusion_distances(self) -> Floats:

@@ -53,7 +53,7 @@ FLOORS: list[set[str]] = [
     {"eventlog"},
     {"publish", "flow"},
     {"snapshot", "intake"},
-    {"engine"},
+    {"engine", "generator"},
     {"feed", "strands"},
     {"recorder", "unsupervised"},
     {"runs"},

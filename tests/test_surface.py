@@ -20,6 +20,7 @@ PUBLIC = [
     "Frame",
     "Learned",
     "Mahalanobis",
+    "PairGenerator",
     "Replayed",
     "Snapshot",
     "replay",

@@ -1,0 +1,108 @@
+"""`PairGenerator`: pairs of snapshots, with their evidence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import streamembed as se
+from streamembed.errors import InputError, ParameterError
+
+X = load_iris().data[np.random.default_rng(0).permutation(150)]
+
+
+def engine(**changes: Any) -> se.Engine:
+    return se.Engine(**{"size": 120, "warm_up": 60, **changes})
+
+
+def test_pairs_are_beyond_the_thresholds_and_hold_their_points() -> None:
+    """Similar ones below, dissimilar ones above; ids and points belong together."""
+    source = engine()
+    source.learn(X)
+    snapshot = source.snapshot()
+    found = se.PairGenerator().update(snapshot)
+    assert len(found) > 20
+    assert (found.d2[found.similar] <= found.below).all()
+    assert (found.d2[~found.similar] >= found.above).all()
+    assert found.position == snapshot.position
+    place = {key: i for i, key in enumerate(snapshot.ids.tolist())}
+    for ids, points in ((found.left_ids, found.left), (found.right_ids, found.right)):
+        expected = snapshot.points[[place[key] for key in ids.tolist()]]
+        np.testing.assert_array_equal(points, expected)
+
+
+def test_the_tracked_pairs_are_those_of_the_map() -> None:
+    """psi of unit norm under the stationary measure, with the published eigenvalues first."""
+    for time in (0.0, 1.0, 3.0):
+        source = engine(diffusion_time=time, n_components=3)
+        source.learn(X)
+        snapshot = source.snapshot()
+        psi, values = snapshot.tracked_pairs()
+        np.testing.assert_allclose(snapshot.stationary @ psi[:, :3] ** 2, 1.0, rtol=1e-6)
+        np.testing.assert_allclose(values[:3], snapshot.eigenvalues, atol=1e-3)  # the residual
+
+
+def test_a_remembered_pair_does_not_come_again() -> None:
+    """What is drawn is a function of seed and position; asked twice, a snapshot has nothing new."""
+    source, generator, twin = engine(), se.PairGenerator(seed=3), se.PairGenerator(seed=3)
+    for start in range(0, 150, 30):
+        source.learn(X[start : start + 30])
+        if not source.ready:
+            continue
+        found, same = generator.update(source.snapshot()), twin.update(source.snapshot())
+        np.testing.assert_array_equal(found.d2, same.d2)
+        ends = zip(found.left_ids.tolist(), found.right_ids.tolist(), strict=True)
+        assert len({frozenset(pair) for pair in ends}) == len(found)
+    before = generator.counts
+    assert len(generator.update(source.snapshot())) == 0
+    assert generator.counts == before
+
+
+def test_thresholds_may_be_given() -> None:
+    """As the source has them; the other side stays with the percentile."""
+    source = engine()
+    source.learn(X)
+    found = se.PairGenerator(t_s=1e-3, t_d=0.5).update(source.snapshot())
+    assert (found.below, found.above) == (1e-3, 0.5)
+    assert (found.d2[found.similar] <= 1e-3).all()
+
+
+def test_a_saved_snapshot_gives_the_same_pairs(tmp_path: Any) -> None:
+    """What is tracked is in the file."""
+    source = engine()
+    source.learn(X, ids=[f"iris {i}" for i in range(150)])
+    source.snapshot().save(tmp_path / "s.arrow")
+    one = se.PairGenerator().update(source.snapshot())
+    other = se.PairGenerator().update(se.Snapshot.load(tmp_path / "s.arrow"))
+    np.testing.assert_array_equal(one.left_ids, other.left_ids)
+    np.testing.assert_array_equal(one.similar, other.similar)
+
+
+def test_generated_pairs_teach_an_engine() -> None:
+    """They are what `learn_pairs` takes."""
+    source = engine()
+    source.learn(X)
+    found = se.PairGenerator().update(source.snapshot())
+    pupil = engine(metrics=("itml",))
+    pupil.learn(X)
+    pupil.learn_pairs(found.left, found.right, found.similar)
+    assert pupil.snapshot().metrics["itml"].certificate["pairs"] == len(found)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    """Parameters when it is built; things without points when they come."""
+    for parameters, says in (
+        ({"n_components": 0}, "n_components=0 must be at least 1"),
+        ({"diffusion_time": -1.0}, "diffusion_time=-1.0 must be 0 or more"),
+        ({"percentiles": (95.0, 5.0)}, "percentiles are"),
+        ({"t_s": 2.0, "t_d": 1.0}, "must be below"),
+    ):
+        with pytest.raises(ParameterError, match=says):
+            se.PairGenerator(**parameters)
+    source = engine()
+    source.learn_distances([[1.0] * t for t in range(70)])
+    with pytest.raises(InputError, match="it has no points to pair"):
+        se.PairGenerator().update(source.snapshot())
