@@ -162,6 +162,7 @@ def main() -> None:
 @click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
 @_engine_options
 @_features_option
+@click.option("--pairs", metavar="LOG", help="Pairs for the metrics: x_1, x_2, ... and similar.")
 @click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
 @click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -169,6 +170,7 @@ def replay_command(
     logs: tuple[str, ...],
     run: str,
     features: list[str] | None,
+    pairs: str | None,
     snapshot_every: int | None,
     overwrite: bool,
     as_json: bool,
@@ -190,6 +192,7 @@ def replay_command(
                 engine,
                 run,
                 snapshot_every=snapshot_every,
+                pairs=None if pairs is None else _existing((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
                 overwrite=overwrite,
                 progress=advance,
@@ -216,6 +219,8 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         "snapshots": done.snapshots,
         "position": done.position,
         "damage": done.damage,
+        "pairs": done.pairs,
+        "rejected_pairs": done.rejected_pairs,
     }
     if done.snapshot is not None:
         facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()

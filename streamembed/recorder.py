@@ -24,11 +24,18 @@ from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
 from streamembed.eventlog import EventLog, LogBatch
 from streamembed.feed import Rows, feed_of
 from streamembed.logfile import said
+from streamembed.pairlog import PairLog, in_order
 from streamembed.snapshot import Snapshot
 
 __all__ = ["FILES", "Recorder", "check_carried"]
 
-FILES = ("snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet")
+FILES = (
+    "snapshot.arrow",
+    "embedding.parquet",
+    "timeline.parquet",
+    "rejected.parquet",
+    "rejected_pairs.parquet",
+)
 # Rows buffered before a row group is written: fixed, so that the log's own batches do not show.
 ROW_GROUP = 4096
 
@@ -125,10 +132,17 @@ class Recorder:
     """Feeds an engine up to every snapshot position, and writes what came of it."""
 
     def __init__(
-        self, folder: Path, engine: Engine, log: EventLog, every: int, on_bad_row: str
+        self,
+        folder: Path,
+        engine: Engine,
+        log: EventLog,
+        every: int,
+        on_bad_row: str,
+        pairs: PairLog | None = None,
     ) -> None:
         self.engine = engine
-        self.accepted = self.rejected = self.snapshots = 0
+        self.accepted = self.rejected = self.snapshots = self.pairs = self.rejected_pairs = 0
+        self._pairs = pairs  # until they are taught
         self._feed = feed_of(log, engine)
         self._carried = _carried(log)
         self._every = every
@@ -170,12 +184,36 @@ class Recorder:
             end = min(stop, start + cut - self.engine.position)
             aside += self._take(rows.part(start, end), part)
             start = end
+            self._teach()
             if self.engine.position == cut and self._is_due(cut):
                 self._publish()
         # in the order of the log, whatever its batches
         self._set_aside(part.offset, sorted(aside, key=lambda row: row.index))
         if fatal is not None:
             raise _bad_row(part.offset + fatal.index, fatal.index, fatal.reason)
+
+    def _teach(self) -> None:
+        """Known pairs, as soon as the engine has a scale for them: batch by batch, none is held."""
+        if self._pairs is None or not self.engine.ready:
+            return
+        log, self._pairs = self._pairs, None
+        order = in_order(log, self.engine.feature_names)
+        table = Table(self._folder / "rejected_pairs.parquet", _REJECTED)
+        try:
+            for part in log:
+                if part.rejected and self._on_bad_row == "raise":
+                    first = part.rejected[0]
+                    raise BadRowError(
+                        f"row {first.index} of the pair log cannot be learned ({first.reason}): "
+                        "mend it, or set such rows aside with on_bad_row='skip'",
+                        ((first.index, first.reason),),
+                    )
+                self.engine.learn_pairs(part.left[:, order], part.right[:, order], part.similar)
+                self.pairs += len(part.similar)
+                self.rejected_pairs += len(part.rejected)
+                table.add(_reasons(0, part.rejected))
+        finally:
+            table.close()
 
     def _finish(self) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
@@ -302,13 +340,16 @@ class Recorder:
         if not rows:
             return
         self.rejected += len(rows)
-        self._rejected.add(
-            {
-                "offset": [offset + row.index for row in rows],
-                "id": [None if row.id is None else str(row.id) for row in rows],
-                "reason": [row.reason for row in rows],
-            }
-        )
+        self._rejected.add(_reasons(offset, rows))
+
+
+def _reasons(offset: int, rows: Sequence[Rejected]) -> dict[str, Any]:
+    """Rows set aside, as columns of `_REJECTED`."""
+    return {
+        "offset": [offset + row.index for row in rows],
+        "id": [None if row.id is None else str(row.id) for row in rows],
+        "reason": [row.reason for row in rows],
+    }
 
 
 def _bad_row(row: int, index: int, reason: str) -> BadRowError:

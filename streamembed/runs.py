@@ -23,6 +23,8 @@ from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError
 from streamembed.eventlog import EventLog, LogBatch, open_log
+from streamembed.learners import PAIR_METRICS
+from streamembed.pairlog import PairLog, in_order, open_pairs
 from streamembed.recorder import FILES, Recorder, check_carried
 from streamembed.snapshot import Snapshot
 
@@ -49,6 +51,8 @@ class Replayed:
         The final one; None where the log ended before the warm-up did.
     damage : str or None
         Why the log could not be read to its end, where it could not.
+    pairs, rejected_pairs : int
+        Rows of the pair log that were learned, and that were set aside; 0 without one.
     """
 
     path: Path
@@ -59,6 +63,8 @@ class Replayed:
     position: int
     snapshot: Snapshot | None
     damage: str | None
+    pairs: int = 0
+    rejected_pairs: int = 0
 
 
 def replay(
@@ -68,6 +74,7 @@ def replay(
     *,
     snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
+    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -88,6 +95,9 @@ def replay(
     features
         Columns to take as features, or patterns of them, as in `open_log`; default: those that the
         engine knows, or what the log has.
+    pairs
+        A pair log (`streamembed.pairlog`) for the engine's metrics, taught whole at the end of the
+        warm-up, before the first snapshot.
     on_bad_row
         "skip" sets rows that cannot be learned aside, "raise" stops at the first; the engine's own
         parameter is for its own calls.
@@ -101,8 +111,8 @@ def replay(
     Raises
     ------
     ParameterError
-        The run folder is not empty, ``snapshot_every`` does not fit the chunks, or ``features``
-        were given for a log that is open already.
+        The run folder is not empty, ``snapshot_every`` does not fit the chunks, ``features`` were
+        given for a log that is open already, or ``pairs`` for an engine that learns none.
     FeatureError
         The log does not have the features that the engine has learned, or a label or time that
         Parquet cannot hold.
@@ -132,9 +142,10 @@ def replay(
     every = _cadence(engine.config.chunk_size, snapshot_every)
     opened = _opened(log, features, engine)
     check_carried(opened)
+    known = None if pairs is None else _known_pairs(pairs, engine, opened)
     folder = _folder(Path(run), overwrite)
     damage = None
-    with Recorder(folder, engine, opened, every, on_bad_row) as recorder:
+    with Recorder(folder, engine, opened, every, on_bad_row, known) as recorder:
         try:
             for part in opened:
                 recorder.learn(part)
@@ -151,7 +162,21 @@ def replay(
         engine.position,
         engine.snapshot() if engine.ready else None,
         damage,
+        recorder.pairs,
+        recorder.rejected_pairs,
     )
+
+
+def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
+    """The pair log, if this engine and this log go with it."""
+    if not set(engine.config.metrics) & set(PAIR_METRICS):
+        raise ParameterError(
+            f"pairs were given, and metrics={engine.config.metrics!r} of the engine do not learn "
+            "from pairs: start it with metrics=('itml',), for one"
+        )
+    opened = open_pairs(pairs)
+    in_order(opened, log.feature_names)
+    return opened
 
 
 def _opened(log: Any, features: Sequence[str] | None, engine: Engine) -> EventLog:

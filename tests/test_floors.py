@@ -51,7 +51,7 @@ FLOORS: list[set[str]] = [
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},
-    {"publish", "flow"},
+    {"publish", "flow", "pairlog"},
     {"snapshot", "intake"},
     {"engine", "generator"},
     {"feed", "strands"},
