@@ -203,8 +203,8 @@ def generated(
     """Draw pairs of the support, judge them by the embedding, and learn those that are clear.
 
     Parameters are those of `streamembed.core.pairs.update`. Remembered pairs are judged again; one
-    that has turned over is learned again as what it is now. Once pairs or labels were
-    given, the embedding has no say, and nothing happens.
+    that has turned over is learned again as what it is now. Once pairs or labels were given, the
+    embedding has no say, and nothing happens.
     """
     if learners.given or not learners.states:
         return learners
@@ -331,24 +331,52 @@ def _learned(
 def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
     """The learners after the scale of every feature has grown ``ratio`` (d,) times.
 
-    What they hold is divided; the states start again from the pairs that are remembered.
+    What they hold is divided. Metrics of given pairs are mapped, to the same distances between raw
+    points; those of generated pairs start again from the pairs that are remembered.
     """
-    held = learners.pairs.pairs
-    held = replace(held, differences=held.differences / ratio)
-    state = replace(learners.pairs, pairs=held, inputs=histogram.init())
-    inputs = histogram.update(
-        state.inputs, np.einsum("ij,ij->i", held.differences, held.differences)
-    )
-    state = replace(state, inputs=inputs)
     samples = tuple(part / ratio for part in learners.partners.samples)
-    fresh = replace(
+    learners = replace(
         learners,
-        pairs=state,
         waiting=learners.waiting / ratio,
-        states=_fresh(learners.names, len(ratio)),
         partners=replace(learners.partners, samples=samples),
     )
-    return _learned(fresh, held.differences, held.similar, itml.percentile_bounds(inputs), seed)
+    if learners.given:
+        states = {name: _mapped(state, ratio) for name, state in learners.states.items()}
+        return replace(learners, bounds=histogram.init(), states=states)
+    held = learners.pairs.pairs
+    held = replace(held, differences=held.differences / ratio)
+    squares = np.einsum("ij,ij->i", held.differences, held.differences)
+    inputs = histogram.update(histogram.init(), squares)
+    learners = replace(
+        learners,
+        pairs=replace(learners.pairs, pairs=held, inputs=inputs),
+        states=_fresh(learners.names, len(ratio)),
+    )
+    return _learned(learners, held.differences, held.similar, itml.percentile_bounds(inputs), seed)
+
+
+def _mapped(state: Any, ratio: Floats) -> Any:
+    """A learner's state for differences divided by ``ratio``: the same distances."""
+    square = np.outer(ratio, ratio)
+    if isinstance(state, itml.State):
+        return replace(
+            state,
+            prior=state.prior * square,
+            precision=state.precision / square,
+            absorbed=state.absorbed / square,
+            matrix=state.matrix * square,
+            differences=state.differences / ratio,
+        )
+    if isinstance(state, eig_dml.State):
+        return replace(
+            state,
+            close=state.close / square,
+            matrix=state.matrix * square,
+            far=state.far / ratio,
+        )
+    if isinstance(state, must_link.State):
+        return replace(state, pairs=_mapped(state.pairs, ratio), far=state.far / square)
+    return replace(state, close=state.close / square, far=state.far / square)
 
 
 def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:

@@ -235,6 +235,22 @@ def test_rescaling_maps_what_is_remembered() -> None:
     assert engine.snapshot().certificate.met
 
 
+def test_rescaling_maps_metrics_of_labels() -> None:
+    """Distances between raw points stay as they are, and learning goes on."""
+    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
+    engine = small()
+    engine.learn(points, y=KINDS)
+    before = matrices(engine)
+    engine.rescale()
+    after = matrices(engine)
+    for name in ("itml", "eig_dml", "must_link", "fenn", "discriminant"):
+        np.testing.assert_allclose(
+            after[name], before[name], rtol=1e-6, atol=1e-9 * np.abs(before[name]).max()
+        )
+    engine.learn(points, y=KINDS)
+    assert all(np.isfinite(matrix).all() for matrix in matrices(engine).values())
+
+
 # ---------------------------------------------------------------- bad input
 
 
