@@ -21,7 +21,10 @@ IN_ENGINE, TO_RUN = 60_000, 50_000  # events a second: the bars
 
 
 def pace(events: int) -> list[str]:
-    """Events a second, and what finding the nearest landmark takes of it."""
+    """Events a second, and what finding the nearest landmark takes of it.
+
+    The faster of two runs: what else the machine does slows one down, and speeds none up.
+    """
     lines = [
         "| 16 dimensions, chunks of 256 | landmarks | events/s | bar | with a snapshot every "
         "2,560 | nearest, of the time | log to run | bar |",
@@ -35,9 +38,10 @@ def pace(events: int) -> list[str]:
     for name, points in streams.items():
         for size, half_life in ((500, None), (1000, None), (1000, 5000.0)):
             learned, engine = _learned(points, size, half_life, events)
-            with_snapshots, _ = _learned(points, size, half_life, EVERY)
+            learned = max(learned, _learned(points, size, half_life, events)[0])
+            with_snapshots = max(_learned(points, size, half_life, EVERY)[0] for _ in range(2))
             search = _nearest(engine, points)
-            run = _replayed(points, size, half_life)
+            run = max(_replayed(points, size, half_life) for _ in range(2))
             fading = "" if half_life is None else f", half-life {half_life:.0f}"
             lines.append(
                 f"| {name}{fading} | {size} | **{learned:,.0f}** | {IN_ENGINE:,} | "
