@@ -37,10 +37,9 @@ def run(full: bool) -> Outcome:
             hard, recent = (_streamed(close, far, each) for each in (SETTINGS, RECENT))
             scatter = eig_dml.constraint(hard)
             best = mirror_prox.solve(scatter, far)
-            d = far.shape[1]
             figures[f"{name}_hard"] = _smallest(hard, far) / best.bound
             figures[f"{name}_recent"] = _smallest(recent, far) / best.bound
-            start = d * np.linalg.inv(scatter) / d
+            start = np.linalg.inv(scatter).astype(np.float64)
             at_start = float(eig_dml.squared_distances(far, start).min())
             figures[f"{name}_start"] = at_start / best.bound
             figures[f"{name}_batch_gap"] = best.gap

@@ -42,12 +42,14 @@ SMALL_CHUNK = 25
 SMALL_SUPPORT_RANKS = 4
 # s / f of any slot outside [1/3, 3] asks for a refresh: the frozen normalisation has aged.
 LARGEST_RESCALING = 3.0
+# Among landmarks: slots with so much of the stationary measure, for a new one ages as it grows.
+# Any slot would ask for twice the refreshes, and no certificate would be met the sooner.
 AGED_SHARE = 0.01
 # Random directions, on the new slots only, that look for what an extension cannot see.
 CHUNK_PROBES = 8
 # Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
 PAIRS_EVERY = 50
-# Events between two looks at whether the pairs teach what reproduces: each takes some 40 ms.
+# Events between two looks at whether the pairs teach what reproduces: each takes 15 to 30 ms.
 REPRODUCED_EVERY = 500
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
@@ -362,6 +364,7 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
             metrics, chunk.points, scaled, chunk.classes, position, config.seed
         )
     if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
+        is_first = metrics.pairs.counts.candidates == 0
         coordinates = _judging(state, config)
         metrics = learners.generated(
             metrics,
@@ -372,7 +375,7 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
             state.position,
             config.seed,
         )
-        if position == 0 or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
+        if is_first or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
             metrics = learners.reproduced(
                 metrics,
                 support.scaled,
@@ -455,17 +458,14 @@ def _scaling(points: Floats, masses: Floats, config: Config) -> Scaling:
         squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
         scale = np.where(varies, safe * np.sqrt(squares), 1.0)
     chosen = Scaling(center, scale, 1.0)
+    if not isinstance(config.bandwidth, str):
+        return Scaling(center, scale, float(config.bandwidth))
     scaled = chosen.scaled(points)
-    return Scaling(center, scale, _bandwidth(cdist(scaled, scaled), config))
+    return Scaling(center, scale, kernel.choose_bandwidth(cdist(scaled, scaled)))
 
 
 def _unscaled(d: Floats, config: Config) -> Scaling:
     """Distances are taken as they are; only the bandwidth is chosen."""
-    return Scaling(np.zeros(0), np.ones(0), _bandwidth(d, config))
-
-
-def _bandwidth(d: Floats, config: Config) -> float:
-    """The bandwidth that was asked for, or the one that fits distances ``d`` (n, n)."""
-    if isinstance(config.bandwidth, str):
-        return kernel.choose_bandwidth(d)
-    return float(config.bandwidth)
+    auto = isinstance(config.bandwidth, str)
+    bandwidth = kernel.choose_bandwidth(d) if auto else float(config.bandwidth)
+    return Scaling(np.zeros(0), np.ones(0), bandwidth)

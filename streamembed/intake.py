@@ -317,6 +317,7 @@ class Intake:
         else:
             before = vars(self).copy()
             before["_held"] = self._ids_held().copy()
+            before["labels"] = Labels(self.labels.known)
             put_back = self._rings_kept()
             try:
                 yield

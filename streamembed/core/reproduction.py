@@ -44,7 +44,7 @@ def measured(
     Notes
     -----
     Of each half at most 250 points are looked at. 0 where a half is too small, or all its pairs are
-    of one kind. O(250^3 + 300 d^2) or so: some 40 ms.
+    of one kind. O(250^3 + 300 d^2) or so: 15 to 30 ms for 4 to 13 features.
     """
     order = np.argsort(births, kind="stable")
     first = shrink.halves(births[order], seed)
