@@ -13,7 +13,7 @@
         metrics   from labels, given pairs, or pairs that the map tells apart
         |
         v
-     publish: view --> polish --> refresh --> batch, as far as the certificate asks
+     publish: view --> polish --> refresh --> exact | batch, as far as the certificate asks
         |
         v
      snapshot (immutable): coordinates, certificate, metrics, transform --> estimators (river)

@@ -57,9 +57,17 @@ class Turned:
 
 
 def turned(
-    state: State, config: Config, normal: Normalisation, psi: Floats, residuals: Residuals
+    state: State,
+    config: Config,
+    normal: Normalisation,
+    psi: Floats,
+    residuals: Residuals,
+    hold: bool = True,
 ) -> Turned:
-    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow."""
+    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow.
+
+    Without ``hold`` nothing is mixed: the columns only take the frame's signs.
+    """
     c = psi.shape[1]
     old = state.frame.columns
     if psi is old:  # the frame was renewed with this very chunk, and is what is to be published
@@ -78,13 +86,19 @@ def turned(
     largest_norm = float(np.sqrt(np.maximum(np.diag(residuals.gram)[:k].max(), 0.0)))
     budget = float(residuals.values[0]) * _budget(config)
     chunks = (state.position - state.frame.position) / config.chunk_size
+    limit = max(budget, largest_norm)
+    # a following column that is less exact than what is published must not mix with it
+    mixing = k if c > k and residuals.gram[k, k] > limit**2 else c
+    mixing = mixing if hold else 0
+    runs = certificate.near_equal(residuals.values[:mixing], 0.1 * (limit - largest_norm))
+    runs += [range(i, i + 1) for i in range(mixing, c)]
     turn = frame.align(
         overlap,
         residuals,
-        certificate.near_equal(residuals.values, 0.1 * max(budget - largest_norm, 0.0)),
+        runs,
         k,
-        max(budget, largest_norm),
-        TURN_PER_CHUNK * chunks,
+        limit,
+        TURN_PER_CHUNK * chunks if hold else np.inf,
     )
     rotation = turn.rotation[:, :k]
     inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points

@@ -405,6 +405,7 @@ def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
         "n_components": k,
         "features": list(snapshot.feature_names),
         "resolution": snapshot.resolution,
+        "n_connected": snapshot.n_connected,
         "eigenvalues": snapshot.eigenvalues.tolist(),
         "bandwidth": snapshot.bandwidth,
         "alpha": snapshot.alpha,

@@ -13,6 +13,7 @@
     └── DamagedFileError (OSError)       a saved file whose bytes are not what was written
 
     ResolutionWarning (UserWarning)      landmarks too far apart for the bandwidth
+    CostWarning (UserWarning)            parameters that cost more than ten times the usual
 
 A message says which argument, what it was, what it must be and what to try. Numerical
 trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 __all__ = [
     "BadRowError",
+    "CostWarning",
     "DamagedFileError",
     "DuplicateIdError",
     "FeatureError",
@@ -83,3 +85,7 @@ class DamagedFileError(StreamembedError, OSError):
 
 class ResolutionWarning(UserWarning):
     """Landmarks are more than half a bandwidth apart: the map is coarser than its kernel."""
+
+
+class CostWarning(UserWarning):
+    """Parameters make a chunk or a snapshot more than ten times as dear as it usually is."""

@@ -78,7 +78,8 @@ def first(chunk: Chunk, config: Config) -> State:
     held = _filled(nothing, placed, scaling, chunk, births)
     distances, d = None, _distance_rows(nothing, placed, chunk)
     if d is not None:
-        distances = _ring(len(held), config, exact=cover is not None)
+        small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
+        distances = _ring(len(held), config, exact=small or cover is not None)
         distances.write(placed.slots, d)
     state = _built(
         held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
@@ -402,7 +403,8 @@ def _ring(n: int, config: Config, exact: bool) -> Graph:
     """An empty ring; ``exact`` for float64 whatever its size."""
     capacity = config.slots or max(n, 256)
     exact = exact or config.slots is None
-    return Graph.empty(capacity, np.float64 if exact else ring_dtype(capacity))
+    dtype = np.float64 if exact else ring_dtype(capacity, config.tolerance)
+    return Graph.empty(capacity, dtype)
 
 
 def _built(

@@ -371,7 +371,7 @@ _REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", p
 
 
 def _timeline_schema(k: int) -> Any:
-    numbers = ["residual", "outside", "gap", "angle_bound"]
+    numbers = ["residual", "outside", "outside_bound", "gap", "angle_bound"]
     return pa.schema(
         [
             ("position", pa.int64()),
@@ -381,6 +381,7 @@ def _timeline_schema(k: int) -> Any:
             ("method", pa.string()),
             ("rung", pa.string()),
             ("resolution", pa.float64()),
+            ("n_connected", pa.int64()),
             ("epoch", pa.int64()),
             ("displacement", pa.float64()),
             ("movement", pa.float64()),
@@ -397,12 +398,14 @@ def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[st
         **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
         "residual": [certificate.residual],
         "outside": [certificate.outside],
+        "outside_bound": [certificate.outside_bound],
         "gap": [certificate.gap],
         "angle_bound": [certificate.angle_bound],
         "met": [certificate.met],
         "method": [certificate.method],
         "rung": [snapshot.rung],
         "resolution": [snapshot.resolution],
+        "n_connected": [snapshot.n_connected],
         "epoch": [frame.epoch],
         "displacement": [frame.displacement],
         "movement": [frame.movement],

@@ -79,11 +79,15 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        How far up the ladder of `streamembed.publish` it took: view, polish, refresh or batch.
+        How far up the ladder of `streamembed.publish` it took: view, polish, refresh, and then
+        exact, or batch for more than 1,000 points.
     resolution : float
         Distance of the closest pair of landmarks over the bandwidth: what is finer than this the
         map cannot show. Above 0.5 the kernel falls between the landmarks. 0 where every event has
         a slot of its own.
+    n_connected : int
+        Components of the kernel's graph, parts that share no weight above 2e-16: the eigenvalue 1
+        comes so many times, once for the constant.
     """
 
     coordinates: Floats
@@ -106,6 +110,7 @@ class Snapshot:
     frame: Frame
     rung: str
     resolution: float
+    n_connected: int
 
     def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         """Use `Engine.snapshot` or `Snapshot.load`."""
@@ -121,6 +126,7 @@ class Snapshot:
         self.frame = numbers["frame"]
         self.rung = str(numbers["rung"])
         self.resolution = float(numbers["resolution"])
+        self.n_connected = int(numbers["n_connected"])
         self._metrics: dict[str, Mahalanobis] = dict(numbers["metrics"])
         self._factor: Floats | None = None
         self._factor_parts: tuple[Any, ...] | None = None
@@ -166,6 +172,7 @@ class Snapshot:
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
             "resolution": state.resolution(config.size),
+            "n_connected": columns.n_connected,
             "metrics": {},
         }
         if state.metrics is not None:
@@ -356,6 +363,7 @@ class Snapshot:
             "frame": asdict(self.frame),
             "rung": self.rung,
             "resolution": self.resolution,
+            "n_connected": self.n_connected,
             "metrics": {
                 name: {
                     "matrix": one.matrix.tolist(),

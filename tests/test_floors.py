@@ -26,8 +26,10 @@ FLOORS: list[set[str]] = [
     {"core.evidence"},
     {
         "core.certificate",
+        "core.components",
         "core.eig_dml",
         "core.extension",
+        "core.filtered",
         "core.frame",
         "core.itml",
         "core.itml_fast",
@@ -36,6 +38,7 @@ FLOORS: list[set[str]] = [
         "core.mirror_prox",
         "core.neighbors",
         "core.pairs",
+        "core.probes",
         "core.scatter",
         "core.shrink",
         "core.support",

@@ -1,8 +1,9 @@
 """How far a published embedding is from the batch answer: residual, what lies outside, angle.
 
 A small residual shows that every published column is an eigenvector; it does not show that the
-leading ones were found. That is what ``outside`` is for: it is measured on directions that the
-factor did not know (`probe_starts`), so that a mode the tracker lost shows up.
+leading ones were found. That is what ``outside`` and ``outside_bound`` are for: they are measured
+on directions that the factor did not know (`streamembed.core.probes`), or follow from a whole
+decomposition. docs/algorithms/certificate.md says what is proven and what has a chance to miss.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import numpy as np
 
 from streamembed.core.arrays import Floats
 
-__all__ = ["SCOPE", "Certificate", "certify", "near_equal", "probe_starts", "sampled_residual"]
+__all__ = ["SCOPE", "Certificate", "Outside", "certify", "near_equal", "sampled_residual"]
 
+TINY = float(np.finfo(np.float64).tiny)
 SCOPE = "the operator of the support, not of all events ever seen"
 
 
@@ -25,14 +27,18 @@ class Certificate:
     Attributes
     ----------
     residual : float
-        max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1.
+        max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1, of the
+        operator that was asked for: what the kernel ring and its products round is added.
     outside : float
         Estimate of the largest eigenvalue that was not published, lost modes included.
+    outside_bound : float
+        No eigenvalue that was not published is larger: exactly after a whole decomposition,
+        otherwise with a chance of 1e-4 to miss one that the factor does not know.
     gap : float
-        lambda_k - lambda_(k+1); near 0 the k-dimensional subspace itself is not determined.
+        lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
         Sine of the largest angle to the true leading subspace, at most (Davis & Kahan), from
-        lambda_k - outside - residual; 1 where that is not positive. As good as ``outside`` is.
+        lambda_k - outside_bound - residual; 1 where that is not positive.
     cut : tuple of int
         Components that cannot be told apart from the first one left out.
     method : str
@@ -40,12 +46,13 @@ class Certificate:
     scope : str
         Which operator all this is about.
     met : bool or None
-        True where residual <= tolerance and nothing larger than lambda_k lies outside; None
-        where no tolerance was asked for.
+        True where residual <= tolerance and nothing lies outside that is larger than lambda_k by
+        more than the tolerance; None where no tolerance was asked for.
     """
 
     residual: float
     outside: float
+    outside_bound: float
     gap: float
     angle_bound: float
     cut: tuple[int, ...]
@@ -54,15 +61,23 @@ class Certificate:
     met: bool | None
 
 
-def probe_starts(n: int, count: int, seed: int, position: int) -> Floats:
-    """Random signs, shape (n, count), a pure function of the seed and the stream position.
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What is known of the eigenvalues that are not published.
 
-    One application of S minus what the factor knows turns them into the directions that the
-    factor misses: a lost eigenvalue mu stands out of the truncated tail by mu / lambda_r.
+    Attributes
+    ----------
+    known : float
+        The largest that was seen.
+    unseen : float
+        What was not seen is not larger than this, but for the chance of the probes.
+    bound : float
+        Nothing at all is larger, what was seen with its residuals.
     """
-    generator = np.random.default_rng((seed, position, n))
-    bits = np.unpackbits(np.frombuffer(generator.bytes(n * count // 8 + 1), dtype=np.uint8))
-    return bits[: n * count].reshape(n, count).astype(np.float64) * 2.0 - 1.0
+
+    known: float
+    unseen: float
+    bound: float
 
 
 def near_equal(values: Floats, margin: float) -> list[range]:
@@ -87,8 +102,8 @@ def certify(
     values: Floats,
     norms: Floats,
     block_norm: float,
-    following: float,
-    outside: float,
+    outside: Outside,
+    rounding: float,
     tolerance: float | None,
     method: str,
 ) -> Certificate:
@@ -102,27 +117,33 @@ def certify(
         ||S v_i - lambda_i v_i||, shape (k,).
     block_norm
         Spectral norm of the (n, k) block of those residuals, for the angle.
-    following
-        lambda_(k+1) as far as known, 0 where the rank ends.
     outside
-        Largest eigenvalue estimate among what is not published, probes included.
+        What is not published.
+    rounding
+        By how much the operator that was measured may differ from the one that was asked for, in
+        norm: it is added to every residual. Eigenvalues below it are nothing.
     tolerance
         Relative to lambda_1; None for an estimate that claims nothing.
     """
-    largest = max(float(values[0]), np.finfo(np.float64).tiny)
-    residual = float(norms.max()) / largest
-    separation = float(values[-1]) - outside - float(norms.max())
-    angle = min(1.0, block_norm / separation) if separation > 0 else 1.0
+    largest, last = max(float(values[0]), rounding, TINY), float(values[-1])
+    worst = float(norms.max()) + (rounding if values[0] > 0 else 0.0)
+    residual = worst / largest
+    separation = last - min(1.0, outside.bound) - block_norm - 2.0 * rounding
+    angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
     margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
-    runs = near_equal(np.append(values, following), margin)
+    runs = near_equal(np.append(values, min(outside.known, last)), margin)
     cut = tuple(i for i in runs[-1] if i < len(values))
     met = None
     if tolerance is not None:
-        met = residual <= tolerance and outside <= float(values[-1]) + tolerance * largest
+        # without a single component, up to what could not be certified at that tolerance
+        room = tolerance * largest if values[0] > 0 else rounding / tolerance
+        level = last + max(room, rounding)
+        met = bool(residual <= tolerance and max(outside.known, outside.unseen) <= level)
     return Certificate(
         residual=residual,
-        outside=float(outside),
-        gap=float(values[-1]) - float(following),
+        outside=float(outside.known),
+        outside_bound=min(1.0, max(outside.bound, outside.known) + rounding),
+        gap=last - float(outside.known),
         angle_bound=float(angle),
         cut=cut,
         method=method,

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from streamembed.core.arrays import Floats
 
 __all__ = ["Extension"]
 
+# What a fused exponent may be off by: far below the residual of any certificate.
+LOSS = 1e-10
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
 TILE = 256
 
@@ -29,8 +32,11 @@ class Extension:
 
     Attributes
     ----------
-    exponents : (N, d + 1)
-        [2 X / sigma^2 | -||x_i||^2 / sigma^2].
+    points : (N, d)
+        X, as the kernel sees them.
+    exponents : (N, d + 1) or None
+        [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the extent
+        that this form would cancel: differences are then taken one by one.
     targets : (N, k + 2)
         [m a lambda^(t-1) psi | m a | m].
     bandwidth2 : float
@@ -41,7 +47,8 @@ class Extension:
         Of the caller's units.
     """
 
-    exponents: Floats
+    points: Floats
+    exponents: Floats | None
     targets: Floats
     bandwidth2: float
     typical: float
@@ -67,8 +74,13 @@ class Extension:
         powers = np.where(known, np.where(known, eigenvalues, 1.0) ** (diffusion_time - 1.0), 0.0)
         squares = np.einsum("ij,ij->i", points, points)
         bandwidth2 = bandwidth**2
+        exponents = None
+        with np.errstate(over="ignore"):
+            if squares.max(initial=0.0) * np.finfo(np.float64).eps <= LOSS * bandwidth2:
+                exponents = np.column_stack([2.0 * points / bandwidth2, -squares / bandwidth2])
         return cls(
-            np.column_stack([2.0 * points / bandwidth2, -squares / bandwidth2]),
+            points,
+            exponents,
             np.column_stack([weights[:, None] * psi * powers, weights, masses]),
             bandwidth2,
             float(np.median(degrees)),
@@ -117,7 +129,12 @@ class Extension:
         return coordinates, coverage
 
     def _sums(self, points: Floats) -> tuple[Floats, Floats, Floats]:
-        """Shifted kernel sums (n, k + 2), the shift (n,) and ||x||^2 / sigma^2 (n,)."""
+        """Shifted kernel sums (n, k + 2), the shift (n,) and ||x||^2 / sigma^2 (n,).
+
+        Without the fused form the shift is -d^2 / sigma^2 itself, and the last are 0.
+        """
+        if self.exponents is None:
+            return self._exact_sums(points)
         n, d = points.shape
         augmented = np.empty((n, d + 1))
         with np.errstate(over="ignore", under="ignore"):
@@ -130,3 +147,14 @@ class Extension:
             weights = np.exp(exponents, out=exponents)
             squares = np.einsum("ij,ij->i", augmented[:, :d], augmented[:, :d]) / self.bandwidth2
         return weights @ self.targets, shift, squares
+
+    def _exact_sums(self, points: Floats) -> tuple[Floats, Floats, Floats]:
+        """`_sums` by the differences themselves."""
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = (points - self.center) / self.scale
+            exponents = cdist(scaled, self.points, "sqeuclidean") / -self.bandwidth2
+            shift = exponents.max(axis=1)
+            # so far away that every square overflows: the nearest cannot be told, all weigh alike
+            exponents = np.where(np.isfinite(shift)[:, None], exponents - shift[:, None], 0.0)
+            weights = np.exp(exponents)
+        return weights @ self.targets, shift, np.zeros(len(points))

@@ -114,11 +114,13 @@ def turned_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Fl
     Returns
     -------
     values, norms, gram
-        Shapes (p,), (p,), (p, p) for a rotation of shape (c, p): isotonic Rayleigh quotients,
-        residual norms with those values, and the Gram matrix of the residual columns. O(c^3).
+        Shapes (p,), (p,), (p, p) for a rotation of shape (c, p): isotonic Rayleigh quotients in
+        [0, 1], residual norms with those values, and the Gram matrix of the residual columns.
+        O(c^3).
     """
     mixed = residuals.values[:, None] * rotation + residuals.cross @ rotation
-    values = isotonic(np.einsum("ij,ij->j", rotation, mixed))
+    # as they are published: descending, and within the spectrum of a Markov operator from 0 on
+    values = np.clip(isotonic(np.einsum("ij,ij->j", rotation, mixed)), 0.0, 1.0)
     # S V R - V R diag(mu) = V D + E R with D = diag(lambda) R - R diag(mu)
     shift = residuals.values[:, None] * rotation - rotation * values
     cross = shift.T @ residuals.cross @ rotation
@@ -157,6 +159,13 @@ def align(
     """
     still = _polar(overlap)
     near = _nearest_by_blocks(still, clusters)
+
+    def within(turned: Floats) -> bool:
+        norms = turned_residuals(residuals, turned)[1]
+        return bool(norms[:published].max() <= limit)
+
+    if len(clusters) < len(still) and not within(near):  # mixing costs too much here: signs alone
+        near = _nearest_by_blocks(still, [range(i, i + 1) for i in range(len(still))])
     planes, basis = _rotation_planes(still.T @ near)
     angle = max((abs(theta) for theta, _, _ in planes), default=0.0)
     share = 1.0 if angle <= largest_turn else largest_turn / angle
@@ -164,15 +173,11 @@ def align(
     def rotation(part: float) -> Floats:
         return near if part == 1.0 else still @ _partial_rotation(planes, basis, part)
 
-    def fits(part: float) -> bool:
-        norms = turned_residuals(residuals, rotation(part))[1]
-        return bool(norms[:published].max() <= limit)
-
-    if share < 1.0 and not fits(share):
+    if share < 1.0 and not within(rotation(share)):
         low, share = share, 1.0
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + share)
-            low, share = (low, middle) if fits(middle) else (middle, share)
+            low, share = (low, middle) if within(rotation(middle)) else (middle, share)
     return Turn(rotation(share), (1.0 - share) * angle, angle)
 
 

@@ -16,16 +16,33 @@ import numpy.typing as npt
 
 from streamembed.core.arrays import Array, Ints
 
-__all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype"]
+__all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype", "rounding_norm"]
 
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
 FLOAT32_ABOVE = 256
+# The rounding of a float32 ring, 4e-6, is a 25th of this tolerance.
+FLOAT32_TOLERANCE = 1e-4
 
 
-def ring_dtype(capacity: int) -> npt.DTypeLike:
-    """The dtype of a ring that will hold ``capacity`` slots: float64 up to 256, then float32."""
-    return np.float32 if capacity > FLOAT32_ABOVE else np.float64
+def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
+    """The dtype of a ring of ``capacity`` slots: float64 up to 256, then float32.
+
+    For a ``tolerance`` below 1e-4 it is float64 whatever the capacity: `rounding_norm` of a float32
+    ring would use up too much of it.
+    """
+    tight = tolerance is not None and tolerance < FLOAT32_TOLERANCE
+    return np.float32 if capacity > FLOAT32_ABOVE and not tight else np.float64
+
+
+def rounding_norm(dtype: npt.DTypeLike, n: int) -> float:
+    """By how much the S of a ring of n slots may differ in norm from that of exact weights.
+
+    Exponent, exponential, product and normalisation each round; 32 times the precision is twice
+    the worst that was measured for up to 2,000 slots (docs/algorithms/certificate.md), and beyond
+    that sums of n weights lose the root of n.
+    """
+    return 32.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 2000.0)))
 
 
 @dataclass(slots=True, eq=False)
