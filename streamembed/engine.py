@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, flow, learners, publish
+from streamembed import archive, batch, flow, publish
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
@@ -323,10 +323,10 @@ class Engine:
             Points that cannot be learned, or not as many of one as of the other; nothing was
             learned.
         """
-        if not set(self.config.metrics) & set(learners.PAIR_METRICS):
+        if not self.config.metrics:
             raise ParameterError(
-                f"pairs were given, and metrics={self.config.metrics!r} of this engine do not "
-                "learn from pairs: start it with metrics=('itml',), for one"
+                "pairs were given, but this engine learns no metrics: start it with metrics, such "
+                "as metrics=('itml',)"
             )
         self._intake.must_learn(distances=False)
         names, ordered = self._intake.features or (None, False)
@@ -341,7 +341,7 @@ class Engine:
         if kinds.dtype.kind not in "bi" or not np.isin(kinds, (0, 1)).all():
             raise InputError("similar must hold True or False for every pair")
         self._intake.features = self._intake.features or (left.names, left.ordered)
-        self._intake.learn_pairs(left.points - right.points, kinds.astype(bool))
+        self._intake.learn_pairs(left.points, right.points, kinds.astype(bool))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Take more things of which only the distances to those before them are known.
