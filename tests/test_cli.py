@@ -426,7 +426,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
         "replay", tmp_path / "plain", "--run", tmp_path / "3", *arguments, "--pairs",
         tmp_path / "pairs",
     )  # fmt: skip
-    assert "metric itml: from 60 given pairs" in taught.output
+    assert "metric itml: from 50 given pairs" in taught.output
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
     assert "metrics='umap' must be one of" in wrong.output
