@@ -32,7 +32,7 @@ class ContrastMetric(MergeableMetric):
         Positive; in squared deviations.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events.
+        first one has at least 20 events. `metric` shows what waits for its chunk too.
     seed
         All metric estimators have one; nothing is drawn here.
 

@@ -45,7 +45,7 @@ class EigDML(MergeableMetric):
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events.
+        first one has at least 20 events. `metric` is as of the last whole chunk.
     seed
         Of what is drawn, together with the position.
 

@@ -48,7 +48,7 @@ class ITML(MetricEstimator):
         positive definite matrix in the caller's units, features in the order of `feature_names`.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events.
+        first one has at least 20 events. `metric` is as of the last whole chunk.
     seed
         Of what is drawn, together with the position.
 

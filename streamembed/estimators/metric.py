@@ -370,7 +370,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         assert self._course is not None
         size = int(self.chunk_size)
         if self._course.position + len(codes) < course.next_cut(self._course.learned, size):
-            self._keep(course.extend(self._course, self._learning, first, second, codes, size))
+            self._keep(course.appended(self._course, first, second, codes))
             return
         with one_blas_thread():
             self._keep(course.extend(self._course, self._learning, first, second, codes, size))

@@ -81,11 +81,13 @@ class Examples:
 
     def followed_by(self, first: Floats, second: Floats, codes: Ints) -> Self:
         """These with more events at their end."""
-        return replace(
-            self,
-            first=np.concatenate([self.first, first]),
-            second=np.concatenate([self.second, second]),
-            codes=np.concatenate([self.codes, codes]),
+        return type(self)(
+            np.concatenate([self.first, first]),
+            np.concatenate([self.second, second]),
+            np.concatenate([self.codes, codes]),
+            self.position,
+            self.seed,
+            self.bounds,
         )
 
     def taken(self, start: int, stop: int) -> Self:
