@@ -17,7 +17,7 @@ from sklearn.datasets import load_wine
 import streamembed as se
 from streamembed import engine as engine_module
 from streamembed import estimators, learners, reservoir
-from streamembed.core import must_link
+from streamembed.core import codec, must_link
 from streamembed.estimators import (
     FENN,
     ITML,
@@ -336,6 +336,17 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     assert face.totals.updates == face.info.totals.updates == 2
 
 
+def test_a_first_chunk_that_is_refused_is_counted() -> None:
+    """Values of 1e200 leave the doubles when squared: the identity stays, and says why."""
+    taught = learners.init(NAMES, 13, 0)
+    taught = learners.labelled(taught, WINE[:60] * 1e200, KINDS[:60], 0)
+    for name, metric in learners.published(taught, np.ones(13)).items():
+        np.testing.assert_array_equal(metric.matrix, np.eye(13), err_msg=name)
+        told = metric.certificate
+        assert (told["updates"], told["refused"], told["refused_events"]) == (1, 1, 50)
+        assert told["status"] == "untaught"
+
+
 def test_the_last_infos_of_a_chunk_can_be_had() -> None:
     """By metric, so that a monitor need not compute them again; none right after loading."""
     engine = small()
@@ -361,6 +372,9 @@ def test_a_certificate_had_as_many_shapes_as_makers() -> None:
         found += list(engine.snapshot().metrics.values())
     for way in WAYS:
         found.append(learned(way).metric)
+        early = built(way)
+        early.learn_many(POINTS[:3], LABELS[:3])
+        found.append(early.metric)
     blind = UnsupervisedMetric(warm_up=100)
     blind.learn_many(WINE)
     found.append(blind.metric)
@@ -382,6 +396,13 @@ def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
         each.learn(WINE[83:], y=KINDS[83:])
     for name, metric in engine.snapshot().metrics.items():
         assert loaded.snapshot().metrics[name] == metric
+    for way in ("FENN-cv", "FENN", "ITML-covariance"):  # with a sample, without, deeply nested
+        state = learned(way)._course.progress["metric"].state
+        again = codec.unpack(type(state), *codec.pack(state))
+        arrays, numbers = codec.pack(again)
+        assert numbers == codec.pack(state)[1]
+        for key, array in codec.pack(state)[0].items():
+            np.testing.assert_array_equal(arrays[key], array, err_msg=key)
     held = reservoir.init(7, recent=True)
     held, _ = reservoir.update(
         held, WINE[:40], KINDS[:40].astype(np.int64), np.random.default_rng(0)

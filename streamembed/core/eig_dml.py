@@ -476,8 +476,9 @@ def merge(left: State, right: State, settings: Settings) -> State:
     """Two streams' states as one: close pairs exactly, far pairs as if they had come side by side.
 
     Of more far pairs than there is room for, the policy chooses among both: the newest of either
-    are the newest. The metric is the mean of the two by the masses of their close pairs: feasible, no better than
-    a start for the steps of the next call, and t is the smaller of the two. O(B d^2 + d^3).
+    are the newest. The metric is the mean of the two by the masses of their close pairs: feasible,
+    no better than a start for the steps of the next call, and t is the smaller of the two.
+    O(B d^2 + d^3).
     """
     mass = left.mass + right.mass
     share = right.mass / mass if mass > 0 else 0.5

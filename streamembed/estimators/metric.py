@@ -173,12 +173,12 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return course.read(self._started(settled, whole=False), self._learner, self._key)
 
     def _identity(self) -> Mahalanobis:
-        identity = np.eye(len(self.feature_names))
-        if not len(identity):
+        d = len(self.feature_names)
+        if not d:
             raise NotReadyError(
                 "no event has come, so that the features are not known; learn one first"
             )
-        return Mahalanobis.of(identity)
+        return course.untaught(d)
 
     def _columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""

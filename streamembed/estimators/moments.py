@@ -39,7 +39,7 @@ class FENN(MergeableMetric):
     mu
         Temperature: "heat_capacity", the one of the largest heat capacity; "cv", the one under
         which a sample of 400 labelled points finds its classes best (more accurate, and a tenth of
-        a second for each chunk after which the metric is read); or a positive number.
+        a second whenever the metric is read after more was learned); or a positive number.
     chunk_size, seed
         See `GeometricMeanMetric`; the seed is that of the sample.
 

@@ -40,7 +40,7 @@ class MustLinkMetric(MergeableMetric):
         True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
         optimum the metric is.
     chunk_size, seed
-        See `EigDML`.
+        See `EigDML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
 
     Raises
     ------

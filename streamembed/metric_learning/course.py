@@ -34,6 +34,7 @@ __all__ = [
     "Course",
     "Progress",
     "Refused",
+    "Untaught",
     "advanced",
     "appended",
     "extend",
@@ -44,6 +45,7 @@ __all__ = [
     "packed_progress",
     "read",
     "unpacked_progress",
+    "untaught",
 ]
 
 # Events from which the features, and where a metric has one its scale, are settled: deviations of
@@ -60,6 +62,13 @@ class Refused:
     """The Info of an update that left the range of floating point numbers."""
 
     status: str = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Untaught:
+    """What is told of a metric of which no chunk was learned."""
+
+    status: str = "untaught"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,7 +281,9 @@ def advanced(
 def read(
     course: Course, learner: Learner, name: str, waiting: bool = True
 ) -> tuple[Mahalanobis, Any] | None:
-    """A metric and its Info; None where the learner knows nothing yet. Pure.
+    """A metric and its Info; None before anything of it can be told. Pure.
+
+    Where not one of several chunks could be learned it is the identity, and the Info is None.
 
     Parameters
     ----------
@@ -287,7 +298,8 @@ def read(
             shown = ahead
     state = shown.progress[name].state
     if state is None:
-        return None
+        d = len(course.spread.means)
+        return (untaught(d, course.progress[name].totals), None) if course.learned else None
     with np.errstate(all="ignore"):
         measured = learner.measure(state, shown.spread.scale)
     totals = course.progress[name].totals
@@ -299,6 +311,12 @@ def read(
         pairs=shown.pairs,
     )
     return metric_of(measured, told), replace(measured.info, totals=totals)
+
+
+def untaught(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:
+    """The identity, which a metric is before its first chunk."""
+    told = certificate("labels", totals, Untaught(), labelled=0, pairs=0)
+    return Mahalanobis.of(np.eye(n_features), certificate=told)
 
 
 def merge(left: Course, right: Course, learning: Learning, indices: Ints, size: int) -> Course:

@@ -119,7 +119,10 @@ class Learner(abc.ABC):
         """The metric, ``scale`` (d,) being the deviations of all that was seen. Pure."""
 
     def merge(self, left: Any, right: Any, indices: Ints) -> Any:
-        """Two states as one; class c of the right one is class ``indices[c]`` of the left."""
+        """Two states as one; class c of the right one is class ``indices[c]`` of the left.
+
+        Not every learner can: duals of ITML belong to the pairs that they have met.
+        """
         raise NotImplementedError
 
 
@@ -136,8 +139,8 @@ def certificate(source: str, totals: Totals, told: Any, **counts: Any) -> dict[s
     told
         The maker's own numbers, a dataclass with a ``status``; what is not finite becomes None.
     counts
-        ``labelled`` and ``pairs``: how many of each the metric has learned from; of generated pairs
-        ``reproduced`` too.
+        ``labelled`` and ``pairs``: how many of each the metric has seen, refused ones too; of
+        generated pairs ``reproduced`` as well.
     """
     own = {f.name: getattr(told, f.name) for f in fields(told) if f.name != "totals"}
     known: dict[str, Any] = _plain({"source": source, **counts, **asdict(totals), **own})
