@@ -370,7 +370,8 @@ class Intake:
         if self.state is not None and self.state.metrics is not None:
             with one_blas_thread():
                 metrics = learners.flushed(self.state.metrics, self.config.seed)
-            self.state = replace(self.state, metrics=metrics)
+            if metrics is not self.state.metrics:
+                self.state = replace(self.state, metrics=metrics)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Every array and every number, by name; `restore` is the inverse."""

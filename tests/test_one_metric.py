@@ -238,6 +238,9 @@ def test_remembered_pairs_wait_for_their_chunk() -> None:
     for name in ("itml", "eig_dml"):
         told = engine.snapshot().metrics[name].certificate
         assert (told["source"], told["labelled"], told["updates"]) == ("labels", 40, 1)
+    snapshot = engine.snapshot()
+    engine.flush()
+    assert engine.snapshot() is snapshot  # nothing waits any more
 
 
 # ------------------------------------------------------------------ labels
