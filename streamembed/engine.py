@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, flow, learners, publish
+from streamembed import archive, batch, flow, publish
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
@@ -75,9 +75,9 @@ class Engine:
         None: the kernel sees the features as they are. Distances are never scaled.
     metrics
         Names of metrics to learn beside the map: "itml", "eig_dml", "contrast", "geometric_mean",
-        "must_link", and from labels only "fenn", "discriminant". They learn from `learn_pairs`
-        and from labels where there are any, and otherwise from pairs that the map itself tells
-        apart; snapshots have them in ``metrics``.
+        "must_link", "fenn", "discriminant". They learn from `learn_pairs` and from labels where
+        there are any, as the estimators of these names do, and otherwise, but for the last two,
+        from pairs that the map itself tells apart; snapshots have them in ``metrics``.
     on_bad_row
         "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
     seed
@@ -305,8 +305,9 @@ class Engine:
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Take pairs of points that somebody knows to be similar, or not; an event of the stream.
 
-        With the first such pair the metrics begin anew, and from then on they learn from known
-        pairs and labels only. They take them fifty at a time, however they come.
+        All metrics learn from them, as from labelled rows, fifty of both at a time, however they
+        come; pairs given before the warm-up ends are taught at its end. From the first chunk of
+        fifty on (metrics of sums: from the first pair), the map's own pairs have no say.
 
         Parameters
         ----------
@@ -318,15 +319,15 @@ class Engine:
         Raises
         ------
         ParameterError
-            This engine learns no metrics from pairs.
+            This engine learns no metrics.
         FeatureError, BadRowError, InputError
             Points that cannot be learned, or not as many of one as of the other; nothing was
             learned.
         """
-        if not set(self.config.metrics) & set(learners.PAIR_METRICS):
+        if not self.config.metrics:
             raise ParameterError(
-                f"pairs were given, and metrics={self.config.metrics!r} of this engine do not "
-                "learn from pairs: start it with metrics=('itml',), for one"
+                "pairs were given, but this engine learns no metrics: start it with metrics, such "
+                "as metrics=('itml',)"
             )
         self._intake.must_learn(distances=False)
         names, ordered = self._intake.features or (None, False)
@@ -341,7 +342,7 @@ class Engine:
         if kinds.dtype.kind not in "bi" or not np.isin(kinds, (0, 1)).all():
             raise InputError("similar must hold True or False for every pair")
         self._intake.features = self._intake.features or (left.names, left.ordered)
-        self._intake.learn_pairs(left.points - right.points, kinds.astype(bool))
+        self._intake.learn_pairs(left.points, right.points, kinds.astype(bool))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Take more things of which only the distances to those before them are known.
@@ -403,6 +404,8 @@ class Engine:
 
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+
+        Labelled rows and pairs that wait for a chunk of the metrics are learned too.
 
         Raises
         ------

@@ -8,10 +8,11 @@ aside count in the log and not in the engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
+import pyarrow as pa
 
 from streamembed import batch
 from streamembed.batch import Batch, Rejected
@@ -41,7 +42,7 @@ class Rows:
     events : (n, d) or list of n rows
         Points, or the distances that the log has.
     labels : list or None
-        Of the whole batch, where the engine learns metrics.
+        One a row, where the engine learns metrics.
     """
 
     offset: int
@@ -56,8 +57,9 @@ class Rows:
     def part(self, start: int, stop: int) -> Self:
         """Consecutive ones of them."""
         ids = None if self.ids is None else self.ids[start:stop]
+        labels = None if self.labels is None else self.labels[start:stop]
         kept, events = self.kept[start:stop], self.events[start:stop]
-        return type(self)(self.offset, kept, ids, events, self.labels)
+        return type(self)(self.offset, kept, ids, events, labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,16 +127,18 @@ class PointFeed:
         read = batch.checked(points, names, self._ordered, nulls, {}, part.ids, "skip")
         labels = None
         if part.labels is not None and self._engine.config.metrics:
-            labels = part.labels.to_pylist()
+            labels = part.labels.take(pa.array(read.kept)).to_pylist()
         return Rows(part.offset, read.kept, read.ids, read.points, labels), read.rejected
 
     def take(self, rows: Rows, on_bad_row: str) -> Taken:
         names = self._engine.feature_names or self._names
-        checked = Batch(rows.events, names, self._ordered, rows.ids, rows.kept, ())
+        own = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
+        checked = Batch(rows.events, names, self._ordered, rows.ids, own, ())
         learned = self._engine.admit(checked, on_bad_row, rows.labels)
         gone = [row.index for row in learned.rejected]
-        stay = np.flatnonzero(~np.isin(rows.kept, gone))
-        return Taken(stay, rows.events[stay], learned.rejected)
+        rejected = tuple(replace(row, index=int(rows.kept[row.index])) for row in learned.rejected)
+        stay = np.delete(own, gone)
+        return Taken(stay, rows.events[stay], rejected)
 
     def join(self, parts: Sequence[Any]) -> Any:
         return np.concatenate(parts)

@@ -85,7 +85,8 @@ def first(chunk: Chunk, config: Config) -> State:
         held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
     if config.metrics:
-        state = replace(state, metrics=learners.init(config.metrics, chunk.points.shape[1]))
+        untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
+        state = replace(state, metrics=untaught)
     return _with_metrics(state, 0, chunk, config)
 
 
@@ -360,10 +361,7 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
         return state
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
-        scaled = state.scaling.scaled(chunk.points)
-        metrics = learners.labelled(
-            metrics, chunk.points, scaled, chunk.classes, position, config.seed
-        )
+        metrics = learners.labelled(metrics, chunk.points, chunk.classes, config.seed)
     if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
         is_first = metrics.pairs.counts.candidates == 0
         coordinates = _judging(state, config)

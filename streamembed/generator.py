@@ -30,7 +30,7 @@ class GeneratedPairs:
     left_ids, right_ids : (p,)
     d2 : (p,)
         Squared distance in the embedding.
-    below, above : float
+    similar_below, dissimilar_above : float
         Thresholds on it: similar at most, dissimilar at least.
     position : int
         Of the snapshot.
@@ -42,8 +42,8 @@ class GeneratedPairs:
     left_ids: Array
     right_ids: Array
     d2: Floats
-    below: float
-    above: float
+    similar_below: float
+    dissimilar_above: float
     position: int
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class PairGenerator:
         t of (lambda / lambda_1)**t psi; None: psi as it is, the source's Laplacian eigenmap.
     percentiles
         Of the squared distances seen: the thresholds.
-    t_s, t_d
+    similar_below, dissimilar_above
         Thresholds by hand, on squared distances in the embedding; None: by the percentiles.
     candidates
         Pairs drawn of a snapshot; one in ten is beyond a threshold.
@@ -100,8 +100,8 @@ class PairGenerator:
         n_components: int | None = None,
         diffusion_time: float | None = 16.0,
         percentiles: tuple[float, float] = (5.0, 95.0),
-        t_s: float | None = None,
-        t_d: float | None = None,
+        similar_below: float | None = None,
+        dissimilar_above: float | None = None,
         candidates: int = 500,
         buffer: int = 1000,
         decay: float = 0.9,
@@ -115,7 +115,15 @@ class PairGenerator:
             )
         self.n_components = n_components
         self.diffusion_time = diffusion_time
-        self._settings = Settings(candidates, buffer, percentiles, t_s, t_d, False, decay, seed)
+        self._settings = Settings(
+            candidates=candidates,
+            buffer=buffer,
+            percentiles=percentiles,
+            similar_below=similar_below,
+            dissimilar_above=dissimilar_above,
+            decay=decay,
+            seed=seed,
+        )
         self._state: State | None = None
         self._numbers: dict[Hashable, int] = {}
         self._next = 0
@@ -167,7 +175,6 @@ class PairGenerator:
         """The fresh ones of the pairs that were drawn."""
         new = drawn.pairs.taken(fresh)
         slots = np.searchsorted(births, new.births)
-        below, above = pairs.thresholds(drawn, self._settings)
         return GeneratedPairs(
             snapshot.points[slots[:, 0]],
             snapshot.points[slots[:, 1]],
@@ -175,8 +182,7 @@ class PairGenerator:
             snapshot.ids[slots[:, 0]],
             snapshot.ids[slots[:, 1]],
             new.d2,
-            below,
-            above,
+            *pairs.thresholds(drawn, self._settings),
             snapshot.position,
         )
 

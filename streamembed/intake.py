@@ -79,7 +79,7 @@ class Intake:
         self._waiting: tuple[Events, ...] = ()
         self._held: HeldIds | None = None
         # raw differences of given pairs, and what they are, until the scale is known
-        self._early: tuple[Floats, Bools] | None = None
+        self._early: tuple[Floats, Floats, Bools] | None = None
 
     @property
     def position(self) -> int:
@@ -258,19 +258,20 @@ class Intake:
             return np.full(len(kept), UNKNOWN, dtype=np.int64)
         return self.labels.classes([labels[i] for i in kept.tolist()])
 
-    def learn_pairs(self, differences: Floats, similar: Bools) -> None:
-        """Take pairs that somebody knows: raw differences (p, d), and what they are (p,)."""
+    def learn_pairs(self, left: Floats, right: Floats, similar: Bools) -> None:
+        """Take pairs that somebody knows: raw points (p, d) twice, and what they are (p,)."""
         if self.state is None:
-            early = self._early or (differences[:0], similar[:0])
+            early = self._early or (left[:0], right[:0], similar[:0])
             self._early = (
-                np.concatenate([early[0], differences]),
-                np.concatenate([early[1], similar]),
+                np.concatenate([early[0], left]),
+                np.concatenate([early[1], right]),
+                np.concatenate([early[2], similar]),
             )
             return
         assert self.state.metrics is not None
         with one_blas_thread():
-            scaled = differences / self.state.scaling.scale
-            metrics = learners.given(self.state.metrics, scaled, similar, self.config.seed)
+            seed = self.config.seed
+            metrics = learners.given(self.state.metrics, left, right, similar, seed)
         self.state = replace(self.state, metrics=metrics)
 
     def _named(self, ids: Array | None, count: int) -> Array:
@@ -363,9 +364,14 @@ class Intake:
             self._held = None  # of the chunk, only the new landmarks are held
 
     def flush(self) -> None:
-        """Learn what waits, as a short chunk."""
+        """Learn what waits, as a short chunk; so do the metrics with what waits for theirs."""
         if self._waiting:
             self._learn_chunk(self._waiting)
+        if self.state is not None and self.state.metrics is not None:
+            with one_blas_thread():
+                metrics = learners.flushed(self.state.metrics, self.config.seed)
+            if metrics is not self.state.metrics:
+                self.state = replace(self.state, metrics=metrics)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Every array and every number, by name; `restore` is the inverse."""
@@ -378,7 +384,7 @@ class Intake:
         }
         arrays: dict[str, Array] = {}
         if self._early is not None:
-            arrays["early.differences"], arrays["early.similar"] = self._early
+            arrays["early.left"], arrays["early.right"], arrays["early.similar"] = self._early
         if self.state is not None:
             arrays, header["state"] = self.state.to_arrays()
         if self._waiting:
@@ -394,7 +400,7 @@ class Intake:
         self.rejected = header["rejected"]
         self.labels = Labels(header.get("labels", ()))
         if "early.similar" in arrays:
-            self._early = (arrays["early.differences"], arrays["early.similar"])
+            self._early = (arrays["early.left"], arrays["early.right"], arrays["early.similar"])
         if header["state"] is not None:
             self.state = State.from_arrays(arrays, header["state"])
         waiting = {

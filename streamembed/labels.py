@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamembed.core.arrays import Ints
 from streamembed.errors import InputError
 
-__all__ = ["UNKNOWN", "Labels", "listed"]
+__all__ = ["UNKNOWN", "Labels", "label_key", "listed"]
 
 UNKNOWN = -1
 Label = str | int | float | bool
@@ -51,12 +51,27 @@ def _plain(value: Any, row: int) -> Label | None:
     )
 
 
+def label_key(label: Any) -> tuple[bool, Any]:
+    """What labels of one class have in common.
+
+    True and 1 are different classes; 1 and 1.0 are the same, and so are numpy's scalars and the
+    Python values that they stand for.
+
+    Examples
+    --------
+    >>> label_key(1) == label_key(1.0), label_key(1) == label_key(True)
+    (True, False)
+    """
+    value = label.item() if isinstance(label, np.generic) else label
+    return isinstance(value, bool), value
+
+
 class Labels:
     """Which label has which class index."""
 
     def __init__(self, known: Sequence[Label] = ()) -> None:
         self.known = list(known)
-        self._index = {_key(label): i for i, label in enumerate(self.known)}
+        self._index = {label_key(label): i for i, label in enumerate(self.known)}
 
     def classes(self, labels: Sequence[Label | None]) -> Ints:
         """Indices, shape (n,); `UNKNOWN` for None. New labels are known from now on."""
@@ -64,14 +79,9 @@ class Labels:
         for i, label in enumerate(labels):
             if label is None:
                 continue
-            key = _key(label)
+            key = label_key(label)
             if key not in self._index:
                 self._index[key] = len(self.known)
                 self.known.append(label)
             found[i] = self._index[key]
         return found
-
-
-def _key(label: Label) -> Label | tuple[str, bool]:
-    """1 and True are equal to a dict, and not to anybody else."""
-    return ("bool", label) if isinstance(label, bool) else label

@@ -13,10 +13,11 @@ Source: Vitter (1985), Random sampling with a reservoir, ACM TOMS 11(1), algorit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from streamembed.core.arrays import Bools, Floats, Ints
+from streamembed.core.arrays import Array, Bools, Floats, Ints
 
 __all__ = ["Partners", "Reservoirs", "init", "merge", "renumber", "sample", "update"]
 
@@ -42,6 +43,23 @@ class Reservoirs:
     recent: bool
     samples: tuple[Floats, ...]
     seen: Ints
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        arrays: dict[str, Array] = {
+            "lengths": np.array([len(part) for part in self.samples], np.int64),
+            "seen": self.seen,
+        }
+        filled = [part for part in self.samples if len(part)]
+        arrays["points"] = np.concatenate(filled) if filled else np.zeros((0, 0))
+        return arrays, {"capacity": self.capacity, "recent": self.recent}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> Reservoirs:
+        """The reservoirs that `to_arrays` took apart."""
+        ends = np.cumsum(arrays["lengths"])
+        samples = tuple(np.split(arrays["points"], ends[:-1])) if len(ends) else ()
+        return cls(numbers["capacity"], numbers["recent"], samples, arrays["seen"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,10 +179,10 @@ def sample(reservoirs: Reservoirs, most: int) -> tuple[Floats, Ints]:
 
 
 def merge(left: Reservoirs, right: Reservoirs, generator: np.random.Generator) -> Reservoirs:
-    """One sample of both streams; class c of one is class c of the other.
+    """One sample of both streams, which ran side by side; class c of one is class c of the other.
 
     Where both hold more than there is room for, points are taken from either side in proportion to
-    how many points of the class it saw (as if right came after left, where the last are kept).
+    how many points of the class it saw.
     """
     n_classes = max(len(left.seen), len(right.seen))
     seen = np.zeros(n_classes, dtype=np.int64)
@@ -179,7 +197,7 @@ def merge(left: Reservoirs, right: Reservoirs, generator: np.random.Generator) -
             samples.append(one if len(one) else two)
             continue
         room = min(left.capacity, len(one) + len(two))
-        share = 1.0 if left.recent else right.seen[c] / seen[c]
+        share = right.seen[c] / seen[c]
         from_two = min(max(round(share * room), room - len(one)), len(two))
         chosen = [
             part[np.sort(generator.choice(len(part), count, replace=False))]

@@ -23,7 +23,6 @@ from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError
 from streamembed.eventlog import EventLog, LogBatch, open_log
-from streamembed.learners import PAIR_METRICS
 from streamembed.pairlog import PairLog, in_order, open_pairs
 from streamembed.recorder import FILES, Recorder, check_carried
 from streamembed.snapshot import Snapshot
@@ -169,10 +168,10 @@ def replay(
 
 def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
-    if not set(engine.config.metrics) & set(PAIR_METRICS):
+    if not engine.config.metrics:
         raise ParameterError(
-            f"pairs were given, and metrics={engine.config.metrics!r} of the engine do not learn "
-            "from pairs: start it with metrics=('itml',), for one"
+            "pairs were given, but the engine learns no metrics: start it with metrics, such as "
+            "metrics=('itml',)"
         )
     opened = open_pairs(pairs)
     in_order(opened, log.feature_names)

@@ -21,10 +21,11 @@ import numpy as np
 
 from streamembed import archive, batch
 from streamembed.config import Config
-from streamembed.core import neighbors, pairs, shrink
+from streamembed.core import balance, neighbors, pairs, shrink
 from streamembed.core.arrays import Array, Floats
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import NotReadyError, ParameterError
+from streamembed.metric_learning.learner import NO_UPDATES, certificate
 from streamembed.strands import Embedding, Fit, Strand, learned_metric
 from streamembed.threads import one_blas_thread
 
@@ -218,7 +219,14 @@ class UnsupervisedPipeline:
             halves = (states[1], states[2]) if self.parameters["shrunk"] else None
             with one_blas_thread():
                 matrix, fit = learned_metric(states[0], halves, self.parameters["gamma"])
-            self._fitted = Mahalanobis.of(matrix, certificate=fit).unscaled(self._scale), fit
+            told = certificate(
+                "generated",
+                NO_UPDATES,
+                fit,
+                labelled=0,
+                pairs=fit.n_similar + fit.n_dissimilar,
+            )
+            self._fitted = balance.handed_out(matrix, told, self._scale), fit
         return self._fitted
 
     # ------------------------------------------------------------------ learning

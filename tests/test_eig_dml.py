@@ -529,7 +529,11 @@ def test_merge():
     whole, _ = streamed(close, far, options)
     np.testing.assert_allclose(merged.close, whole.close, atol=1e-13)
     assert (merged.mass, merged.seen, len(merged.far)) == (400, 400, 120)
-    assert np.array_equal(far[merged.births], merged.far)
+    halves = [{tuple(row) for row in part} for part in (far[:150], far[150:])]
+    assert all(any(tuple(row) in half for half in halves) for row in merged.far)
+    recent = eig_dml.merge(left, right, replace(options, policy="recent"))
+    newest = [len(half & {tuple(row) for row in recent.far}) for half in halves]
+    assert min(newest) >= 40  # of 120: the newest of either are the newest
     before = eig_dml.measure(merged, options)
     _, info = eig_dml.update(merged, close[:0], far[:0], replace(options, steps=100))
     assert info.objective > before.objective

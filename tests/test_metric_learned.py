@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_merged_pairs_are_the_whole(way: str) -> None:
     np.testing.assert_allclose(left.metric.matrix, whole.metric.matrix, rtol=rtol, atol=1e-9)
 
 
-@pytest.mark.parametrize("way", ["EigDML", "MustLinkMetric"])
+@pytest.mark.parametrize("way", ["EigDML", "MustLinkMetric-roots"])
 def test_merged_optimisers_go_on(way: str) -> None:
     """Close pairs exactly, far pairs of both; the metric feasible, finite, and improving."""
     left, right = built(way), built(way)
@@ -142,7 +143,7 @@ def test_itml_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     model, going = learned("ITML"), learned("ITML")
     monkeypatch.setattr(itml_fast, "available", False)
     plain = learned("ITML")
-    assert plain._state.backend == "numpy"
+    assert plain.info.backend == "numpy"
     # 13 sweeps, each equal to 2e-14
     np.testing.assert_allclose(plain.metric.matrix, model.metric.matrix, rtol=1e-9, atol=1e-12)
     for each in (plain, going):
@@ -160,7 +161,7 @@ def test_running_bounds_are_percentiles_of_distances() -> None:
     # 5,000 draws, and deviations of the first 50 points
     assert abs(model.info.upper / low - 1) < 0.2
     assert abs(model.info.lower / high - 1) < 0.2
-    assert histogram.count(model._state.distances) == 5000
+    assert histogram.count(model._course.progress["metric"].state.distances) == 5000
 
 
 def test_eig_dml_is_the_core_on_the_same_pairs() -> None:
@@ -169,16 +170,20 @@ def test_eig_dml_is_the_core_on_the_same_pairs() -> None:
     for rows, similar in halves():
         state, _ = eig_dml.update(state, rows[similar], rows[~similar], eig_dml.Settings())
     np.testing.assert_allclose(model.metric.matrix, state.matrix, rtol=1e-12)
-    assert model.info == eig_dml.measure(state, eig_dml.Settings())
+    expected = eig_dml.measure(state, eig_dml.Settings())
+    assert all(getattr(model.info, name) == value for name, value in asdict(expected).items())
+    assert (model.info.totals.updates, model.info.totals.refused) == (2, 0)
 
 
 def test_must_link_is_the_core_on_the_same_pairs() -> None:
-    """All three answers."""
+    """All four answers."""
     state = must_link.init(4)
     for rows, similar in halves():
         state, _ = must_link.update(state, rows[similar], rows[~similar])
-    found = paired("MustLinkMetric").metric.matrix
+    found = paired("MustLinkMetric-roots").metric.matrix
     np.testing.assert_allclose(found, state.pairs.matrix, rtol=1e-12)
+    found = paired("MustLinkMetric").metric.matrix
+    np.testing.assert_allclose(found, must_link.leading(state, 4)[0], rtol=1e-9, atol=1e-12)
     found = paired("MustLinkMetric-rank").metric
     assert found.rank == 2
     np.testing.assert_allclose(found.matrix, must_link.leading(state, 2)[0], rtol=1e-9, atol=1e-12)
@@ -271,7 +276,8 @@ MARGIN = {
     "DiscriminantAnalysis": (-0.5, -1.0),
     "ContrastMetric": (4.0, 0.5),
     "GeometricMeanMetric": (-0.5, -0.5),
-    "MustLinkMetric": (-0.5, 3.0),
+    "MustLinkMetric": (-0.5, -1.0),
+    "MustLinkMetric-roots": (-0.5, 3.0),
     "MustLinkMetric-rank": (-0.5, -1.0),
     "MustLinkMetric-diagonal": (1.5, 5.0),
 }

@@ -85,8 +85,11 @@ def test_the_source_of_pairs_is_told() -> None:
     assert told["fenn"]["status"] == "no class"
     engine.learn(WINE[:100], y=KINDS[:100])
     told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
-    assert all(told[name]["source"] == "given" for name in PAIR_METRICS)
+    assert all(told[name]["source"] == "labels" for name in NAMES)
     assert told["fenn"]["n_classes"] == 3
+    engine.learn_pairs(WINE[:60], WINE[60:120], KINDS[:60] == KINDS[60:120])
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "given" for name in NAMES)
 
 
 def test_metrics_of_labels_are_those_of_the_moments() -> None:
@@ -99,23 +102,26 @@ def test_metrics_of_labels_are_those_of_the_moments() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
 
 
-def test_given_pairs_reach_the_cores_scaled_fifty_at_a_time() -> None:
-    """The engine's metric is the core's on differences over the scale, back in raw units."""
+def test_given_pairs_reach_the_cores_fifty_at_a_time() -> None:
+    """The engine's metric is the core's on raw differences, or on them in deviations."""
     engine = small(metrics=("eig_dml", "geometric_mean"))
     engine.learn(WINE[:60])
     left, right = WINE[:100], WINE[60:160]
     similar = KINDS[:100] == KINDS[60:160]
     engine.learn_pairs(left, right, similar)
-    scale = engine.snapshot().scale
-    differences = (left - right) / scale
+    differences = left - right
     state, sums = eig_dml.init(13), contrast.init(13)
     for part in (slice(0, 50), slice(50, 100)):
         d, s = differences[part], similar[part]
         state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.Settings(seed=0))
         sums = contrast.update(sums, d, s)
-    expected = {"eig_dml": state.matrix, "geometric_mean": contrast.geometric_mean_metric(sums)[0]}
+    scale = np.concatenate([left, right]).std(axis=0)
+    size = np.outer(scale, scale)
+    scaled = contrast.PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
+    geometric = contrast.geometric_mean_metric(scaled)[0] / size
+    expected = {"eig_dml": state.matrix, "geometric_mean": geometric}
     for name, matrix in matrices(engine).items():
-        np.testing.assert_allclose(matrix, expected[name] / np.outer(scale, scale), rtol=1e-9)
+        np.testing.assert_allclose(matrix, expected[name], rtol=1e-9, atol=1e-15)
 
 
 def test_a_metric_transforms_raw_points() -> None:
@@ -297,8 +303,8 @@ def test_labels_are_checked() -> None:
 
 def test_pairs_are_checked() -> None:
     """As many of each, learned by somebody, usable; nothing is learned of a refused call."""
-    with pytest.raises(ParameterError, match="do not learn from pairs"):
-        se.Engine(metrics=("fenn",)).learn_pairs(WINE[:2], WINE[:2], [True, False])
+    with pytest.raises(ParameterError, match="this engine learns no metrics"):
+        se.Engine().learn_pairs(WINE[:2], WINE[:2], [True, False])
     engine = small()
     engine.learn(WINE[:60])
     before = matrices(engine)
@@ -420,7 +426,7 @@ def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
             engine = se.Engine(metrics=("itml", "eig_dml", "fenn"), size=100, warm_up=60)
             done = se.replay(folder, engine, tmp_path / f"run-{labels is None}-{k}")
             assert done.snapshot is not None
-            source = "generated" if labels is None else "given"
+            source = "generated" if labels is None else "labels"
             assert done.snapshot.metrics["itml"].certificate["source"] == source
             runs.append((done.path / "snapshot.arrow").read_bytes())
         assert runs[0] == runs[1]

@@ -101,7 +101,7 @@ def test_what_is_no_pair_log_is_refused_before_anything_is_learned(
         assert engine.position == 0
         assert not (tmp_path / f"run {i}").exists()
     pq.write_table(pa.table(whole), tmp_path / "pairs")
-    with pytest.raises(ParameterError, match="do not learn from pairs"):
+    with pytest.raises(ParameterError, match="learns no metrics"):
         se.replay(log, se.Engine(), tmp_path / "run", pairs=tmp_path / "pairs")
 
 

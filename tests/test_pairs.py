@@ -72,7 +72,7 @@ def test_the_book_is_the_rule(seed: int, by_mass: bool, buffer: int, grid: bool)
         state, info = pairs.update(state, **held, settings=given)
         book.observe(**held, count=120)
         low, high = pairs.thresholds(state, given)
-        assert (info.low, info.high) == (low, high)
+        assert (info.similar_below, info.dissimilar_above) == (low, high)
         for p, value in ((0.05, low), (0.95, high)):
             assert book.percentile(p - 0.01) / BUCKET <= value <= book.percentile(p + 0.01) * BUCKET
         book.judge(low, high)
@@ -117,13 +117,13 @@ def test_thresholds_are_percentiles_of_squared_distances():
     given = pairs.Settings(candidates=20_000)
     state, info = pairs.update(pairs.init(1), line, line, births, np.ones(n), n, given)
     apart = np.abs(line - line.T)[np.triu_indices(n, 1)] ** 2
-    for value, p in ((info.low, 5), (info.high, 95)):
+    for value, p in ((info.similar_below, 5), (info.dissimilar_above, 95)):
         # 20,000 draws know a share of 5 % to .15 %, that is 3 % of p; and a bucket is 2 %
         assert value == pytest.approx(np.percentile(apart, p), rel=0.12)
     assert info.status == "ok"
     found = state.pairs
-    assert (found.d2[found.similar] <= info.low).all()
-    assert (found.d2[~found.similar] >= info.high).all()
+    assert (found.d2[found.similar] <= info.similar_below).all()
+    assert (found.d2[~found.similar] >= info.dissimilar_above).all()
 
 
 def test_thresholds_by_hand():
@@ -131,7 +131,7 @@ def test_thresholds_by_hand():
     held = support(1)
     given = pairs.Settings(candidates=2000, similar_below=0.25, dissimilar_above=9.0)
     state, info = pairs.update(pairs.init(3), **held, settings=given)
-    assert (info.low, info.high) == (0.25, 9.0)
+    assert (info.similar_below, info.dissimilar_above) == (0.25, 9.0)
     slots = {birth: slot for slot, birth in enumerate(held["births"].tolist())}
     for (a, b), similar in zip(state.pairs.births.tolist(), state.pairs.similar, strict=True):
         d = np.linalg.norm(held["coordinates"][slots[a]] - held["coordinates"][slots[b]])
@@ -148,8 +148,8 @@ def test_evidence_is_kept():
     older, younger = slots[ranks[:, 0]], slots[ranks[:, 1]]
     assert (found.births[:, 0] < found.births[:, 1]).all()
     assert np.array_equal(found.differences, held["points"][older] - held["points"][younger])
-    assert set(found.low) == {info.low}
-    assert set(found.high) == {info.high}
+    assert set(found.similar_below) == {info.similar_below}
+    assert set(found.dissimilar_above) == {info.dissimilar_above}
     assert set(found.positions) == {100}
 
 
@@ -163,7 +163,7 @@ def test_old_distances_fade():
         held["coordinates"] = 100.0 * held["coordinates"]
         state, info = pairs.update(state, **held, settings=given)
     # .8^30 is 1e-3 of the weight; a percentile of some 1,500 distances is known to a sixth
-    assert info.low == pytest.approx(1e4 * before, rel=0.3)
+    assert info.similar_below == pytest.approx(1e4 * before, rel=0.3)
 
 
 # ---------------------------------------------------------------- judging again
@@ -233,7 +233,7 @@ def test_all_points_equal(value: float) -> None:
     )
     assert info.status == "degenerate embedding"
     assert len(state.pairs) == 0
-    assert np.isnan(info.low)
+    assert np.isnan(info.similar_below)
     noisy = np.random.default_rng(0).standard_normal((n, 2))
     coordinates = 5.0 + 1e-15 * noisy  # the rounding of an eigenvector
     state, info = pairs.update(state, coordinates, noisy, births, np.ones(n), n + 1, given)

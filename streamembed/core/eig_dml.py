@@ -139,7 +139,7 @@ class State:
     far : (n, d)
         delta of the far pairs remembered, oldest first.
     births : (n,)
-        Which far pair of the stream each is, from 0.
+        Which far pair of the stream each is, from 0; after a merge, the last ones in order of age.
     values : (n,)
         q, kept up with A; `squared_distances` is the exact recomputation, every 200 calls.
     duals : (n,)
@@ -473,10 +473,12 @@ def adopt(state: State, matrix: Floats, duals: Floats) -> State:
 
 
 def merge(left: State, right: State, settings: Settings) -> State:
-    """Two streams' states as one: close pairs exactly, far pairs as if right came after left.
+    """Two streams' states as one: close pairs exactly, far pairs as if they had come side by side.
 
-    The metric is the mean of the two by the masses of their close pairs: feasible, no better than
-    a start for the steps of the next call, and t is the smaller of the two. O(B d^2 + d^3).
+    Of more far pairs than there is room for, the policy chooses among both: the newest of either
+    are the newest. The metric is the mean of the two by the masses of their close pairs: feasible,
+    no better than a start for the steps of the next call, and t is the smaller of the two.
+    O(B d^2 + d^3).
     """
     mass = left.mass + right.mass
     share = right.mass / mass if mass > 0 else 0.5
@@ -487,15 +489,18 @@ def merge(left: State, right: State, settings: Settings) -> State:
     if len(learned) == 2:
         first, second = (_rescaled(part, scatter)[0].matrix for part in learned)
         matrix = (1.0 - share) * first + share * second
+    ages = np.concatenate([left.seen - left.births, right.seen - right.births])
+    order = np.argsort(-ages, kind="stable")
+    seen = left.seen + right.seen
     joined = replace(
         start,
         matrix=matrix,
-        far=np.concatenate([left.far, right.far]),
-        births=np.concatenate([left.births, left.seen + right.births]),
-        values=np.zeros(len(left.far) + len(right.far)),
-        duals=np.concatenate([_unit(left.duals), _unit(right.duals)]),
+        far=np.concatenate([left.far, right.far])[order],
+        births=seen - len(order) + np.arange(len(order)),
+        values=np.zeros(len(order)),
+        duals=np.concatenate([_unit(left.duals), _unit(right.duals)])[order],
         step=min(part.step for part in learned or [left]),
-        seen=left.seen + right.seen,
+        seen=seen,
         dropped=left.dropped + right.dropped,
         calls=left.calls + right.calls,
     )

@@ -31,8 +31,8 @@ class Pairs:
         True for similar pairs, False for dissimilar ones.
     d2 : (n,)
         Squared distance in the embedding by which it was last judged.
-    low, high : (n,)
-        t_s and t_d by which it was last judged.
+    similar_below, dissimilar_above : (n,)
+        Thresholds by which it was last judged, on squared distances.
     positions : (n,)
         Stream position at which it was last judged, int64.
     """
@@ -41,8 +41,8 @@ class Pairs:
     differences: Floats
     similar: Bools
     d2: Floats
-    low: Floats
-    high: Floats
+    similar_below: Floats
+    dissimilar_above: Floats
     positions: Ints
 
     def __len__(self) -> int:
@@ -53,7 +53,15 @@ class Pairs:
         return Pairs(**{name: getattr(self, name)[chosen] for name in COLUMNS})
 
 
-COLUMNS = ("births", "differences", "similar", "d2", "low", "high", "positions")
+COLUMNS = (
+    "births",
+    "differences",
+    "similar",
+    "d2",
+    "similar_below",
+    "dissimilar_above",
+    "positions",
+)
 
 
 @dataclass(frozen=True, slots=True)

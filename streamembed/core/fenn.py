@@ -17,7 +17,7 @@ import numpy as np
 
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.kernel import squared_distances
-from streamembed.core.pencil import scaled_identity, signed, whiten
+from streamembed.core.pencil import RANK_CUT, scaled_identity, signed, whiten
 from streamembed.core.scatter import Scatters
 
 __all__ = [
@@ -175,7 +175,8 @@ def temperatures(energies: Floats, count: int) -> Floats:
 def by_heat_capacity(energies: Floats) -> float:
     """The temperature of the largest heat capacity, to 5e-4 of itself.
 
-    Where all energies are equal every temperature gives equal weights, and it is 1.
+    Where all energies are equal, up to what can be known of them, every temperature should give
+    equal weights, and it is 1.
 
     Notes
     -----
@@ -188,7 +189,7 @@ def by_heat_capacity(energies: Floats) -> float:
     >>> round(0.6 / by_heat_capacity(np.array([0.4, 1.0])), 3)
     2.399
     """
-    if len(energies) == 0 or energies.max() == energies.min():
+    if len(energies) == 0 or energies.max() - energies.min() <= RANK_CUT:
         return 1.0
     grid = temperatures(energies, FINE)
     best = int(np.argmax(heat_capacity(energies, grid)))

@@ -36,6 +36,7 @@ __all__ = [
     "diagonal",
     "init",
     "leading",
+    "leading_directions",
     "measure",
     "merge",
     "update",
@@ -192,8 +193,12 @@ def leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
     Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
     min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
     """
-    d = len(state.far)
-    close, far = state.pairs.close, state.far
+    return leading_directions(state.pairs.close, state.far, rank)
+
+
+def leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, LeadingInfo]:
+    """`leading` of the means C and F over pairs, (d, d), however they came."""
+    d = len(far)
     if not close.any():
         return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
     if not far.any():

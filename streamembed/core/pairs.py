@@ -119,7 +119,7 @@ class Info:
         Older pairs that made room.
     n_similar, n_dissimilar : int
         Pairs remembered afterwards.
-    low, high : float
+    similar_below, dissimilar_above : float
         The thresholds t_s and t_d; NaN before any distance is known.
     status : str
         ``ok``. ``no pairs``: of one kind or both none is remembered; draw more candidates or widen
@@ -135,8 +135,8 @@ class Info:
     evicted: int
     n_similar: int
     n_dissimilar: int
-    low: float
-    high: float
+    similar_below: float
+    dissimilar_above: float
     status: Status
 
 
@@ -325,8 +325,8 @@ def rejudge(
         pairs,
         similar=similar,
         d2=d2,
-        low=np.full(len(d2), low),
-        high=np.full(len(d2), high),
+        similar_below=np.full(len(d2), low),
+        dissimilar_above=np.full(len(d2), high),
         positions=np.full(len(d2), state.position, np.int64),
     ).taken(beyond)
     judged = Judged(

@@ -36,11 +36,15 @@ __all__ = [
     "merge",
     "renumber",
     "update",
+    "without_rounding",
 ]
 
 # A class of fewer points has no covariance of its own: one point has C_c = 0 and would drag the
 # mean of the covariances down. A class whose mass decayed below this is forgotten.
 LEAST_MASS = 2.0
+# A deviation of so many last bits of a feature is rounding: streams that are merged have been
+# taken from different origins, and what was constant then differs by a bit or two.
+ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,6 +222,28 @@ def _absorb(
     target.scatters[index] += np.outer((before * mass / total) * step, step)
 
 
+def without_rounding(moments: ClassMoments) -> ClassMoments:
+    """The moments with exactly 0 where a scatter, or a step between all means, is rounding.
+
+    Whether a feature varies decides what a metric does with it, and must not hang on whether
+    streams were merged. O(N d^2).
+    """
+    seen = moments.masses > 0
+    largest = np.abs(moments.means[seen]).max(axis=0, initial=0.0)
+    noise = ROUNDING * np.maximum(largest, np.abs(moments.origin))
+    squares = np.einsum("cjj->cj", moments.scatters)  # (N, d)
+    still = squares <= moments.masses[:, None] * noise**2
+    scatters = moments.scatters
+    if still[seen].any():
+        scatters = np.where(still[:, :, None] | still[:, None, :], 0.0, scatters)
+    shifts = moments.shifts
+    steps = np.abs(shifts - shifts[seen][:1]) if seen.any() else shifts
+    level = (steps[seen] <= noise).all(axis=0)
+    if level.any():
+        shifts = np.where(level, 0.0, shifts)
+    return ClassMoments(moments.masses, moments.squares, moments.origin, shifts, scatters)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scatters:
     """Within and between scatter, every class counting the same.
@@ -266,6 +292,7 @@ def measure(moments: ClassMoments) -> Scatters:
     2. Their sums run over ordered pairs and are twice X_S and X_D; the factor falls out. 3. Thin
     classes are left out.
     """
+    moments = without_rounding(moments)
     counted = moments.masses >= LEAST_MASS
     n = int(np.count_nonzero(counted))
     n_thin = int(np.count_nonzero(moments.masses > 0)) - n
@@ -301,6 +328,7 @@ def all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
     >>> [float(np.sum(part)) for part in all_pairs(moments)]
     [1.0, 13.0, 1.0, 2.0]
     """
+    moments = without_rounding(moments)
     masses = moments.masses
     total = float(masses.sum())
     close = np.tensordot(masses, moments.scatters, axes=1)
@@ -376,6 +404,7 @@ def discriminant(moments: ClassMoments, n_components: int | None = None) -> Disc
     same order. 2. The notes call the vectors an orthogonal basis: they are orthogonal in W, not
     in the plain product.
     """
+    moments = without_rounding(moments)
     seen = int(np.count_nonzero(moments.masses > 0))
     d, total = moments.n_features, max(float(moments.masses.sum()), np.finfo(np.float64).tiny)
     within = symmetric(moments.scatters.sum(axis=0) / total)
@@ -414,5 +443,6 @@ def discriminant_metric(
     found = discriminant(moments, n_components)
     if found.directions.shape[1]:
         return found.directions @ found.directions.T, found
+    moments = without_rounding(moments)
     total = max(float(moments.masses.sum()), LEAST_MASS)
     return scaled_identity(moments.scatters.sum(axis=0) / total), found

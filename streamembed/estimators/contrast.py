@@ -6,38 +6,16 @@ and none is drawn; pairs that were given count beside them.
 
 from __future__ import annotations
 
-import abc
 from typing import Any
 
-import numpy as np
-
-from streamembed.core import contrast
-from streamembed.core.arrays import Floats
-from streamembed.core.contrast import ContrastInfo, PairSums
-from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.estimators import parameters
-from streamembed.estimators.moments import FromMoments, MomentState
-from streamembed.estimators.spread import Spread
+from streamembed.estimators.merging import MergeableMetric
+from streamembed.metric_learning.moments import ContrastLearner, GeometricMeanLearner
 
 __all__ = ["ContrastMetric", "GeometricMeanMetric"]
 
 
-class _FromSums(FromMoments):
-    """Metrics of the sums over similar and over dissimilar pairs, of standardised features."""
-
-    def _measure(self, state: MomentState, seen: Spread) -> tuple[Mahalanobis, ContrastInfo]:
-        sums = contrast.merge(contrast.from_classes(state.moments), state.pairs)
-        size = np.outer(seen.scale, seen.scale)
-        scaled = PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
-        matrix, info = self._solved(scaled)
-        return Mahalanobis.of(matrix, certificate=info).unscaled(seen.scale), info
-
-    @abc.abstractmethod
-    def _solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        """The metric of scaled features."""
-
-
-class ContrastMetric(_FromSums):
+class ContrastMetric(MergeableMetric):
     """(alpha I + C - F)^-1 made a metric: similar pairs near, dissimilar ones far, in one step.
 
     C and F are the means of the outer products of differences of similar and of dissimilar pairs:
@@ -54,7 +32,7 @@ class ContrastMetric(_FromSums):
         Positive; in squared deviations.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events.
+        first one has at least 20 events. `metric` shows what waits for its chunk too.
     seed
         All metric estimators have one; nothing is drawn here.
 
@@ -84,11 +62,11 @@ class ContrastMetric(_FromSums):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    def _solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        return contrast.contrast_metric(sums, self.alpha)
+    def _made(self) -> ContrastLearner:
+        return ContrastLearner(float(self.alpha))
 
 
-class GeometricMeanMetric(_FromSums):
+class GeometricMeanMetric(MergeableMetric):
     """The metric between C^-1 and F: close pairs shrunk, far pairs stretched, always well defined.
 
     A = C^-1/2 (C^1/2 F C^1/2)^t C^-1/2, with C and F as in `ContrastMetric`, of features divided by
@@ -132,5 +110,5 @@ class GeometricMeanMetric(_FromSums):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    def _solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        return contrast.geometric_mean_metric(sums, self.t)
+    def _made(self) -> GeometricMeanLearner:
+        return GeometricMeanLearner(float(self.t))

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 
-from streamembed import reservoir
-from streamembed.core import eig_dml
-from streamembed.core.arrays import Ints
-from streamembed.core.eig_dml import Info, Settings
-from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.estimators import paired, parameters
-from streamembed.estimators.balance import handed_out
-from streamembed.estimators.events import Chunk
+from streamembed.core.eig_dml import Settings
+from streamembed.estimators import parameters
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.estimators.spread import Spread
-from streamembed.reservoir import Reservoirs
+from streamembed.metric_learning.eig_dml import EigInfo, EigLearner
 
-__all__ = ["EigDML", "EigState"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EigState:
-    """The core's state, and a sample of every class to draw partners from."""
-
-    core: eig_dml.State
-    sample: Reservoirs
+__all__ = ["EigDML", "EigInfo"]
 
 
 class EigDML(MergeableMetric):
@@ -61,7 +45,7 @@ class EigDML(MergeableMetric):
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events.
+        first one has at least 20 events. `metric` is as of the last whole chunk.
     seed
         Of what is drawn, together with the position.
 
@@ -113,36 +97,15 @@ class EigDML(MergeableMetric):
         yield {"chunk_size": 4}
         yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
 
-    @property
-    def _settings(self) -> Settings:
-        return Settings(
-            smoothing=float(self.smoothing),
-            buffer=int(self.buffer),
-            policy=cast(Literal["hard", "recent"], self.policy),
-            steps=int(self.steps),
-            step_cap=int(self.step_cap),
-            decay=self.decay,
-            seed=int(self.seed),
-        )
-
-    def _start(self, chunk: Chunk, seen: Spread) -> EigState:
-        recent = self.policy == "recent" or self.decay is not None
-        return EigState(eig_dml.init(len(seen.means)), reservoir.init(paired.CAPACITY, recent))
-
-    def _push(self, state: EigState, chunk: Chunk, seen: Spread) -> EigState:
-        sample, differences, similar = paired.pairs(state.sample, chunk)
-        core, _ = eig_dml.update(
-            state.core, differences[similar], differences[~similar], self._settings
-        )
-        return EigState(core, sample)
-
-    def _measure(self, state: EigState, seen: Spread) -> tuple[Mahalanobis, Info]:
-        info = eig_dml.measure(state.core, self._settings)
-        return handed_out(state.core.matrix, info), info
-
-    def _joined(self, left: EigState, right: EigState, indices: Ints) -> EigState:
-        return replace(
-            left,
-            core=eig_dml.merge(left.core, right.core, self._settings),
-            sample=paired.merged(left.sample, right.sample, indices, int(self.seed)),
+    def _made(self) -> EigLearner:
+        return EigLearner(
+            Settings(
+                smoothing=float(self.smoothing),
+                buffer=int(self.buffer),
+                policy=cast(Literal["hard", "recent"], self.policy),
+                steps=int(self.steps),
+                step_cap=int(self.step_cap),
+                decay=None if self.decay is None else float(self.decay),
+                seed=int(self.seed),
+            )
         )

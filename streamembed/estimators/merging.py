@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import abc
-from typing import Any, Self
+import copy
+import hashlib
+from typing import Self
 
 import numpy as np
 
 from streamembed.core.arrays import Ints
 from streamembed.errors import FeatureError, ParameterError
-from streamembed.estimators import rows, spread
-from streamembed.estimators.events import mapped
+from streamembed.estimators import rows
 from streamembed.estimators.metric import Early, MetricEstimator
-from streamembed.estimators.spread import Spread
+from streamembed.metric_learning import course
+from streamembed.metric_learning.examples import mapped
 from streamembed.threads import one_blas_thread
 
 __all__ = ["MergeableMetric"]
@@ -21,15 +22,12 @@ __all__ = ["MergeableMetric"]
 class MergeableMetric(MetricEstimator):
     """A metric estimator whose state can take in that of another stream."""
 
-    @abc.abstractmethod
-    def _joined(self, left: Any, right: Any, indices: Ints) -> Any:
-        """Two states as one; class c of the right one is class ``indices[c]`` of the left."""
-
     def merge(self, other: Self) -> None:
         """Learn what another estimator of the same parameters and features has learned.
 
-        ``other`` stays as it is. Where either is still in its warm-up, or has events that wait,
-        these are learned after the rest.
+        ``other`` stays as it is. The streams count as having run side by side: merging this one
+        into the other gives the same, to the last bit. Where either is still in its warm-up, or
+        has events that wait, these are learned after the rest.
 
         Raises
         ------
@@ -44,42 +42,53 @@ class MergeableMetric(MetricEstimator):
                 f"other={other!r} cannot be merged with {self!r}: both must be built with the "
                 "same class and parameters"
             )
-        if self._spread is not None and other._spread is not None and self._names != other._names:
+        if self._course is not None and other._course is not None and self._names != other._names:
             raise FeatureError(
                 f"other learns the features {list(other._names)} and this {list(self._names)}: "
                 "only metrics of the same features can be merged"
             )
-        with self._whole(keeping=True):
-            for name in ("imputed", "ignored", "unlabelled", "unlearned", "refused"):
-                setattr(self, name, getattr(self, name) + getattr(other, name))
-            indices = np.array(
-                [self._classes.setdefault(label, len(self._classes)) for label in other._classes],
-                dtype=np.int64,
-            )
-            early, self._early = [*self._early, *_recoded(other._early, indices)], []
-            if other._spread is not None:
-                self._take_in(other, other._spread, indices)
-            for one, two, code in early:
-                ends = rows.read([one]), None if two is None else rows.read([two])
-                self._take(*ends, np.array([code]))
+        # in an order of the two that does not hang on who was asked
+        first, second = sorted((self, other), key=lambda model: model._digest())
+        merged = copy.copy(first)
+        merged._classes, merged._labels = dict(first._classes), list(first._labels)
+        merged._take_in(second)
+        vars(self).update(vars(merged))
 
-    def _take_in(self, other: Self, seen: Spread, indices: Ints) -> None:
-        """The state of the other, after its warm-up; its waiting events come after ours."""
-        waiting, self._waiting = other._waiting, self._waiting
-        assert waiting is not None
-        if self._spread is None:
-            self._names, self._spread, self._learned = other._names, spread.init(len(seen.means)), 0
-            self._state = self._start(waiting, seen)
-            self._waiting = self._empty()
-        with one_blas_thread(), np.errstate(all="ignore"):
-            state = self._joined(self._state, other._state, indices)
-            self._spread = spread.merge(self._spread, seen)
-        self._state, self._read = state, None
-        self._learned += other._learned
-        assert self._waiting is not None
-        ours, self._waiting = self._waiting, self._empty()
-        for part, codes in ((ours, ours.codes), (waiting, mapped(waiting.codes, indices))):
-            self._admit(part.first, part.second, codes)
+    def _take_in(self, other: Self) -> None:
+        """This, a copy, becomes the two together."""
+        self._read = self._root = None
+        for name in ("imputed", "ignored", "unlabelled", "unlearned"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        found = []
+        for key, label in zip(other._classes, other._labels, strict=True):
+            if key not in self._classes:
+                self._classes[key] = len(self._labels)
+                self._labels.append(label)
+            found.append(self._classes[key])
+        indices = np.array(found, dtype=np.int64)
+        early, self._early = [*self._early, *_recoded(other._early, indices)], []
+        if other._course is not None:
+            if self._course is None:
+                self._names = other._names
+                self._course = course.init((self._key,), len(other._names), int(self.seed))
+            size = int(self.chunk_size)
+            with one_blas_thread():
+                self._course = course.merge(
+                    self._course, other._course, self._learning, indices, size
+                )
+        for one, two, code in early:
+            ends = rows.read([one]), None if two is None else rows.read([two])
+            self._take(*ends, np.array([code]))
+
+    def _digest(self) -> tuple[int, bytes]:
+        """Events and a hash of all that was learned: equal only where the streams were."""
+        told = hashlib.blake2b(repr((self._names, self._labels, self._early)).encode())
+        if self._course is not None:
+            arrays, numbers = self._course.to_arrays()
+            told.update(repr(numbers).encode())
+            for name, array in sorted(arrays.items()):
+                told.update(name.encode() + array.tobytes())
+        return self.position, told.digest()
 
 
 def _recoded(early: list[Early], indices: Ints) -> list[Early]:

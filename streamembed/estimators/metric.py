@@ -1,10 +1,10 @@
 """What all metric estimators share: events, chunks, labels, missing features, reading, merging.
 
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
-that somebody knows to be alike or not. An *event* is one labelled point or one pair. Events wait
-until their chunk is whole, chunks being cut by the position in the stream; a chunk then goes, in
-one piece, to the family's own core. So learning event by event or many at a time is the same, bit
-for bit.
+that somebody knows to be alike or not. An *event* is one labelled point or one pair. Features are
+settled by the first events; from then on a course (`streamembed.metric_learning.course`) feeds the
+metric's learner, chunk by chunk of the stream's own positions. So learning event by event or many
+at a time is the same, bit for bit; and so is an engine that learns the metric beside its map.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import abc
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from river import base
 
+from streamembed.core import balance
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
-from streamembed.estimators import balance, events, parameters, rows, spread
-from streamembed.estimators.events import Chunk
+from streamembed.estimators import parameters, rows
 from streamembed.estimators.rows import Rows
-from streamembed.estimators.spread import Spread
+from streamembed.labels import label_key
+from streamembed.metric_learning import course, examples
+from streamembed.metric_learning.course import WARM_UP, Course
+from streamembed.metric_learning.learner import Learner, Totals
 from streamembed.threads import one_blas_thread
 
 __all__ = ["LARGEST_CLASSES", "WARM_UP", "Early", "MetricEstimator"]
 
-# Events from which the features, and where a metric has one its scale, are settled: deviations of
-# so many points are known to 16 %, and no chunk of usual size has to wait.
-WARM_UP = 20
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
 # later are counted, not learned.
 LARGEST_CLASSES = 1000
@@ -40,6 +40,18 @@ LARGEST_CLASSES = 1000
 
 # One or both ends of an event of the warm-up, by feature, and its code.
 Early = tuple[dict[str, float], dict[str, float] | None, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Settled:
+    """The events of a warm-up as numbers: n of them, in d features, NaN where one is missing."""
+
+    names: tuple[str, ...]
+    first: Floats  # (n, d)
+    second: Floats  # (n, d)
+    codes: Ints  # (n,)
+    ignored: int
+    imputed: int
 
 
 class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC):
@@ -54,12 +66,11 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         Points without a label, and pairs without an answer: not learned.
     unlearned : int
         Points of a class beyond the first `LARGEST_CLASSES`: not learned.
-    refused : int
-        Events of chunks that would have left the range of floating point numbers: not learned.
     """
 
     chunk_size: int
     seed: int
+    _key: ClassVar[str] = "metric"
 
     def _begin(self) -> None:
         """Check what all have, and start with nothing learned."""
@@ -69,49 +80,50 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         self.ignored = 0
         self.unlabelled = 0
         self.unlearned = 0
-        self.refused = 0
-        self._classes: dict[Hashable, int] = {}
+        self._learner = self._made()
+        self._classes: dict[Hashable, int] = {}  # index by key
+        self._labels: list[Hashable] = []
         self._early: list[Early] = []
         self._names: tuple[str, ...] = ()
-        self._spread: Spread | None = None
-        self._waiting: Chunk | None = None
-        self._learned = 0
-        self._state: Any = None
-        self._read: tuple[Mahalanobis, Any, Floats] | None = None
+        self._course: Course | None = None
+        self._read: tuple[Mahalanobis, Any] | None = None
+        self._root: Floats | None = None
 
     @abc.abstractmethod
-    def _start(self, chunk: Chunk, seen: Spread) -> Any:
-        """The family's state before the first chunk, which is at hand for scales and widths."""
-
-    @abc.abstractmethod
-    def _push(self, state: Any, chunk: Chunk, seen: Spread) -> Any:
-        """A new state after a chunk; the old one stays as it is."""
-
-    @abc.abstractmethod
-    def _measure(self, state: Any, seen: Spread) -> tuple[Mahalanobis, Any]:
-        """The metric in the caller's coordinates, and what the core tells of it. Pure."""
+    def _made(self) -> Learner:
+        """The learner of these parameters, which are checked."""
 
     # ------------------------------------------------------------------ reading
 
     @property
     def ready(self) -> bool:
-        """True once the first chunk is learned; before, the metric is the identity."""
-        return self._spread is not None
+        """True once the first chunk is learned; before, points are mapped to themselves."""
+        return self._course is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far, learned and waiting."""
-        return self._learned + self.pending
+        return len(self._early) + (0 if self._course is None else self._course.position)
 
     @property
     def pending(self) -> int:
         """Events that wait for their chunk to be whole: 20 at first, then ``chunk_size``."""
-        return len(self._early) + (0 if self._waiting is None else len(self._waiting))
+        return len(self._early) + (0 if self._course is None else len(self._course.waiting))
+
+    @property
+    def totals(self) -> Totals:
+        """Chunks learned and refused, by status."""
+        return Totals() if self._course is None else self._course.progress[self._key].totals
+
+    @property
+    def refused(self) -> int:
+        """Events of chunks that would have left the range of the doubles: not learned."""
+        return self.totals.refused_events
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the metric's order: by name, or by place for arrays."""
-        if self._spread is not None:
+        if self._course is not None:
             return self._names
         parts = (part for one, two, _ in self._early for part in (one, two) if part)
         return rows.in_order({name for part in parts for name in part})
@@ -119,62 +131,93 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     @property
     def classes(self) -> tuple[Hashable, ...]:
         """Every label met, in the order of their first points."""
-        return tuple(self._classes)
+        return tuple(self._labels)
 
     @property
     def metric(self) -> Mahalanobis:
         """The metric in the caller's raw coordinates; the same object until more is learned.
 
-        Before the first chunk it is the identity over the features seen so far.
+        Metrics of sums show every event that came, those that wait for their chunk too; the others
+        are as of the last whole chunk, and before the first the identity over the features seen so
+        far. What is known of the metric, with the same keys for every metric, is its
+        ``certificate`` (`streamembed.metric_learning.learner.certificate`).
         """
         return self._current()[0]
 
     @property
     def info(self) -> Any:
-        """What the core tells of the metric: its status, and how good it is; None at first."""
+        """What the core tells of the metric: its status, how good it is, and ``totals`` of updates.
+
+        None where the metric is the identity for want of a chunk.
+        """
         return self._current()[1]
 
-    def _current(self) -> tuple[Mahalanobis, Any, Floats]:
-        """Metric, info, and the columns that points are multiplied by."""
+    def _current(self) -> tuple[Mahalanobis, Any]:
+        """Metric and info."""
         if self._read is None:
-            if self._spread is None:
-                identity = np.eye(len(self.feature_names))
-                if not len(identity):
-                    raise NotReadyError(
-                        "no event has come, so that the features are not known; learn one first"
-                    )
-                self._read = Mahalanobis.of(identity), None, identity
-            else:
-                with one_blas_thread(), np.errstate(all="ignore"):
-                    metric, info = self._measure(self._state, self._spread)
-                    self._read = metric, info, self._columns(metric, info)
+            with one_blas_thread():
+                found = self._reading()
+            self._read = found or (self._identity(), None)
         return self._read
 
-    def _columns(self, metric: Mahalanobis, info: Any) -> Floats:
-        """Columns (d, m) that points are multiplied by, m the same for ever."""
+    def _reading(self) -> tuple[Mahalanobis, Any] | None:
+        """What the course says; in the warm-up, what it would say with the features seen so far."""
+        if self._course is not None:
+            return course.read(self._course, self._learner, self._key)
+        if not self._learner.additive or not self._early:
+            return None
+        try:
+            settled = self._settled()
+        except FeatureError:
+            return None  # no number yet
+        return course.read(self._started(settled, whole=False), self._learner, self._key)
+
+    def _identity(self) -> Mahalanobis:
+        d = len(self.feature_names)
+        if not d:
+            raise NotReadyError(
+                "no event has come, so that the features are not known; learn one first"
+            )
+        return course.untaught(d)
+
+    def _columns(self) -> Floats:
+        """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
+        if self._root is None:
+            assert self._course is not None
+            with one_blas_thread():
+                found = course.read(self._course, self._learner, self._key, waiting=False)
+                self._root = self._root_of(*(found or (self._identity(), None)))
+        return self._root
+
+    def _root_of(self, metric: Mahalanobis, info: Any) -> Floats:
         return balance.root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The point in the metric's Euclidean space, keys 0 to d - 1."""
+        """The point in the metric's Euclidean space, keys 0 to d - 1.
+
+        The space moves with whole chunks only, so that points mapped between two can be compared;
+        `metric` may be ahead of it by the events that wait.
+        """
         return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of frame that came in.
 
-        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
-        batches. Columns are 0 to d - 1, as strings where frames must have strings.
+        It moves with whole chunks, as in `transform_one`. Arrays come back as arrays, lists of
+        dicts as lists of dicts, record batches as record batches. Columns are 0 to d - 1, as
+        strings where frames must have strings.
         """
         table = rows.read(X)
         return rows.given_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
-        if self._spread is None:
+        if self._course is None:
             names = self.feature_names or rows.in_order(set(table.names))
             values = table.aligned(names)[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._spread.filled(table.aligned(self._names)[0])
-        placed: Floats = values @ self._current()[2]
+        values = self._course.spread.filled(table.aligned(self._names)[0])
+        placed: Floats = values @ self._columns()
         return placed
 
     # ------------------------------------------------------------------ learning
@@ -224,16 +267,16 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         answers = rows.booleans(similar, len(one))
         self._check_width(one, two)
         codes = [
-            events.NOT_LEARNED
+            examples.NOT_LEARNED
             if answer is None
-            else events.SIMILAR
+            else examples.SIMILAR
             if answer
-            else events.DISSIMILAR
+            else examples.DISSIMILAR
             for answer in answers
         ]
         with self._whole():
             self._check_width(one, two)
-            self.unlabelled += codes.count(events.NOT_LEARNED)
+            self.unlabelled += codes.count(examples.NOT_LEARNED)
             self._take(one, two, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
@@ -244,8 +287,9 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         with self._whole():
             if self._early:
                 self._settle()
-            if self._waiting is not None and len(self._waiting):
-                self._learn(self._waiting)
+            if self._course is not None:
+                with one_blas_thread():
+                    self._keep(course.flush(self._course, self._learning))
 
     @contextmanager
     def _whole(self, keeping: bool = False) -> Iterator[None]:
@@ -257,7 +301,12 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         if self.ready and not keeping:
             yield
             return
-        before = {**vars(self), "_classes": dict(self._classes), "_early": list(self._early)}
+        before = {
+            **vars(self),
+            "_classes": dict(self._classes),
+            "_labels": list(self._labels),
+            "_early": list(self._early),
+        }
         try:
             yield
         except StreamembedError:
@@ -267,15 +316,19 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
         self._check_width(table)
         self.unlabelled += sum(label is None for label in labels)
-        codes = [events.NOT_LEARNED if label is None else self._code(label) for label in labels]
-        self.unlearned += codes.count(events.NOT_LEARNED) - sum(label is None for label in labels)
+        codes = [examples.NOT_LEARNED if label is None else self._code(label) for label in labels]
+        self.unlearned += codes.count(examples.NOT_LEARNED) - sum(label is None for label in labels)
         self._take(table, None, np.array(codes, dtype=np.int64))
 
     def _code(self, label: Hashable) -> int:
         """Index of a class, in the order of first points."""
-        if label not in self._classes and len(self._classes) >= LARGEST_CLASSES:
-            return events.NOT_LEARNED
-        return self._classes.setdefault(label, len(self._classes))
+        key = label_key(label)
+        if key not in self._classes:
+            if len(self._classes) >= LARGEST_CLASSES:
+                return examples.NOT_LEARNED
+            self._classes[key] = len(self._labels)
+            self._labels.append(label)
+        return self._classes[key]
 
     def _check_width(self, *tables: Rows) -> None:
         """Refuse arrays of another width before anything is counted."""
@@ -288,12 +341,12 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def _take(self, one: Rows, two: Rows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
-        chosen = np.flatnonzero(codes != events.NOT_LEARNED).tolist()
-        while chosen and self._spread is None:
+        chosen = np.flatnonzero(codes != examples.NOT_LEARNED).tolist()
+        while chosen and self._course is None:
             i = chosen.pop(0)
             self._read = None
             self._early.append((one.row(i), None if two is None else two.row(i), int(codes[i])))
-            if len(self._early) == self._next_cut:
+            if len(self._early) == course.next_cut(0, int(self.chunk_size)):
                 self._settle()
         if not chosen:
             return
@@ -313,31 +366,41 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return values
 
     def _admit(self, first: Floats, second: Floats, codes: Ints) -> None:
-        """Fill chunk after chunk."""
-        start = 0
-        while start < len(codes):
-            stop = min(len(codes), start + self._next_cut - self.position)
-            part = slice(start, stop)
-            assert self._waiting is not None
-            joined = self._waiting.followed_by(first[part], second[part], codes[part])
-            if self._learned + len(joined) == self._next_cut:
-                self._learn(joined)
-            else:
-                self._waiting = joined
-            start = stop
+        """Events go their course."""
+        assert self._course is not None
+        size = int(self.chunk_size)
+        if self._course.position + len(codes) < course.next_cut(self._course.learned, size):
+            self._keep(course.appended(self._course, first, second, codes))
+            return
+        with one_blas_thread():
+            self._keep(course.extend(self._course, self._learning, first, second, codes, size))
+
+    def _keep(self, after: Course) -> None:
+        """Everything was computed first, and is assigned last."""
+        assert self._course is not None
+        if after.learned != self._course.learned:
+            self._read = self._root = None
+        elif self._learner.additive:
+            self._read = None
+        self._course = after
 
     @property
-    def _next_cut(self) -> int:
-        """The position at which the chunk that is filling now ends."""
-        size = int(self.chunk_size)
-        if self._learned == 0:
-            return math.ceil(WARM_UP / size) * size
-        return (self._learned // size + 1) * size
+    def _learning(self) -> dict[str, Learner]:
+        return {self._key: self._learner}
 
     def _settle(self) -> None:
         """The features are those of which a number was seen; what came early is the first chunk."""
-        early, self._early = self._early, []
-        ends = [end for one, two, _ in early for end in (one, two) if end is not None]
+        settled = self._settled()
+        with one_blas_thread():
+            self._course = self._started(settled, whole=True)
+        self._early, self._names = [], settled.names
+        self.ignored += settled.ignored
+        self.imputed += settled.imputed
+        self._read = self._root = None
+
+    def _settled(self) -> _Settled:
+        """The events that came early, as numbers; FeatureError where they hold none. Pure."""
+        ends = [end for one, two, _ in self._early for end in (one, two) if end is not None]
         usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
         if not usable:
             raise FeatureError(
@@ -348,55 +411,24 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         if all(name.isdecimal() for name in known):
             usable = known  # an array keeps its columns
         names = rows.in_order(usable)
-        self.ignored += sum(name not in usable for end in ends for name in end)
-        self._names, self._spread, self._waiting = names, spread.init(len(names)), None
-        first, second = np.full((2, len(early), len(names)), np.nan)
-        for i, (one, two, _) in enumerate(early):
+        first, second = np.full((2, len(self._early), len(names)), np.nan)
+        for i, (one, two, _) in enumerate(self._early):
             first[i] = [one.get(name, math.nan) for name in names]
             second[i] = 0.0 if two is None else [two.get(name, math.nan) for name in names]
-        self.imputed += int(np.isnan(first).sum() + np.isnan(second).sum())
-        self._waiting = self._empty()
-        self._admit(first, second, np.array([code for *_, code in early], dtype=np.int64))
+        return _Settled(
+            names,
+            first,
+            second,
+            np.array([code for *_, code in self._early], dtype=np.int64),
+            ignored=sum(name not in usable for end in ends for name in end),
+            imputed=int(np.isnan(first).sum() + np.isnan(second).sum()),
+        )
 
-    def _empty(self) -> Chunk:
-        return Chunk.empty(len(self._names), self._learned, int(self.seed))
-
-    def _learn(self, chunk: Chunk) -> None:
-        """Learn whole, or not at all: everything is computed first, and assigned last."""
-        assert self._spread is not None
-        with one_blas_thread(), np.errstate(all="ignore"):
-            pairs = chunk.codes < 0
-            seen = spread.update(self._spread, np.concatenate([chunk.first, chunk.second[pairs]]))
-            whole = Chunk(
-                seen.filled(chunk.first),
-                seen.filled(chunk.second),
-                chunk.codes,
-                chunk.position,
-                chunk.seed,
-            )
-            state = self._state if self._state is not None else self._start(whole, seen)
-            try:
-                after = self._push(state, whole, seen)
-            except np.linalg.LinAlgError:
-                after = None
-        if after is not None and _finite(after) and _finite(seen):
-            self._state, self._spread = after, seen
-        else:
-            self._state = state
-            self.refused += len(chunk)
-        self._learned += len(chunk)
-        self._waiting, self._read = self._empty(), None
+    def _started(self, settled: _Settled, whole: bool) -> Course:
+        """A course with these events: learned as its first chunk, or waiting for it."""
+        begun = course.init((self._key,), len(settled.names), int(self.seed))
+        begun = course.appended(begun, settled.first, settled.second, settled.codes)
+        return course.flush(begun, self._learning) if whole else begun
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": None}
-
-
-def _finite(state: Any) -> bool:
-    """Whether every number of a state is finite."""
-    if isinstance(state, np.ndarray):
-        return state.dtype.kind != "f" or bool(np.isfinite(state).all())
-    if is_dataclass(state) and not isinstance(state, type):
-        return all(_finite(getattr(state, field.name)) for field in fields(state))
-    if isinstance(state, tuple):
-        return all(_finite(part) for part in state)
-    return not isinstance(state, float) or math.isfinite(state)
+        return {**vars(self), "_read": None, "_root": None}

@@ -1,61 +1,51 @@
-"""`MustLinkMetric`: must-link and cannot-link pairs as a metric, weights, or few directions."""
+"""`MustLinkMetric`: must-link and cannot-link pairs as directions, weights, or Xing's roots."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
-from streamembed import reservoir
-from streamembed.core import eig_dml, must_link
-from streamembed.core.arrays import Ints
-from streamembed.core.eig_dml import Settings
-from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.core.must_link import DiagonalInfo, LeadingInfo
 from streamembed.errors import ParameterError
-from streamembed.estimators import paired, parameters
-from streamembed.estimators.balance import handed_out
-from streamembed.estimators.events import Chunk
+from streamembed.estimators import parameters
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.estimators.spread import Spread
-from streamembed.reservoir import Reservoirs
+from streamembed.metric_learning.learner import Learner
+from streamembed.metric_learning.moments import LeadingLearner
+from streamembed.metric_learning.must_link import LinkLearner
 
-__all__ = ["LinkState", "MustLinkMetric"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkState:
-    """The core's state, and a sample of every class to draw partners from."""
-
-    core: must_link.State
-    sample: Reservoirs
+__all__ = ["MustLinkMetric"]
 
 
 class MustLinkMetric(MergeableMetric):
-    """Must-link pairs near on average, cannot-link pairs far: the largest mean distance of these.
+    """Must-link pairs near, cannot-link pairs far: directions by the ratio of their spreads.
 
-    Each labelled point makes up to two pairs, with a remembered point of its class and with one of
-    another. The answer does not depend on the units of the features: nothing is scaled. Before
-    there are must-link pairs the metric is the identity.
+    A = sum sqrt(f_i) u_i u_i^T over the directions with F u = f C u and u^T C u = 1, C and F being
+    the means of the outer products of differences of must-link and of cannot-link pairs: all pairs
+    of labelled points, and the pairs that were given. Exact from sums, and merged exactly. The
+    answer does not depend on the units of the features: nothing is scaled. Before there are
+    must-link pairs the metric is the identity.
 
-    With the defaults the mean of the (unsquared) distances of cannot-link pairs is largest at a
-    fixed mean squared distance of must-link ones, over all metrics; the last thousand cannot-link
-    pairs are remembered, and `info.gap` bounds how far from the optimum of these it is. Among many
-    classes it stretches few directions: letter falls to 65 % where Euclidean distance has 95.
+    Two answers to the same question remember the last thousand cannot-link pairs, each labelled
+    point making up to two pairs with remembered ones: ``diagonal`` and ``roots``. Among many
+    classes the roots stretch few directions: 1-NN on letter falls to 65 %, where the default has
+    88 and Euclidean distance 84 (docs/decisions/0009-one-learner-a-metric.md).
 
     Parameters
     ----------
     rank
-        Keep so many directions, those with the largest ratio of cannot-link to must-link spread;
-        exact, from sums alone. One direction is useless among many classes. None: all.
+        Keep so many directions, those with the largest ratio of cannot-link to must-link spread.
+        One direction is useless among many classes. None: all.
     diagonal
-        True: weights of the features only, nothing for their correlations.
+        True: weights of the features only, nothing for their correlations, with the largest mean
+        (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link pairs.
+    roots
+        True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
+        optimum the metric is.
     chunk_size, seed
-        See `EigDML`.
+        See `EigDML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
 
     Raises
     ------
     ParameterError
-        A parameter cannot have that value, or rank and diagonal are both given.
+        A parameter cannot have that value, or more than one of rank, diagonal and roots is given.
 
     Examples
     --------
@@ -71,20 +61,28 @@ class MustLinkMetric(MergeableMetric):
         self,
         rank: int | None = None,
         diagonal: bool = False,
+        roots: bool = False,
         chunk_size: int = 50,
         seed: int = 0,
     ) -> None:
         self.rank = rank
         self.diagonal = diagonal
+        self.roots = roots
         self.chunk_size = chunk_size
         self.seed = seed
         if rank is not None:
             parameters.whole("rank", rank, 1, " or None")
         parameters.flag("diagonal", diagonal)
-        if rank is not None and diagonal:
+        parameters.flag("roots", roots)
+        if rank is not None and (diagonal or roots):
+            other = "diagonal" if diagonal else "roots"
             raise ParameterError(
-                f"rank={rank!r} must be None with diagonal=True: weights of features have no "
-                "leading directions; leave one of them out"
+                f"rank={rank!r} must be None with {other}=True, whose answers have no leading "
+                "directions; leave one of them out"
+            )
+        if diagonal and roots:
+            raise ParameterError(
+                "diagonal=True and roots=True are two different answers; leave one of them out"
             )
         self._begin()
 
@@ -93,36 +91,9 @@ class MustLinkMetric(MergeableMetric):
         yield {"chunk_size": 4}
         yield {"chunk_size": 4, "rank": 2}
         yield {"chunk_size": 5, "diagonal": True}
+        yield {"chunk_size": 4, "roots": True}
 
-    @property
-    def _settings(self) -> Settings:
-        steps = 0 if self.rank is not None or self.diagonal else must_link.SETTINGS.steps
-        return replace(must_link.SETTINGS, steps=steps, seed=int(self.seed))
-
-    def _start(self, chunk: Chunk, seen: Spread) -> LinkState:
-        return LinkState(must_link.init(len(seen.means)), reservoir.init(paired.CAPACITY))
-
-    def _push(self, state: LinkState, chunk: Chunk, seen: Spread) -> LinkState:
-        sample, differences, similar = paired.pairs(state.sample, chunk)
-        core, _ = must_link.update(
-            state.core, differences[similar], differences[~similar], self._settings
-        )
-        return LinkState(core, sample)
-
-    def _measure(
-        self, state: LinkState, seen: Spread
-    ) -> tuple[Mahalanobis, eig_dml.Info | LeadingInfo | DiagonalInfo]:
-        if self.rank is not None:
-            matrix, leading = must_link.leading(state.core, int(self.rank))
-            return handed_out(matrix, leading), leading
-        if self.diagonal:
-            matrix, weights = must_link.diagonal(state.core)
-            return handed_out(matrix, weights), weights
-        info = must_link.measure(state.core, self._settings)
-        return handed_out(state.core.pairs.matrix, info), info
-
-    def _joined(self, left: LinkState, right: LinkState, indices: Ints) -> LinkState:
-        return LinkState(
-            must_link.merge(left.core, right.core, self._settings),
-            paired.merged(left.sample, right.sample, indices, int(self.seed)),
-        )
+    def _made(self) -> Learner:
+        if self.diagonal or self.roots:
+            return LinkLearner("diagonal" if self.diagonal else "roots", int(self.seed))
+        return LeadingLearner(None if self.rank is None else int(self.rank))

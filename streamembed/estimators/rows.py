@@ -267,7 +267,7 @@ def _listed(values: Any, n: int, name: str, what: str) -> list[Any]:
 
 
 def _label(value: Any) -> Hashable | None:
-    """The label as a key, or None; 1, 1.0 and True are one label, as they are one key."""
+    """The label as a plain value that can be a key, or None; `label_key` tells which are equal."""
     if isinstance(value, (np.generic, pa.Scalar)):
         value = value.item() if isinstance(value, np.generic) else value.as_py()
     # NaN and NaT differ from themselves; pandas' NA does not say, and pandas may be absent

@@ -1,4 +1,4 @@
-"""Pairs of a chunk: those that were given, and a partner or two for each labelled point."""
+"""Pairs of examples: those that were given, and a partner or two for each labelled point."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from streamembed import reservoir
 from streamembed.core.arrays import Bools, Floats, Ints
-from streamembed.estimators.events import Chunk
+from streamembed.metric_learning.examples import Examples
 from streamembed.reservoir import Reservoirs
 
 __all__ = ["CAPACITY", "merged", "pairs"]
@@ -16,15 +16,17 @@ __all__ = ["CAPACITY", "merged", "pairs"]
 CAPACITY = 100
 
 
-def pairs(reservoirs: Reservoirs, chunk: Chunk) -> tuple[Reservoirs, Floats, Bools]:
+def pairs(reservoirs: Reservoirs, examples: Examples) -> tuple[Reservoirs, Floats, Bools]:
     """Differences (m, d) and kinds (m,), in the order of the events, and the reservoirs after."""
-    after, drawn = reservoir.update(reservoirs, chunk.points, chunk.classes, chunk.generator())
-    labelled = np.flatnonzero(chunk.codes >= 0)
-    given = np.flatnonzero(chunk.codes < 0)
+    after, drawn = reservoir.update(
+        reservoirs, examples.points, examples.classes, examples.generator()
+    )
+    labelled = np.flatnonzero(examples.codes >= 0)
+    given = np.flatnonzero(examples.codes < 0)
     owners = np.concatenate([labelled[drawn.owners], given])
     order = np.argsort(owners, kind="stable")
-    differences = np.concatenate([drawn.differences, chunk.differences])[order]
-    return after, differences, np.concatenate([drawn.similar, chunk.similar])[order]
+    differences = np.concatenate([drawn.differences, examples.differences])[order]
+    return after, differences, np.concatenate([drawn.similar, examples.similar])[order]
 
 
 def merged(left: Reservoirs, right: Reservoirs, indices: Ints, seed: int) -> Reservoirs:

@@ -17,10 +17,10 @@ from streamembed.core.mahalanobis import Mahalanobis
 __all__ = ["handed_out", "root"]
 
 
-def handed_out(matrix: Floats, certificate: Any) -> Mahalanobis:
-    """The metric of a matrix in the caller's units."""
+def handed_out(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
+    """The metric in the caller's units, of a matrix for features divided by ``scale``."""
     balanced, size = _balanced(matrix)
-    return Mahalanobis.of(balanced, certificate=certificate).unscaled(1.0 / size)
+    return Mahalanobis.of(balanced, certificate=certificate).unscaled(scale / size)
 
 
 def root(matrix: Floats) -> Floats:

@@ -1,0 +1,1 @@
+"""Metric learning: one learner a metric, on which an engine and the river estimators both stand."""
