@@ -47,7 +47,7 @@ FLOORS: list[set[str]] = [
     {"labels", "reservoir"},
     {"learners"},
     {"config", "batch", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "distances", "logfile"},
+    {"axes", "distances", "logfile", "progress"},
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},

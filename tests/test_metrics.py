@@ -290,7 +290,8 @@ def test_labels_are_checked() -> None:
     assert listed(np.array([1.0, np.nan]), 2) == [1.0, None]
     assert listed(np.array(["a", None], dtype=object), 2) == ["a", None]
     labels = Labels()
-    assert labels.classes([1, True, "1", None, 1.0, "1"]).tolist() == [0, 1, 2, -1, 0, 2]
+    found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
+    assert found.tolist() == [0, 1, 2, -1, 0, 2]
     engine.learn(WINE, y=[None] * len(WINE))
     assert engine.snapshot().metrics["itml"].certificate["source"] == "generated"
 
