@@ -29,6 +29,10 @@ T = TypeVar("T")
 _BLAS = [
     library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"
 ]
+# By itself threadpoolctl 3.8 lets only the first thread that has set the number of OpenBLAS set it
+# again, and does nothing for others, which would compute with many threads and give other bits.
+# Here the users are counted, and it does not matter which of them sets it.
+_SETTERS = [getattr(each, "_real_set_num_threads", each.set_num_threads) for each in _BLAS]
 # Seconds between two looks at whether it is one's turn: a tenth of the smallest chunk.
 PAUSE = 1e-4
 
@@ -111,8 +115,8 @@ class _Setting:
         if self._before is None:
             self._before = [library.num_threads for library in _BLAS]
         self._users[user] = None
-        for library in _BLAS:
-            library.set_num_threads(1)
+        for set_threads in _SETTERS:
+            set_threads(1)
 
     def leave(self, user: object) -> None:
         """The last user to leave restores what it was. Leaving twice is leaving once."""
@@ -128,8 +132,8 @@ class _Setting:
     def _restore(self) -> None:
         if self._users or self._before is None:
             return
-        for library, threads in zip(_BLAS, self._before, strict=True):
-            library.set_num_threads(threads)
+        for set_threads, threads in zip(_SETTERS, self._before, strict=True):
+            set_threads(threads)
         self._before = None
 
 
