@@ -111,35 +111,31 @@ class Intake:
         start = 0
         while start < n:
             stop = min(n, start + now.next_cut(self.config) - now.position)
-            chosen, held = np.arange(start, stop), now.ids
+            chosen: slice | Ints = slice(start, stop)
+            count, last, held = stop - start, stop - 1, now.ids
             if keys is not None:
                 again, held = now.held_ids(self.config).sift(keys[start:stop], now.position)
                 if again and policy == "raise":
                     self.progress = before
                     index = start + again[0]
                     raise DuplicateIdError(_duplicate(keys, index, int(kept[index])))
-                repeated += [start + i for i in again]
-                chosen = np.delete(chosen, again)
-            if len(chosen):
+                if again:
+                    repeated += [start + i for i in again]
+                    chosen = np.delete(np.arange(start, stop), again)
+                    count, last = len(chosen), int(chosen.max(initial=start))
+            if count:
                 # rows set aside count with the next row that is accepted, so that a call which is
                 # broken off can be taken up again at its position
-                end = n if stop == n else int(chosen[-1])
-                gone = bisect_left(repeated, end)
-                gone += len(unusable) if stop == n else bisect_left(unusable, int(kept[end]))
+                gone = bisect_left(repeated, last if stop < n else n)
+                gone += bisect_left(unusable, kept[last]) if stop < n else len(unusable)
                 classes, known = self._classes(now, kept[chosen], labels)
-                ids = None if rows.ids is None else rows.ids[chosen]
-                part = Events(rows.points[chosen], _named(now, ids, len(chosen)), classes=classes)
-                now = self._accept(
-                    replace(
-                        now,
-                        waiting=now.waiting.followed_by(part),
-                        features=now.features or (rows.names, rows.ordered),
-                        ids_kind=now.ids_kind or kind_of(rows.ids),
-                        rejected=before.rejected + gone,
-                        labels=known,
-                        ids=held,
-                    )
-                )
+                ids = None if rows.ids is None else rows.ids[chosen].copy()
+                # copies, for a view of what waits would hold on to all the rows of the call
+                points = rows.points[chosen].copy()
+                part = Events(points, _named(now, ids, count), classes=classes)
+                features, kind = (rows.names, rows.ordered), kind_of(rows.ids)
+                counted = before.rejected + gone
+                now = self._accept(now.followed_by(part, features, kind, counted, known, held))
             start = stop
         reasons = [Rejected(int(kept[i]), keys and keys[i], "duplicate id") for i in repeated]
         rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
@@ -192,15 +188,9 @@ class Intake:
                 continue
             one = batch.typed_ids(call.ids, np.array([index], dtype=np.int64))
             part = Events(np.zeros((1, 0)), _named(now, one, 1), (self._held_part(now, row),))
+            counted = before.rejected + len(rejected)
             now = self._accept(
-                replace(
-                    now,
-                    waiting=now.waiting.followed_by(part),
-                    features=now.features or NO_FEATURES,
-                    ids_kind=now.ids_kind or kind_of(one),
-                    rejected=before.rejected + len(rejected),
-                    ids=held,
-                )
+                now.followed_by(part, NO_FEATURES, kind_of(one), counted, now.labels, held)
             )
         self._end(now, before.rejected + len(rejected))
         return Learned(len(call) - len(rejected), tuple(rejected))
@@ -266,8 +256,7 @@ class Intake:
 
     def _end(self, now: Progress, rejected: int) -> None:
         """Take what waits, and count the rows that were set aside behind the last accepted one."""
-        if now is not self.progress or now.rejected != rejected:
-            self.progress = replace(now, rejected=rejected)
+        self.progress = now if now.rejected == rejected else replace(now, rejected=rejected)
 
     def _learn_chunk(self, full: Progress) -> Progress:
         """What waits becomes state."""

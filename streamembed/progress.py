@@ -146,6 +146,27 @@ class Progress:
                 "be told apart from one another; keep to one kind"
             )
 
+    def followed_by(
+        self,
+        part: Events,
+        features: tuple[tuple[str, ...], bool],
+        ids_kind: str,
+        rejected: int,
+        labels: Labels,
+        ids: HeldIds | None,
+    ) -> Progress:
+        """This, and one more part that waits; features and kind of ids are those of the first."""
+        return Progress(
+            self.state,
+            self.waiting.followed_by(part),
+            self.features or features,
+            self.ids_kind or ids_kind,
+            rejected,
+            labels,
+            self.early,
+            ids,
+        )
+
     def on_its_own(self) -> Progress:
         """The same on rings of its own, so that learning from it leaves this one whole."""
         return self if self.state is None else replace(self, state=self.state.on_its_own())

@@ -53,18 +53,20 @@ class Turns:
 
     def taken_here(self) -> bool:
         """Whether this thread has a turn, or waits for one."""
-        here = os.getpid(), threading.get_ident()
+        if not self._queue:
+            return False
+        here = _process, threading.get_ident()
         return here in [turn[:2] for turn in list(self._queue)]
 
     def wait(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do the work when its turn has come; at once where this thread has its turn already."""
         if self.taken_here():
             return work(*args, **kwargs)
-        turn = _turn()
+        turn = _process, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
-                while self._first() not in (turn, None):
+                while not self._has_come(turn):
                     time.sleep(PAUSE)
                 return work(*args, **kwargs)
             finally:
@@ -74,11 +76,11 @@ class Turns:
 
     def now(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do the work, or raise ConcurrentUseError where another thread has its turn."""
-        turn = _turn()
+        turn = _process, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
-                if self._first() != turn:
+                if not self._has_come(turn):
                     raise ConcurrentUseError(
                         "this engine is learning in another thread, and a stream has one order: "
                         "nothing of this call was learned; let one thread learn, or guard the "
@@ -90,17 +92,12 @@ class Turns:
         finally:
             self._queue.pop(turn, None)
 
-    def _first(self) -> Turn | None:
-        """The turn that has come, among those of this process."""
-        process = os.getpid()
-        for turn in list(self._queue):
-            if turn[0] == process:
-                return turn
-        return None
-
-
-def _turn() -> Turn:
-    return os.getpid(), threading.get_ident(), object()
+    def _has_come(self, turn: Turn) -> bool:
+        """Whether no turn of this process is before this one."""
+        if len(self._queue) == 1:
+            return True
+        here = [each for each in list(self._queue) if each[0] == turn[0]]
+        return here[0] == turn
 
 
 class _Setting:
@@ -123,6 +120,10 @@ class _Setting:
         self._users.pop(user, None)
         self._restore()
 
+    def has(self, user: object) -> bool:
+        """Whether a user has not left yet, or has not restored what it was."""
+        return user in self._users or (self._before is not None and not self._users)
+
     def forget(self) -> None:
         """In the child of a fork: users in other threads are not there."""
         if self._users:
@@ -139,8 +140,17 @@ class _Setting:
 
 _SETTING = _Setting()
 _TURNS = Turns()
+_process = os.getpid()  # kept, for asking the system at every turn would show
+
+
+def _forked() -> None:
+    global _process
+    _process = os.getpid()
+    _SETTING.forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_SETTING.forget)
+    os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager
@@ -159,4 +169,5 @@ def one_blas_thread() -> Iterator[None]:
         finally:
             _TURNS.wait(_SETTING.leave, user)
     finally:
-        _TURNS.wait(_SETTING.leave, user)
+        if _SETTING.has(user):
+            _TURNS.wait(_SETTING.leave, user)
