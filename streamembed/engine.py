@@ -227,8 +227,8 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """The embedding of the support as of the last whole chunk, with its certificate.
 
-        The same object until the state changes. Asking changes nothing. Where another thread is
-        learning, the chunk that it is at comes first.
+        The same object until the state changes. Asking changes nothing. Where there is a new one
+        to make and another thread is learning, the chunk that it is at comes first.
 
         Raises
         ------
@@ -242,20 +242,21 @@ class Engine:
         ResolutionWarning
             Once, where landmarks are more than half a bandwidth apart.
         """
-        published = self._intake.between_chunks(self._snapshot)
-        self._warn(published.resolution)
-        return published
+        made = self._published
+        if made is None or made[0] is not self._intake.state:
+            made = self._intake.between_chunks(self._publish)
+        self._warn(made[1].resolution)
+        return made[1]
 
-    def _snapshot(self) -> Snapshot:
+    def _publish(self) -> tuple[State, Snapshot]:
         state = self._needed("learn more of them, or start the engine with a smaller warm_up")
-        published = self._published
-        if published is None or published[0] is not state:
+        if self._published is None or self._published[0] is not state:
             with one_blas_thread():
                 columns = publish.published(state, self.config)
                 features = self._intake.progress.features or NO_FEATURES
-                published = state, Snapshot.of(state, columns, self.config, *features)
-            self._published = published
-        return published[1]
+                snapshot = Snapshot.of(state, columns, self.config, *features)
+            self._published = state, snapshot
+        return self._published
 
     def _needed(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,11 +165,13 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here")
-def test_real_signals_at_random_times() -> None:
+def test_real_signals_at_random_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer interrupts calls of `learn`, wherever it finds them; the stream ends in equal bytes.
 
     What is interrupted differs from run to run, what must be true does not.
     """
+    # Python swallows an interrupt that comes as a generator is thrown away, and tells of it
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     blas = ThreadpoolController().info()
     rng = np.random.default_rng(4)
     engine, twin = small(), small()

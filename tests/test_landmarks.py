@@ -382,7 +382,8 @@ def finite(snapshot: se.Snapshot, points: np.ndarray) -> None:
     certificate = snapshot.certificate
     assert np.isfinite(snapshot.coordinates).all()
     assert np.isfinite(snapshot.eigenvalues).all()
-    assert np.isfinite([certificate.residual, certificate.outside, certificate.gap]).all()
+    figures = certificate.residual, certificate.outside, certificate.gap, certificate.angle_bound
+    assert np.isfinite(figures).all()
     assert np.isfinite(snapshot.transform(points)).all()
 
 
