@@ -24,6 +24,7 @@ bench: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.soak
+	$(BIN)/python -m scenarios.fuzz_interrupts
 
 clean:
 	rm -rf $(VENV) demo

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, flow, publish
+from streamembed import archive, batch, publish
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
@@ -21,8 +22,9 @@ from streamembed.errors import (
     ParameterError,
     ResolutionWarning,
 )
-from streamembed.intake import NO_FEATURES, Intake, Learned
+from streamembed.intake import Intake, Learned
 from streamembed.labels import listed
+from streamembed.progress import NO_FEATURES, Progress
 from streamembed.snapshot import Snapshot
 from streamembed.state import State
 from streamembed.threads import one_blas_thread
@@ -32,6 +34,21 @@ __all__ = ["Engine", "Learned"]
 # Landmarks farther apart than this share of the bandwidth leave much of the kernel between them
 # unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
 COARSE = 0.5
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(
+    method: Callable[Concatenate[Engine, P], T],
+) -> Callable[Concatenate[Engine, P], T]:
+    """A method that changes the engine: one call at a time, or ConcurrentUseError."""
+
+    @functools.wraps(method)
+    def alone(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._intake.alone(method, self, *args, **kwargs)
+
+    return alone
 
 
 class Engine:
@@ -153,17 +170,22 @@ class Engine:
     @property
     def position(self) -> int:
         """Events accepted so far: the learned ones and those that wait for a whole chunk."""
-        return self._intake.position
+        return self._intake.progress.position
 
     @property
     def pending(self) -> int:
         """Accepted events that wait for their chunk to be whole."""
-        return self._intake.pending
+        return self._intake.progress.pending
 
     @property
     def rejected(self) -> int:
         """Rows set aside since the first event."""
-        return self._intake.rejected
+        return self._intake.progress.rejected
+
+    @property
+    def unlearned(self) -> int:
+        """Events with a label beyond the first 1,000 classes: learned as if they had none."""
+        return self._intake.progress.labels.unlearned
 
     @property
     def refreshes(self) -> int:
@@ -174,57 +196,67 @@ class Engine:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
-        return self._intake.feature_names
+        return self._intake.progress.feature_names
 
     @property
     def learns_distances(self) -> bool | None:
         """Whether the first call brought distances, or points; None before it."""
-        return self._intake.learns_distances
+        return self._intake.progress.learns_distances
 
     @property
     def names_things(self) -> bool | None:
         """Whether events came with ids of their own; None before the first."""
-        kind = self._intake.ids_kind
+        kind = self._intake.progress.ids_kind
         return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
         """Ids of the support, oldest first, shape (N,); empty before the warm-up ends."""
-        return self._intake.support_ids
+        return self._intake.progress.support_ids
 
     @property
     def support_positions(self) -> Ints:
         """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
-        return self._intake.support_positions
+        return self._intake.progress.support_positions
 
     @property
     def row_ids(self) -> Array:
         """Ids of the things that the next distance row must hold, in its order, shape (L,)."""
-        return self._intake.row_ids
+        return self._intake.progress.row_ids(self.config)
 
     def snapshot(self) -> Snapshot:
         """The embedding of the support as of the last whole chunk, with its certificate.
 
-        The same object until the state changes. Asking changes nothing.
+        The same object until the state changes. Asking changes nothing. Where there is a new one
+        to make and another thread is learning, the chunk that it is at comes first.
 
         Raises
         ------
         NotReadyError
             Before the warm-up ends.
+        ConcurrentUseError
+            In a signal handler or callback, while the same thread uses this engine.
 
         Warns
         -----
         ResolutionWarning
             Once, where landmarks are more than half a bandwidth apart.
         """
+        made = self._published
+        if made is None or made[0] is not self._intake.state:
+            made = self._intake.between_chunks(self._publish)
+        self._warn(made[1].resolution)
+        return made[1]
+
+    def _publish(self) -> tuple[State, Snapshot]:
         state = self._needed("learn more of them, or start the engine with a smaller warm_up")
         if self._published is None or self._published[0] is not state:
             with one_blas_thread():
                 columns = publish.published(state, self.config)
-                features = self._intake.features or NO_FEATURES
-                self._published = (state, Snapshot.of(state, columns, self.config, *features))
-            self._warn(self._published[1].resolution)
-        return self._published[1]
+                features = self._intake.progress.features or NO_FEATURES
+                snapshot = Snapshot.of(state, columns, self.config, *features)
+            self._published = state, snapshot
+        return self._published
 
     def _needed(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""
@@ -274,6 +306,9 @@ class Engine:
             The features are not those of the first call, or not numeric.
         BadRowError, DuplicateIdError
             With ``on_bad_row="raise"``; nothing of the call was learned.
+        ConcurrentUseError
+            The engine is learning already: in another thread, or in a call that this one
+            interrupts. Nothing of the call was learned.
         """
         if y is not None and not self.config.metrics:
             raise ParameterError(
@@ -290,8 +325,11 @@ class Engine:
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        self._intake.must_learn(distances=False)
-        names, ordered = self._intake.features or (None, False)
+        return self._learn(X, y, ids)
+
+    @_alone
+    def _learn(self, X: Any, y: Any, ids: Any) -> Learned:
+        names, ordered = self._features_of_points()
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
         if read.ordered and names is not None and not ordered:
             raise FeatureError(
@@ -302,6 +340,12 @@ class Engine:
         labels = None if y is None else listed(y, n)
         return self._intake.admit(read, self.config.on_bad_row, labels)
 
+    def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
+        """Names known, and whether they are places; InputError where distances are learned."""
+        self._intake.progress.must_learn(distances=False)
+        return self._intake.progress.features or (None, False)
+
+    @_alone
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Take pairs of points that somebody knows to be similar, or not; an event of the stream.
 
@@ -329,8 +373,7 @@ class Engine:
                 "pairs were given, but this engine learns no metrics: start it with metrics, such "
                 "as metrics=('itml',)"
             )
-        self._intake.must_learn(distances=False)
-        names, ordered = self._intake.features or (None, False)
+        names, ordered = self._features_of_points()
         left = batch.read(X1, None, names, ordered)
         right = batch.read(X2, None, left.names, left.ordered)
         kinds = np.asarray(similar)
@@ -341,8 +384,9 @@ class Engine:
             )
         if kinds.dtype.kind not in "bi" or not np.isin(kinds, (0, 1)).all():
             raise InputError("similar must hold True or False for every pair")
-        self._intake.features = self._intake.features or (left.names, left.ordered)
-        self._intake.learn_pairs(left.points, right.points, kinds.astype(bool))
+        self._intake.learn_pairs(
+            (left.names, left.ordered), left.points, right.points, kinds.astype(bool)
+        )
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Take more things of which only the distances to those before them are known.
@@ -385,6 +429,7 @@ class Engine:
         """
         return self.admit_distances(rows, ids)
 
+    @_alone
     def admit(self, rows: Batch, on_bad_row: str | None = None, y: Any = None) -> Learned:
         """Take a batch that `streamembed.batch` has checked; `learn` is this after reading.
 
@@ -398,10 +443,12 @@ class Engine:
         labels = None if y is None or not self.config.metrics else listed(y, len(y))
         return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
 
+    @_alone
     def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
         """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
         return self._intake.admit_distances(rows, ids, on_bad_row or self.config.on_bad_row)
 
+    @_alone
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
 
@@ -415,6 +462,7 @@ class Engine:
         self._needed("there is nothing to flush into")
         self._intake.flush()
 
+    @_alone
     def rescale(self) -> None:
         """Estimate scaling and bandwidth anew from the support, and start the map and axes again.
 
@@ -426,9 +474,8 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        state = self._needed("there is nothing to rescale")
-        with one_blas_thread():
-            self._intake.state = flow.rescaled(state, self.config)
+        self._needed("there is nothing to rescale")
+        self._intake.rescale()
 
     # ------------------------------------------------------------------ saving
 
@@ -460,8 +507,11 @@ class Engine:
         self._restore(saved["arrays"], saved["header"])
 
     def _dump(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, header = self._intake.to_arrays()
+        arrays, header = self._intake.between_chunks(self._arrays)
         return arrays, {"config": self.config.as_dict(), **header}
 
+    def _arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._intake.progress.to_arrays()
+
     def _restore(self, arrays: dict[str, Array], header: dict[str, Any]) -> None:
-        self._intake.restore(arrays, header)
+        self._intake.progress = Progress.from_arrays(arrays, header)

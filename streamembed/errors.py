@@ -9,6 +9,7 @@
     │   ├── BadRowError                  rows with nulls, NaN, infinities or huge values
     │   └── DuplicateIdError             an id that the support already holds
     ├── NotReadyError (RuntimeError)     a snapshot was asked for before the warm-up ended
+    ├── ConcurrentUseError (RuntimeError) an engine was used while it learns
     ├── LogError (OSError)               an event log that cannot be read to its end
     └── DamagedFileError (OSError)       a saved file whose bytes are not what was written
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 __all__ = [
     "BadRowError",
+    "ConcurrentUseError",
     "CostWarning",
     "DamagedFileError",
     "DuplicateIdError",
@@ -73,6 +75,14 @@ class DuplicateIdError(InputError):
 
 class NotReadyError(StreamembedError, RuntimeError):
     """The warm-up is not over: there is no embedding to hand out yet."""
+
+
+class ConcurrentUseError(StreamembedError, RuntimeError):
+    """An engine was used in a way that cannot wait, while it learns; nothing of the call was done.
+
+    Two threads learned with one engine at the same time; or a signal handler or a callback called
+    back into the engine that it had interrupted. Reading from another thread waits instead.
+    """
 
 
 class LogError(StreamembedError, OSError):

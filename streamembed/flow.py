@@ -7,7 +7,6 @@ alone, at stream positions, so that a replay takes them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,8 +78,8 @@ def first(chunk: Chunk, config: Config) -> State:
     distances, d = None, _distance_rows(nothing, placed, chunk)
     if d is not None:
         small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
-        distances = _ring(len(held), config, exact=small or cover is not None)
-        distances.write(placed.slots, d)
+        ring = _ring(len(held), config, exact=small or cover is not None)
+        distances = ring.write(placed.slots, d)
     state = _built(
         held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
@@ -91,9 +90,10 @@ def first(chunk: Chunk, config: Config) -> State:
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
-    """The state after one more chunk: a new one, but for the rings.
+    """The state after one more chunk.
 
-    They are written in place, and put back if anything after it fails.
+    The rings are written in place. Until the new state is settled, the old one can still be read,
+    which is the end of the new one: so a chunk that fails, at whatever line, changes nothing.
     """
     births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
@@ -107,31 +107,31 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     d = _distance_rows(state.support, placed, chunk)
     rows = _kernel_rows(held, d, slots, state.scaling, state.graph)
     leaving = state.graph.rows(slots[slots < state.graph.n])
-    put_back = _written(state, slots, rows, d)
-    try:
-        degrees = _degrees(state, held, slots, leaving, rows)
-        # tracker: evict the old, border the new
-        factor = _updated(state, held, degrees, slots, rows, config)
-        counts = Counts(
-            state.counts.refreshes,
-            state.counts.rebuilds,
-            state.counts.rows_since_refresh + len(slots),
-            state.counts.rows_since_frame + _turned_rows(state, held, slots),
-        )
-        after = replace(
-            state,
-            position=state.position + len(chunk),
-            support=held,
-            cover=placed.cover,
-            degrees=degrees,
-            factor=factor,
-            counts=counts,
-        )
-        # pairs, metrics
-        return _with_metrics(_maintained(after, config), state.position, chunk, config)
-    except BaseException:
-        put_back()
-        raise
+    graph, distances = state.graph.write(slots, rows), state.distances
+    if distances is not None and d is not None:
+        distances = distances.write(slots, d)
+    degrees = _degrees(state, held, graph, slots, leaving, rows)
+    # tracker: evict the old, border the new
+    factor = _updated(state, held, graph, degrees, slots, rows, config)
+    counts = Counts(
+        state.counts.refreshes,
+        state.counts.rebuilds,
+        state.counts.rows_since_refresh + len(slots),
+        state.counts.rows_since_frame + _turned_rows(state, held, slots),
+    )
+    after = replace(
+        state,
+        position=state.position + len(chunk),
+        support=held,
+        cover=placed.cover,
+        distances=distances,
+        graph=graph,
+        degrees=degrees,
+        factor=factor,
+        counts=counts,
+    )
+    # pairs, metrics
+    return _with_metrics(_maintained(after, config), state.position, chunk, config)
 
 
 def rescaled(state: State, config: Config) -> State:
@@ -217,21 +217,6 @@ def _distance_rows(support: Support, placed: _Placed, chunk: Chunk) -> Floats | 
     return rows
 
 
-def _written(state: State, slots: Ints, rows: Array, d: Floats | None) -> Callable[[], None]:
-    """Write the rings; returns what puts them back."""
-    graph, distances = state.graph, state.distances
-    before = graph.write(slots, rows)
-    if distances is None or d is None:
-        return lambda: graph.restore(slots, before)
-    d_before = distances.write(slots, d)
-
-    def put_back() -> None:
-        graph.restore(slots, before)
-        distances.restore(slots, d_before)
-
-    return put_back
-
-
 def _kernel_rows(
     held: Support, d: Floats | None, slots: Ints, scaling: Scaling, graph: Graph
 ) -> Array:
@@ -246,14 +231,16 @@ def _kernel_rows(
     return rows
 
 
-def _degrees(state: State, held: Support, slots: Ints, leaving: Array, rows: Array) -> Floats:
+def _degrees(
+    state: State, held: Support, graph: Graph, slots: Ints, leaving: Array, rows: Array
+) -> Floats:
     """q = W m after the chunk.
 
     In a window: subtract the rows that leave as they were added, add the new. Among landmarks
     every mass may have changed: one product with the ring.
     """
     if state.cover is not None:
-        return state.graph.product(held.masses[:, None])[:, 0].astype(np.float64)
+        return graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     degrees = np.concatenate([state.degrees, np.zeros(len(held) - len(state.degrees))])
     if len(leaving):
         gone = state.support.masses[slots[slots < len(state.support)]]
@@ -280,7 +267,13 @@ def _turned_rows(state: State, held: Support, slots: Ints) -> float:
 
 
 def _updated(
-    state: State, held: Support, degrees: Floats, slots: Ints, rows: Array, config: Config
+    state: State,
+    held: Support,
+    graph: Graph,
+    degrees: Floats,
+    slots: Ints,
+    rows: Array,
+    config: Config,
 ) -> Factor:
     """The factor after the chunk, by the cheapest way that is sound at this size."""
     n, count, cut = len(held), len(slots), config.rank_cut
@@ -291,16 +284,16 @@ def _updated(
     arriving = view.normalise(density[slots], held.masses[slots], spread).scaling
     if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
         return tracker.replace(state.factor, slots, rows, arriving, cut)
-    normal = _normalisation(state.graph, degrees, held, config)
+    normal = _normalisation(graph, degrees, held, config)
     if n <= SMALL_SUPPORT_RANKS * cut.most:
-        return tracker.decompose(state.graph.weights, normal.scaling, cut)
+        return tracker.decompose(graph.weights, normal.scaling, cut)
     extended = tracker.extend(state.factor, slots, rows, arriving)
     probes = np.zeros((n, min(CHUNK_PROBES, count)))
     generator = np.random.default_rng((config.seed, state.position, n))
     probes[slots] = generator.standard_normal((count, probes.shape[1]))
-    floor = view.rounding_floor(state.graph.rounding)
+    floor = view.rounding_floor(graph.rounding)
     return tracker.refresh(
-        extended, normal.scaling, state.graph.product, cut, floor, probes, view.LARGEST_EIGENVALUE
+        extended, normal.scaling, graph.product, cut, floor, probes, view.LARGEST_EIGENVALUE
     )
 
 
@@ -418,9 +411,9 @@ def _built(
 ) -> State:
     """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
     n = len(held)
-    graph = _ring(n, config, exact=False)
+    empty = _ring(n, config, exact=False)
     slots = np.arange(n, dtype=np.int64)
-    graph.write(slots, _kernel_rows(held, d, slots, scaling, graph))
+    graph = empty.write(slots, _kernel_rows(held, d, slots, scaling, empty))
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     normal = _normalisation(graph, degrees, held, config)
     cut = config.rank_cut

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 from streamembed.core.arrays import Array
 
@@ -16,32 +17,47 @@ def kind_of(ids: Array | None) -> str:
     return "numbers" if ids.dtype.kind == "i" else "strings"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldIds:
-    """Ids with the stream positions of their events, as far back as ``window`` events reach."""
+    """Ids with the stream positions of their events, as far back as ``window`` events reach.
 
-    def __init__(self, held: Iterable[tuple[Hashable, int]], window: int | None) -> None:
-        """None for a window that never ends."""
-        self._held = dict(held)
-        self._window = window
+    A value, of a part that is shared from one to the next and a small one that is copied.
 
-    def copy(self) -> HeldIds:
-        """One that can be tried out."""
-        return HeldIds(self._held.items(), self._window)
+    Attributes
+    ----------
+    window : int or None
+        None for a window that never ends.
+    settled, recent : dict
+        Positions by id; where both have one, the recent one counts.
+    """
 
-    def sift(self, keys: list[Hashable], position: int) -> list[int]:
-        """Indices of the keys that are held already; the others are held from now on.
+    window: int | None
+    settled: dict[Hashable, int]
+    recent: dict[Hashable, int]
+
+    @classmethod
+    def of(cls, held: Iterable[tuple[Hashable, int]], window: int | None) -> HeldIds:
+        """Ids and positions."""
+        return cls(window, dict(held), {})
+
+    def sift(self, keys: Sequence[Hashable], position: int) -> tuple[list[int], HeldIds]:
+        """Indices of the keys that are held already, and what is held with all the others.
 
         ``position`` is that of the first key that is not.
         """
         repeated = []
+        settled, recent = self.settled, self.recent.copy()
         for i, key in enumerate(keys):
-            last = self._held.get(key)
-            if last is not None and (self._window is None or position - last < self._window):
+            last = recent.get(key, settled.get(key))
+            if last is not None and (self.window is None or position - last < self.window):
                 repeated.append(i)
                 continue
-            self._held[key] = position
+            recent[key] = position
             position += 1
-        if self._window is not None and len(self._held) > 4 * self._window + 64:
-            fresh = position - self._window
-            self._held = {key: last for key, last in self._held.items() if last > fresh}
-        return repeated
+        # Copying both costs least where the small part is about the root of the large one.
+        if len(recent) > 64 and len(recent) ** 2 > len(settled):
+            settled, recent = {**settled, **recent}, {}
+            if self.window is not None and len(settled) > 4 * self.window + 64:
+                oldest = position - self.window
+                settled = {key: last for key, last in settled.items() if last > oldest}
+        return repeated, HeldIds(self.window, settled, recent)

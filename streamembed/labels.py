@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ import pyarrow as pa
 from streamembed.core.arrays import Ints
 from streamembed.errors import InputError
 
-__all__ = ["UNKNOWN", "Labels", "label_key", "listed"]
+__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "label_key", "listed"]
 
 UNKNOWN = -1
+# Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
+# later are counted, and their events learned without a label.
+LARGEST_CLASSES = 1000
 Label = str | int | float | bool
 
 
@@ -51,37 +54,62 @@ def _plain(value: Any, row: int) -> Label | None:
     )
 
 
-def label_key(label: Any) -> tuple[bool, Any]:
-    """What labels of one class have in common.
+def label_key(label: Any) -> Hashable:
+    """What tells labels apart: equal keys are one class, in the engine and everywhere else.
 
-    True and 1 are different classes; 1 and 1.0 are the same, and so are numpy's scalars and the
-    Python values that they stand for.
+    1 and 1.0 are one class, as they are one number, and so are numpy's scalars and Python's; True
+    is another class than 1, though a dict would take them for one key.
 
     Examples
     --------
-    >>> label_key(1) == label_key(1.0), label_key(1) == label_key(True)
-    (True, False)
+    >>> label_key(1) == label_key(1.0) == label_key(np.int8(1))
+    True
+    >>> label_key(True) == label_key(1)
+    False
     """
-    value = label.item() if isinstance(label, np.generic) else label
-    return isinstance(value, bool), value
+    if isinstance(label, np.generic):
+        label = label.item()
+    key: Hashable = (bool, label) if isinstance(label, bool) else label
+    return key
 
 
 class Labels:
-    """Which label has which class index."""
+    """Which label has which class index; a value, like everything that an engine remembers.
 
-    def __init__(self, known: Sequence[Label] = ()) -> None:
-        self.known = list(known)
+    Attributes
+    ----------
+    known : tuple
+        Labels in the order of their first events: the index is that of the class. At most
+        `LARGEST_CLASSES`.
+    unlearned : int
+        Events so far with another label.
+    """
+
+    __slots__ = ("_index", "known", "unlearned")
+
+    def __init__(self, known: Sequence[Label] = (), unlearned: int = 0) -> None:
+        self.known = tuple(known)
+        self.unlearned = unlearned
         self._index = {label_key(label): i for i, label in enumerate(self.known)}
 
-    def classes(self, labels: Sequence[Label | None]) -> Ints:
-        """Indices, shape (n,); `UNKNOWN` for None. New labels are known from now on."""
+    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, Labels]:
+        """Indices, shape (n,), and the labels known from now on.
+
+        `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
+        """
         found = np.full(len(labels), UNKNOWN, dtype=np.int64)
+        known, unlearned, index = list(self.known), self.unlearned, self._index
         for i, label in enumerate(labels):
             if label is None:
                 continue
             key = label_key(label)
-            if key not in self._index:
-                self._index[key] = len(self.known)
-                self.known.append(label)
-            found[i] = self._index[key]
-        return found
+            if key not in index:
+                if len(known) >= LARGEST_CLASSES:
+                    unlearned += 1
+                    continue
+                index = {**index, key: len(known)}
+                known.append(label)
+            found[i] = index[key]
+        after = Labels.__new__(Labels)
+        after.known, after.unlearned, after._index = tuple(known), unlearned, index
+        return found, after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,8 @@ class State:
         The ring of unsquared distances, for things without coordinates; written in place like the
         kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     graph : Graph
-        The kernel ring: written in place by the engine, once per chunk.
+        The kernel rows. Those of the next state lie in the same ring: once that state is settled,
+        it alone can be read.
     degrees : (n,)
         q = W m, kept exactly.
     factor : Factor
@@ -137,8 +138,22 @@ class State:
             return 0.0
         return float(np.sqrt(self.cover.radius2(size))) / self.scaling.bandwidth
 
+    def settle(self) -> None:
+        """Forget the way back to the state before; see `Graph.settle`."""
+        self.graph.settle()
+        if self.distances is not None:
+            self.distances.settle()
+
+    def on_its_own(self) -> State:
+        """The same state on rings of its own, so that learning from it leaves this one whole."""
+        distances = None if self.distances is None else self.distances.copy()
+        return replace(self, graph=self.graph.copy(), distances=distances)
+
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit.
+
+        The rings are copied, for the next chunk will be written into them.
+        """
         arrays: dict[str, Array] = {
             "scaling.center": self.scaling.center,
             "scaling.scale": self.scaling.scale,
@@ -146,7 +161,7 @@ class State:
             "support.births": self.support.births,
             "support.masses": self.support.masses,
             "support.ids": self.support.ids,
-            "graph.weights": self.graph.weights,
+            "graph.weights": self.graph.weights.copy(),
             "degrees": self.degrees,
             "factor.vectors": self.factor.vectors,
             "factor.values": self.factor.values,
@@ -159,11 +174,11 @@ class State:
             arrays["cover.nearest"] = self.cover.nearest
             arrays["cover.nearest_d2"] = self.cover.nearest_d2
         if self.distances is not None:
-            arrays["distances"] = self.distances.weights
+            arrays["distances"] = self.distances.weights.copy()
         numbers: dict[str, Any] = {
             "position": self.position,
             "bandwidth": self.scaling.bandwidth,
-            "capacity": len(self.graph.buffer),
+            "capacity": self.graph.capacity,
             "frame_position": self.frame.position,
             "frame_epoch": self.frame.epoch,
             "frame_restless": self.frame.restless,

@@ -1,19 +1,156 @@
-"""One BLAS thread wherever state or snapshots are computed."""
+"""Threads: whose turn it is, and one BLAS thread wherever state or snapshots are computed.
+
+Nothing here may stay behind where an interrupt breaks off what is going on, whatever line it was
+at. So no lock is held that somebody must remember to open: a turn is an entry in a queue, made and
+taken out by one operation each, and it is taken out twice, in case the interrupt comes just as it
+is about to be taken out for the first time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 import numpy as np  # noqa: F401  (its BLAS must be loaded before the controller looks for it)
 import scipy.linalg  # noqa: F401  (and scipy's own)
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
+from streamembed.errors import ConcurrentUseError
+
+__all__ = ["Turns", "one_blas_thread"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _BLAS = [
     library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"
 ]
+# By itself threadpoolctl 3.8 lets only the first thread that has set the number of OpenBLAS set it
+# again, and does nothing for others, which would compute with many threads and give other bits.
+# Here the users are counted, and it does not matter which of them sets it.
+_SETTERS = [getattr(each, "_real_set_num_threads", each.set_num_threads) for each in _BLAS]
+# Seconds between two looks at whether it is one's turn: a tenth of the smallest chunk.
+PAUSE = 1e-4
+
+
+# Who has a turn: process, thread, and what tells it from the next one of the same thread.
+Turn = tuple[int, int, object]
+
+
+class Turns:
+    """A queue of those who use one thing, first come, first served.
+
+    A turn that was taken before a fork is not waited for in the child: who took it is not there.
+    """
+
+    def __init__(self) -> None:
+        # of a dict, entries can be made, listed in order and taken out by one operation each
+        self._queue: dict[Turn, None] = {}
+
+    def taken_here(self) -> bool:
+        """Whether this thread has a turn, or waits for one."""
+        if not self._queue:
+            return False
+        here = _process, threading.get_ident()
+        return here in [turn[:2] for turn in list(self._queue)]
+
+    def wait(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the work when its turn has come; at once where this thread has its turn already."""
+        if self.taken_here():
+            return work(*args, **kwargs)
+        turn = _process, threading.get_ident(), object()
+        try:
+            try:
+                self._queue[turn] = None
+                while not self._has_come(turn):
+                    time.sleep(PAUSE)
+                return work(*args, **kwargs)
+            finally:
+                self._queue.pop(turn, None)
+        finally:
+            self._queue.pop(turn, None)
+
+    def now(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the work, or raise ConcurrentUseError where another thread has its turn."""
+        turn = _process, threading.get_ident(), object()
+        try:
+            try:
+                self._queue[turn] = None
+                if not self._has_come(turn):
+                    raise ConcurrentUseError(
+                        "this engine is learning in another thread, and a stream has one order: "
+                        "nothing of this call was learned; let one thread learn, or guard the "
+                        "calls with a lock"
+                    )
+                return work(*args, **kwargs)
+            finally:
+                self._queue.pop(turn, None)
+        finally:
+            self._queue.pop(turn, None)
+
+    def _has_come(self, turn: Turn) -> bool:
+        """Whether no turn of this process is before this one."""
+        if len(self._queue) == 1:
+            return True
+        here = [each for each in list(self._queue) if each[0] == turn[0]]
+        return here[0] == turn
+
+
+class _Setting:
+    """The process's number of BLAS threads: what it was while nobody computed here."""
+
+    def __init__(self) -> None:
+        self._users: dict[object, None] = {}
+        self._before: list[int] | None = None
+
+    def enter(self, user: object) -> None:
+        """One thread from now on; the first user remembers what it was."""
+        if self._before is None:
+            self._before = [library.num_threads for library in _BLAS]
+        self._users[user] = None
+        for set_threads in _SETTERS:
+            set_threads(1)
+
+    def leave(self, user: object) -> None:
+        """The last user to leave restores what it was. Leaving twice is leaving once."""
+        self._users.pop(user, None)
+        self._restore()
+
+    def has(self, user: object) -> bool:
+        """Whether a user has not left yet, or has not restored what it was."""
+        return user in self._users or (self._before is not None and not self._users)
+
+    def forget(self) -> None:
+        """In the child of a fork: users in other threads are not there."""
+        if self._users:
+            self._users.clear()
+            self._restore()
+
+    def _restore(self) -> None:
+        if self._users or self._before is None:
+            return
+        for set_threads, threads in zip(_SETTERS, self._before, strict=True):
+            set_threads(threads)
+        self._before = None
+
+
+_SETTING = _Setting()
+_TURNS = Turns()
+_process = os.getpid()  # kept, for asking the system at every turn would show
+
+
+def _forked() -> None:
+    global _process
+    _process = os.getpid()
+    _SETTING.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager
@@ -21,13 +158,16 @@ def one_blas_thread() -> Iterator[None]:
     """Run the block with one BLAS thread: two are up to 40 times slower here, and differ in bits.
 
     The libraries are found once; entering costs a few microseconds, where a fresh
-    ``threadpool_limits`` looks through the whole process.
+    ``threadpool_limits`` looks through the whole process. Blocks of several threads may overlap:
+    the number is that of the process, and the last to leave restores it.
     """
-    before = [library.num_threads for library in _BLAS]
-    for library in _BLAS:
-        library.set_num_threads(1)
+    user = object()
     try:
-        yield
+        try:
+            _TURNS.wait(_SETTING.enter, user)
+            yield
+        finally:
+            _TURNS.wait(_SETTING.leave, user)
     finally:
-        for library, threads in zip(_BLAS, before, strict=True):
-            library.set_num_threads(threads)
+        if _SETTING.has(user):
+            _TURNS.wait(_SETTING.leave, user)

@@ -56,7 +56,7 @@ FLOORS: list[set[str]] = [
     {"metric_learning.table"},
     {"learners"},
     {"config", "batch", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "distances", "logfile"},
+    {"axes", "distances", "logfile", "progress"},
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},

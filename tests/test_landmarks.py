@@ -373,3 +373,62 @@ def test_an_empty_cover_has_no_radius() -> None:
     taken = absorb(Cover.empty(), np.zeros(0), Points(two[:0], two, 5), np.ones(2), 5, nothing)
     assert taken.cover.radius2(5) == 0.0
     assert taken.cover.radius2(2) == 1.0
+
+
+# ---------------------------------------------------------------- forgetting fast
+
+
+def finite(snapshot: se.Snapshot, points: np.ndarray) -> None:
+    certificate = snapshot.certificate
+    assert np.isfinite(snapshot.coordinates).all()
+    assert np.isfinite(snapshot.eigenvalues).all()
+    figures = certificate.residual, certificate.outside, certificate.gap, certificate.angle_bound
+    assert np.isfinite(figures).all()
+    assert np.isfinite(snapshot.transform(points)).all()
+
+
+def test_a_short_half_life_does_not_wedge_the_engine() -> None:
+    """Degrees of faded landmarks were zero in float32, and every later chunk a LinAlgError."""
+    rng = np.random.default_rng(0)
+    engine = se.Engine(
+        memory="landmarks",
+        size=300,
+        half_life=5.0,
+        chunk_size=256,
+        n_components=3,
+        warm_up=100,
+        scaling=None,
+        bandwidth=0.1,
+    )
+    for _ in range(12):
+        points = rng.normal(size=(256, 3))
+        engine.learn(points)
+        finite(engine.snapshot(), points[:3])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_any_half_life_keeps_the_map_finite(alpha: float, seed: int) -> None:
+    """From a thousandth of an event up, any size, chunk and bandwidth, without a warning."""
+    rng = np.random.default_rng((seed, int(alpha)))
+    size = int(rng.choice([10, 40, 257, 300]))  # above 256 the ring is in float32
+    chunk = int(rng.choice([1, 7, 100, 256])) if size < 100 else int(rng.choice([60, 256]))
+    engine = se.Engine(
+        memory="landmarks",
+        size=size,
+        half_life=float(10.0 ** rng.uniform(-3.0, 4.0)),
+        chunk_size=chunk,
+        n_components=int(rng.choice([2, 5])),
+        warm_up=min(size, 30),
+        bandwidth=float(rng.choice([0.01, 0.1, 1.0])),
+        alpha=alpha,
+        scaling=str(rng.choice(["standard", ""])) or None,
+    )
+    events = size + 3 * chunk + 60
+    points = rng.normal(size=(events, int(rng.choice([1, 3]))))
+    points += rng.choice([0.0, 0.01]) * np.arange(events)[:, None]
+    for start in range(0, events, 90):
+        engine.learn(points[start : start + 90])
+        finite(engine.snapshot(), points[:3])
+    engine.rescale()
+    finite(engine.snapshot(), points[:3])

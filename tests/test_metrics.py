@@ -23,7 +23,7 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.eventlog import write_log
-from streamembed.labels import Labels, listed
+from streamembed.labels import Labels, label_key, listed
 from streamembed.learners import CLASS_METRICS, NAMES, PAIR_METRICS
 
 WINE, KINDS = load_wine(return_X_y=True)
@@ -296,7 +296,8 @@ def test_labels_are_checked() -> None:
     assert listed(np.array([1.0, np.nan]), 2) == [1.0, None]
     assert listed(np.array(["a", None], dtype=object), 2) == ["a", None]
     labels = Labels()
-    assert labels.classes([1, True, "1", None, 1.0, "1"]).tolist() == [0, 1, 2, -1, 0, 2]
+    found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
+    assert found.tolist() == [0, 1, 2, -1, 0, 2]
     engine.learn(WINE, y=[None] * len(WINE))
     assert engine.snapshot().metrics["itml"].certificate["source"] == "generated"
 
@@ -430,3 +431,68 @@ def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
             assert done.snapshot.metrics["itml"].certificate["source"] == source
             runs.append((done.path / "snapshot.arrow").read_bytes())
         assert runs[0] == runs[1]
+
+
+# ---------------------------------------------------------------- labels without end
+
+
+def test_labels_of_an_engine_are_bounded_and_counted() -> None:
+    """Numbers to predict, given as labels, grew the state by 136 bytes an event.
+
+    The first 1,000 are classes; later events are learned as points, and counted.
+    """
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((3000, 2))
+    labels = rng.standard_normal(3000)
+    engine = se.Engine(
+        memory="landmarks", size=20, warm_up=20, chunk_size=500, metrics=("fenn",), bandwidth=9.0
+    )
+    sizes = []
+    for start in range(0, 3000, 500):
+        engine.learn(points[start : start + 500], labels[start : start + 500])
+        saved = engine.__getstate__()
+        assert len(saved["header"]["labels"]) == min(1000, start + 500)
+        arrays = sum(array.nbytes for array in saved["arrays"].values())
+        sizes.append(arrays + len(str(saved["header"]["labels"])))
+    assert engine.unlearned == 2000
+    assert engine.position == 3000
+    assert sizes[-1] <= 1.01 * sizes[1]  # support and factor may differ by a few rows
+    engine.learn(points[:2], [labels[0], labels[2999]])
+    assert engine.unlearned == 2001
+    restored = pickle.loads(pickle.dumps(engine))
+    assert restored.unlearned == 2001
+
+
+def test_labels_beyond_the_bound_do_not_depend_on_the_cut() -> None:
+    """One call or a thousand: the same classes, the same count, the same bytes."""
+    labels = [i % 1200 for i in range(1300)]
+    points = np.random.default_rng(1).standard_normal((1300, 2))
+    whole = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
+    parts = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
+    whole.learn(points, labels)
+    for start in range(0, 1300, 7):
+        parts.learn(points[start : start + 7], labels[start : start + 7])
+    assert whole.unlearned == parts.unlearned == 200
+    left, right = whole.__getstate__(), parts.__getstate__()
+    assert left["header"] == right["header"]
+    assert all(left["arrays"][k].tobytes() == a.tobytes() for k, a in right["arrays"].items())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (1, True, False),
+        (0, False, False),
+        (1, 1.0, True),
+        (1, np.int8(1), True),
+        (1.5, np.float64(1.5), True),
+        (True, np.bool_(True), True),
+        ("a", np.str_("a"), True),
+        ("1", 1, False),
+        (2**53, float(2**53), True),
+    ],
+)
+def test_one_equality_of_labels(one: Any, other: Any, same: bool) -> None:
+    """Numbers are equal by value, booleans are no numbers, numpy's scalars are Python's."""
+    assert (label_key(one) == label_key(other)) is same
+    assert len({label_key(one), label_key(other)}) == (1 if same else 2)

@@ -35,8 +35,11 @@ STALE_AFTER = 10
 # that fall to 1/e where the squared distance has grown by a squared radius. Beside merging into the
 # nearest, the eigenvalues are up to 3 times nearer to those of a batch map.
 HEIRS = 8
-# Masses below this share of the total are kept there: float32 vectors hold their square roots.
-LEAST_MASS = 1e-60
+# Masses below this share of the total are kept there: they add nothing to it in double precision.
+# In units of the total, masses, m a = m q^-alpha and the normalisation s then lie between this
+# share and its inverse, for every alpha in [0, 2]. Products with the ring are taken in float32, of
+# these and of their quotients: eight decades are left to either end of what it holds.
+LEAST_MASS = 1e-15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
