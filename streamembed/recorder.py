@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from streamembed.batch import Rejected
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
+from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, shown
 from streamembed.eventlog import EventLog, LogBatch
 from streamembed.feed import Rows, feed_of
 from streamembed.logfile import said
@@ -256,7 +256,7 @@ class Recorder:
         index = int(rows.kept[0])
         if isinstance(error, BadRowError):
             return _bad_row(rows.offset + index, index, error.rows[0][1])
-        key = "missing" if rows.ids is None else repr(rows.ids[0].item())
+        key = "missing" if rows.ids is None else shown(rows.ids.tolist()[0])
         return DuplicateIdError(
             f"row {rows.offset + index} of the log cannot be learned (its id is {key}): ids must "
             "be of one kind and unique within the support; mend the log, or set rows whose id "

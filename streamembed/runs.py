@@ -308,7 +308,7 @@ def _embedded(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any
         read = batch.checked(part.points[:, order], names, False, nulls, {}, None, "skip")
         kept = read.kept.tolist()
         bad = {row.index: row.reason for row in read.rejected}
-        coordinates, coverage = snapshot.transform_with_coverage(read.points)
+        coordinates, coverage = snapshot.transform_with_coverage(read)
     else:
         rows, kept, bad = _rows_to_all(snapshot, part.distances)
         coordinates = snapshot.transform_distances(rows)

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "streamembed"
 # Lowest first; rooms of one floor do not know each other. A new file must be given a floor here.
 FLOORS: list[set[str]] = [
     {"errors", "core", "core.arrays"},
-    {"core.linalg"},
+    {"core.linalg", "parameters"},
     {
         "core.bregman",
         "core.graph",
@@ -44,10 +44,11 @@ FLOORS: list[set[str]] = [
         "core.view",
     },
     {"core.contrast", "core.fenn", "core.must_link", "core.reproduction"},
-    {"labels", "reservoir"},
+    {"batch", "reservoir"},
+    {"labels"},
     {"learners"},
-    {"config", "batch", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "distances", "logfile"},
+    {"config", "chunk", "ids", "state", "threads", "archive"},
+    {"axes", "distances", "logfile", "saved"},
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},
@@ -62,10 +63,10 @@ FLOORS: list[set[str]] = [
         "estimators.balance",
         "estimators.events",
         "estimators.parameters",
-        "estimators.precomputed",
         "estimators.rows",
         "estimators.spread",
     },
+    {"estimators.precomputed"},
     {"estimators.metric", "estimators.paired", "estimators.diffusion", "estimators.unsupervised"},
     {"estimators.merging", "estimators.itml"},
     {"estimators.eig_dml", "estimators.moments", "estimators.must_link"},
@@ -77,6 +78,7 @@ FLOORS: list[set[str]] = [
 # Facades that re-export their own floor: they may look sideways.
 FACADES = {"estimators", "", "cli"}
 CORE_MAY_IMPORT = {"numpy", "scipy", "dataclasses", "collections", "typing", "__future__"}
+CORE_MAY_IMPORT |= {"types"}
 EXTRAS = {"core.itml_fast": {"numba", "contextlib"}}  # the extra ``fast``, where it is installed
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 

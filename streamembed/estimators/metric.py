@@ -156,7 +156,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""
-        return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
+        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of frame that came in.
@@ -181,7 +181,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Take one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = rows.read([x]), rows.labels([y], 1)
+        table, labels = rows.read_one(x), rows.labels([y], 1)
         with self._whole():
             self._take_points(table, labels)
 

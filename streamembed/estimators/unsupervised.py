@@ -123,7 +123,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Take one event of the stream."""
-        self._take(rows.read([x]))
+        self._take(rows.read_one(x))
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: any table that `transform_many` takes."""
@@ -131,7 +131,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""
-        return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
+        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of table that came in."""
