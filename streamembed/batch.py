@@ -107,7 +107,8 @@ def read(
     X
         ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
         with an Arrow capsule method; any eager frame that narwhals knows. Integers, booleans and
-        floats become float64; dictionary-encoded columns are decoded; masked values are nulls.
+        floats become float64; dictionary-encoded columns are decoded; masked values are nulls. A
+        `Batch` of those names is handed back as it is.
     ids
         One int or str a row, or None.
     names, ordered
@@ -125,6 +126,13 @@ def read(
     InputError
         Not tabular, or ids that are not one whole number or string a row.
     """
+    if isinstance(X, Batch):
+        if names is not None and X.names != names:
+            raise FeatureError(
+                f"X has the features {shown(list(X.names))}; those that are known are "
+                f"{shown(list(names))}"
+            )
+        return X
     columns = _columns(X, names)
     if names is not None:
         columns = _matched(columns, names, ordered)

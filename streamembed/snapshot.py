@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed import archive, batch, distances, learners
-from streamembed.batch import Batch
 from streamembed.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.core import view
 from streamembed.core.arrays import Array, Floats, frozen
@@ -301,13 +300,6 @@ class Snapshot:
                 "this snapshot was learned from distances and knows no features: use "
                 "transform_distances, with distances to its ids"
             )
-        if isinstance(X, Batch):
-            if X.names != self.feature_names:
-                raise FeatureError(
-                    f"X has the features {shown(list(X.names))}; this snapshot has "
-                    f"{shown(list(self.feature_names))}"
-                )
-            return X.points
         if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
             # the short way for the common case: 5 us instead of 40
             if X.shape[1] != width:

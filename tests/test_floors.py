@@ -48,7 +48,7 @@ FLOORS: list[set[str]] = [
     {"labels"},
     {"learners"},
     {"config", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "distances", "logfile", "saved"},
+    {"axes", "distances", "logfile", "runfolder", "saved"},
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},

@@ -306,8 +306,8 @@ def test_pairs_are_checked() -> None:
     bad[1, 3] = np.nan
     for left, right, similar, error, says in (
         (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points and X2 has 2"),
-        (WINE[:2], WINE[:2], [True], InputError, r"similar has shape \(1,\)"),
-        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar must hold True or False"),
+        (WINE[:2], WINE[:2], [True], InputError, "similar has 1 entries; it must have 2"),
+        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar holds .* must be True or False"),
         (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X has 4 columns"),
         (bad, WINE[:2], [True, True], BadRowError, "NaN in '3'"),
     ):
