@@ -26,12 +26,14 @@ from streamembed.errors import BadRowError, FeatureError, InputError, shown
 __all__ = [
     "Batch",
     "Rejected",
+    "array_values",
     "arrow_of",
     "as_array",
     "as_number",
     "checked",
     "column_values",
     "feature_name",
+    "masked_row",
     "named_features",
     "read",
     "read_ids",
@@ -373,7 +375,7 @@ def as_array(X: Sequence[Any]) -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
     try:
         if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
-            return np.ma.array([np.ma.array(row) for row in X])
+            return np.ma.array([masked_row(row) for row in X])
         rows: Array = np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
@@ -384,6 +386,18 @@ def as_array(X: Sequence[Any]) -> Array:
 
 def _has_mask(row: Any) -> bool:
     return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
+
+
+def masked_row(row: Any) -> Any:
+    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
+
+    numpy itself would make NaN of it, and warn.
+    """
+    if not _has_mask(row):
+        return np.asanyarray(row)
+    mask = [value is np.ma.masked for value in row]
+    values = [0.0 if value is np.ma.masked else value for value in row]
+    return np.ma.array(values, mask=mask)
 
 
 def _from_array(X: Array) -> _Columns:
@@ -411,6 +425,20 @@ def _from_array(X: Array) -> _Columns:
     if nulls.size:
         values[nulls] = np.nan
     return _Columns(values, names, True, nulls, {})
+
+
+def array_values(X: Any) -> Floats:
+    """A matrix (n, d) of numbers, whatever they are; FeatureError or InputError for anything else.
+
+    NaN where one is masked or missing, infinite where it leaves the doubles.
+    """
+    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
+        return _from_array(as_array(X)).values
+    try:
+        table = np.asanyarray(X)
+    except Exception as error:  # of somebody else's __array__
+        raise InputError(f"{shown(X)} is no array ({said(error)})") from error
+    return _from_array(table).values
 
 
 def _element(value: Any, X: Array) -> float:

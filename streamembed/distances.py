@@ -17,7 +17,7 @@ from streamembed import batch
 from streamembed.core.arrays import Array, Floats
 from streamembed.errors import BadRowError, InputError
 
-__all__ = ["Reach", "RowCall", "to_all"]
+__all__ = ["Reach", "RowCall", "numbers_of", "to_all"]
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6
@@ -174,7 +174,7 @@ def _listed(rows: Any) -> list[Any]:
         )
     if len(rows) and all(np.isscalar(row) for row in rows):
         raise InputError("rows holds numbers; it must hold one row an item: for one item, [row]")
-    return [_numbers(row) for row in rows]
+    return [numbers_of(row) for row in rows]
 
 
 def _arrow_row(row: Any) -> Any:
@@ -183,12 +183,12 @@ def _arrow_row(row: Any) -> Any:
     return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _numbers(row: Any) -> Floats | None:
-    """A row as a fresh array; a mask or a null in it is NaN."""
+def numbers_of(row: Any) -> Floats | None:
+    """A row as a fresh array, None where it is none; a mask or a null in it is NaN."""
     if not isinstance(row, (Sequence, np.ndarray, memoryview)) or isinstance(row, (str, bytes)):
         return None
     try:
-        given = np.ma.array(row) if _has_mask(row) else np.asanyarray(row)
+        given = batch.masked_row(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
     if given.ndim != 1 or (given.dtype.kind not in "biufO" and len(given)):
@@ -201,10 +201,6 @@ def _numbers(row: Any) -> Floats | None:
     if np.ma.is_masked(given):
         values[np.ma.getmaskarray(given)] = np.nan
     return values
-
-
-def _has_mask(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
 
 
 def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:

@@ -15,10 +15,13 @@ import numpy as np
 
 from streamembed.errors import ParameterError, shown
 
-__all__ = ["LARGEST_SEED", "flag", "one_of", "real", "whole"]
+__all__ = ["LARGEST_SEED", "flag", "one_of", "percentiles", "real", "whole"]
 
 LARGEST_COUNT = 2**63 - 1  # what indexes arrays
 LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
+LARGEST_TIME = 1e6  # of a diffusion: beyond it even eigenvalues of 1 - 1e-6 are gone
+LARGEST_D2 = 1e300  # of thresholds on squared distances
+LARGEST_DRAW = 10**7  # pairs drawn at once are held at once
 
 Choice = TypeVar("Choice", str, str | None)
 
@@ -63,6 +66,16 @@ def real(
             f"{name}={shown(value)} must be a number {ends} {low:g} and {high:g}{other}"
         )
     return number
+
+
+def percentiles(name: str, value: object) -> tuple[float, float]:
+    """Two numbers that ascend within (0, 100)."""
+    if not isinstance(value, (tuple, list, np.ndarray)) or len(np.shape(value)) != 1:
+        raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
+    ends = [real(name, end, 0.0, 100.0, opened=True) for end in value]
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise ParameterError(f"{name}={shown(value)} must be two numbers that ascend")
+    return ends[0], ends[1]
 
 
 def flag(name: str, value: object) -> bool:

@@ -602,8 +602,8 @@ def test_batches_of_distances_are_bounded_by_bytes(tmp_path: Path, format: str) 
         ({"ids": [1]}, InputError, "there are 1 ids; there must be 53"),
         ({"labels": [1]}, InputError, "there are 1 labels; there must be 53"),
         ({"ids": [1, "a"]}, InputError, "ids are no column"),
-        ({"format": "csv"}, ParameterError, "format is 'csv'"),
-        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch is 0"),
+        ({"format": "csv"}, ParameterError, "format='csv' must be one of"),
+        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch=0 must"),
         ({"path": "missing/x"}, LogError, "cannot be written"),
     ],
 )
@@ -1138,8 +1138,8 @@ def test_write_log_writes_what_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"format": "csv"}, ParameterError, "format is 'csv'"),
-        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch is 0"),
+        ({"format": "csv"}, ParameterError, "format='csv' must be one of"),
+        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch=0 must"),
         ({"points": [1.0, 2.0, 3.0]}, InputError, "no columns of one length"),
         ({"points": np.zeros((2, 3, 2))}, InputError, "no columns of one length"),
         ({"points": np.zeros((2, 0)), "feature_names": []}, FeatureError, "at least one"),

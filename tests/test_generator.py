@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused() -> None:
     for parameters, says in (
         ({"n_components": 0}, "n_components=0 must be at least 1"),
         ({"diffusion_time": -1.0}, "diffusion_time=-1.0 must be 0 or more"),
-        ({"percentiles": (95.0, 5.0)}, "percentiles are"),
+        ({"percentiles": (95.0, 5.0)}, "percentiles=.* must be two numbers that ascend"),
         ({"t_s": 2.0, "t_d": 1.0}, "must be below"),
     ):
         with pytest.raises(ParameterError, match=says):

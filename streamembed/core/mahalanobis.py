@@ -25,7 +25,7 @@ from streamembed.errors import (
     shown,
 )
 
-__all__ = ["COMMON", "Mahalanobis", "MetricCertificate"]
+__all__ = ["COMMON", "Mahalanobis", "MetricCertificate", "numbers_of"]
 
 # What a certificate has whoever made the metric; None where its maker does not say.
 COMMON = ("source", "status", "pairs", "reproduced")
@@ -313,7 +313,7 @@ class Mahalanobis:
         >>> Mahalanobis.of(np.eye(2)).unscaled([1.0, 0.5]).matrix.tolist()
         [[1.0, 0.0], [0.0, 4.0]]
         """
-        s = _numbers(scale, "scale", ParameterError)
+        s = numbers_of(scale, "scale", ParameterError)
         if s.shape not in ((), (self.n_features,)) or not (np.isfinite(s) & (s > 0)).all():
             raise ParameterError(
                 f"scale, of shape {s.shape}, must be {self.n_features} positive finite numbers, or "
@@ -324,7 +324,7 @@ class Mahalanobis:
 
     def _points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns."""
-        points = _numbers(X, name, InputError)
+        points = numbers_of(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
                 f"{name} has the shape {points.shape}; it must be (n, {self.n_features}): for one "
@@ -366,7 +366,7 @@ class Mahalanobis:
         return self
 
 
-def _numbers(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
+def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
     """An array of any shape as float64, NaN where it is masked; an error where it is no numbers."""
     if type(values) is np.ndarray and values.dtype == np.float64:
         return values
@@ -396,7 +396,7 @@ def _float(value: float) -> float:
 
 def _checked(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
-    A = _numbers(matrix, "matrix", InputError)
+    A = numbers_of(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
         raise InputError(f"matrix has the shape {A.shape}; it must be (d, d) with d at least 1")
     if not np.isfinite(A).all():

@@ -13,7 +13,7 @@ from streamembed.core import histogram, itml, itml_fast
 from streamembed.core.arrays import Floats
 from streamembed.core.histogram import Histogram
 from streamembed.core.linalg import symmetric
-from streamembed.core.mahalanobis import Mahalanobis
+from streamembed.core.mahalanobis import Mahalanobis, numbers_of
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.estimators import paired, parameters
 from streamembed.estimators.events import Chunk
@@ -177,7 +177,7 @@ class ITML(MetricEstimator):
         if isinstance(prior, str):
             parameters.one_of("prior", prior, ("identity", "covariance"), " or a matrix")
         else:
-            itml.init(np.asarray(prior, dtype=np.float64), gamma)  # says what is wrong with it
+            itml.init(numbers_of(prior, "prior", ParameterError), gamma)  # says what is wrong
         self._begin()
 
     @classmethod
