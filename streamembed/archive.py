@@ -58,6 +58,7 @@ _BLANK = b"0" * _DIGITS
 _SEAL = re.compile(rb"\x0e\x00\x00\x00crc32:([0-9a-f]{8})\x00")
 _MAGIC = b"ARROW1"
 _FRAME = struct.Struct("<i")
+_ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())
 _TEXT = "text"  # what stands for the dtype of an array of strings
 
 
@@ -310,6 +311,7 @@ def _packed(array: Array) -> tuple[str, bytes]:
 def unpacked(table: Any) -> dict[str, Array]:
     """The named arrays of a table that `table_of` made, writable copies."""
     arrays: dict[str, Array] = {}
+    must(table.schema.types == list(_ARRAYS), "its columns are of other types")
     columns = (table.column(name).combine_chunks() for name in ("name", "dtype", "shape", "data"))
     for name, dtype, shape, data in zip(*columns, strict=True):
         kind, size = dtype.as_py(), shape.as_py()

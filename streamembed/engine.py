@@ -439,6 +439,7 @@ class Engine:
         table, header = archive.read_table(path, "engine")
         with archive.sound(path, "engine"):
             arrays = archive.unpacked(table)
+            archive.must("n_components" in header["config"], "it has no parameters")
             engine = cls(**header["config"])
             saved.check(arrays, header, engine.config)
             engine._restore(arrays, header)

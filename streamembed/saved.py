@@ -58,7 +58,10 @@ def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> N
     position = 0
     if header["state"] is not None:
         position = _check_state(arrays, header["state"], len(names), is_text, config)
+    else:
+        must(header["ids_kind"] is None or "pending.ids" in arrays, "no event is there")
     if any(name.startswith("pending.") for name in arrays):
+        must(("pending.classes" in arrays) == bool(config.metrics), "classes of pending events")
         count = _check_pending(arrays, len(names), is_text)
         chunk = config.chunk_size
         end = config.warm_up_events if position == 0 else (position // chunk + 1) * chunk
@@ -94,6 +97,7 @@ def _check_state(
         "factor.vectors": ((n, r), "f"),
         "factor.values": ((r,), "f"),
         "factor.scaling": ((n,), "f"),
+        "frame.columns": ((m, c), "f"),
         "frame.eigenvalues": ((c,), "f"),
         "frame.births": ((m,), "i"),
     }

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed import archive, batch, distances, learners
+from streamembed.batch import LARGEST_VALUE
 from streamembed.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.core import view
 from streamembed.core.arrays import Array, Floats, frozen
@@ -307,7 +308,7 @@ class Snapshot:
                     f"X has {X.shape[1]} columns; this snapshot has {width}: "
                     f"{shown(list(self.feature_names))}"
                 )
-            if np.abs(X).max(initial=0.0) <= batch.LARGEST_VALUE:
+            if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
         return batch.read(X, None, self.feature_names, self._ordered).points
 
@@ -429,6 +430,7 @@ class Snapshot:
         }
         if header["feature_names"]:
             arrays["points"] = archive.matrix_of(table.column("point"))
+        archive.must(isinstance(header["certificate"]["cut"], list), "cut is no list")
         certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
         numbers = {
             **header,
@@ -508,15 +510,15 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(type(numbers["ordered"]) is bool, "ordered is no boolean")
     must(type(numbers["rung"]) is str, "rung is no text")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
-    ranges = {
+    ranges: dict[str, tuple[float, float]] = {
         "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
         "alpha": (0.0, 2.0),
         "diffusion_time": (0.0, 1e6),
-        "resolution": (0.0, np.inf),
+        "resolution": (0.0, LARGEST_VALUE),
     }
     for name, (low, high) in ranges.items():
         value = numbers[name]
-        must(type(value) in (int, float) and low <= value <= high, f"{name} is {value!r}")
+        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
     _check_facts(numbers["certificate"], numbers["frame"])
     for name, metric in numbers["metrics"].items():
         must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
@@ -531,11 +533,10 @@ def _check_facts(certificate: Certificate, frame: Frame) -> None:
     facts = asdict(certificate)
     must(facts["met"] in (True, False, None), "met is no boolean")
     must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
-    for name, value in {**facts, **asdict(frame)}.items():
-        if name not in ("met", "cut"):
-            must(type(value) in (int, float, str, bool), f"{name} is {value!r}")
+    must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
     for name in ("residual", "outside", "gap", "angle_bound"):
         must(type(facts[name]) in (int, float), f"{name} is no number")
-    must(type(frame.epoch) is int, "epoch is no whole number")
+    must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
     for name in ("displacement", "movement"):
-        must(type(getattr(frame, name)) in (int, float), f"{name} is no number")
+        value = getattr(frame, name)
+        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")

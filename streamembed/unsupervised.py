@@ -445,6 +445,8 @@ class UnsupervisedPipeline:
         width = 0 if pipeline._names is None else pipeline._width
         pipeline._waiting = arrays["waiting"]
         pipeline._center, pipeline._scale = arrays["center"], arrays["scale"]
+        for name in ("waiting", "center", "scale"):
+            must(arrays[name].dtype == np.float64, f"{name} has another dtype")
         must(pipeline._waiting.shape[1:] == (width,), "waiting has another shape")
         learned = "engine.0" in header
         must(len(pipeline._scale) == len(pipeline._center) == width * learned, "scale")
@@ -461,6 +463,7 @@ class UnsupervisedPipeline:
                 pipeline._embedding,
             )
             parts = {"header": header[f"engine.{index}"], "arrays": _under(arrays, "engine", index)}
+            must("n_components" in parts["header"]["config"], "it has no parameters")
             saved.check(parts["arrays"], parts["header"], strand.engine.config)
             strand.engine.__setstate__(parts)
             strand.pairs = pairs.State.from_arrays(
