@@ -75,8 +75,9 @@ class Config:
             diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
         )
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
-        if not _is_auto(self.bandwidth):
-            self._keep(bandwidth=real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
+        auto = _is_auto(self.bandwidth)
+        bandwidth = "auto" if auto else real("bandwidth", self.bandwidth, *ends, " or 'auto'")
+        self._keep(bandwidth=bandwidth)
         if self.tolerance is not None:
             self._keep(tolerance=real("tolerance", self.tolerance, 1e-12, 1.0, " or None"))
         self._check_metrics()
@@ -104,6 +105,7 @@ class Config:
 
     def _check_rank(self) -> None:
         if _is_auto(self.rank):
+            self._keep(rank="auto")
             return
         self._keep(rank=whole("rank", self.rank, 1, " or 'auto'"))
         if int(self.rank) <= self.n_components:

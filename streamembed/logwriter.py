@@ -140,6 +140,8 @@ def write_distance_log(
     """
     format = one_of("format", format, tuple(FORMATS))
     rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    if isinstance(rows, memoryview):
+        rows = np.asarray(rows)
     if not isinstance(rows, (Sequence, np.ndarray)) or isinstance(rows, (str, bytes)):
         raise InputError(f"rows is a {type(rows).__name__}; it must be a list of rows")
     numbers = [_numbers(row, i) for i, row in enumerate(rows)]

@@ -133,7 +133,7 @@ class Snapshot:
             rung=str(numbers["rung"]),
             resolution=float(numbers["resolution"]),
             _metrics=dict(numbers["metrics"]),
-            _source=tracked,
+            _source=frozen(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -344,7 +344,7 @@ class Snapshot:
     def _tracked(self) -> Floats:
         """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
         if isinstance(self._source, np.ndarray):
-            return frozen(self._source)
+            return self._source
         factor, normal, order = self._source
         root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
         values, vectors = view.leading_pairs(root, normal, len(factor.values))

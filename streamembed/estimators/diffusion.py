@@ -145,12 +145,12 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
-        x = rows.one_point(x)
+        named = batch.row_by_name(rows.one_point(x))
         if self._engine is None or not self._engine.ready:
             return dict.fromkeys(range(self.n_components), 0.0)
         if self.metric == "precomputed":
             return dict(enumerate(self._placed([x])[0].tolist()))
-        row = self._row(batch.row_by_name(x))[0]
+        row = self._row(named)[0]
         return dict(enumerate(self._transformed(row[None])[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
