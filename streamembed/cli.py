@@ -31,6 +31,7 @@ from streamembed.errors import (
     DamagedFileError,
     InputError,
     LogError,
+    MissingFileError,
     NotReadyError,
     ParameterError,
     ResolutionWarning,
@@ -204,10 +205,10 @@ def replay_command(
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    """The paths, or FileNotFoundError for the first that is not there; - is standard input."""
+    """The paths, or MissingFileError for the first that is not there; - is standard input."""
     for path in paths:
         if path != "-" and not Path(path).exists():
-            raise FileNotFoundError(f"{path} does not exist")
+            raise MissingFileError(f"{path} does not exist")
     return list(paths)
 
 
@@ -347,7 +348,7 @@ def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 def _inspected(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
+        raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspected_run(path)
     kind = archive.kind_of(path) if path.is_file() else None

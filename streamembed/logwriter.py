@@ -140,11 +140,11 @@ def write_distance_log(
     """
     format = one_of("format", format, tuple(FORMATS))
     rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
-    if isinstance(rows, memoryview):
-        rows = np.asarray(rows)
-    if not isinstance(rows, (Sequence, np.ndarray)) or isinstance(rows, (str, bytes)):
-        raise InputError(f"rows is a {type(rows).__name__}; it must be a list of rows")
-    numbers = [_numbers(row, i) for i, row in enumerate(rows)]
+    given: Any = np.asarray(rows) if isinstance(rows, memoryview) else rows
+    is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+    if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
+        raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
+    numbers = [_numbers(row, i) for i, row in enumerate(given)]
     beside = {}
     for name, given in (("id", ids), ("label", labels)):
         if given is not None:

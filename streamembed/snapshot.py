@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, asdict, dataclass
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from streamembed.publish import Columns
 from streamembed.state import State
 
 __all__ = ["Frame", "Snapshot"]
+
+Record = TypeVar("Record", Certificate, "Frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,8 @@ class Snapshot:
             bandwidth=float(numbers["bandwidth"]),
             alpha=float(numbers["alpha"]),
             diffusion_time=float(numbers["diffusion_time"]),
-            certificate=numbers["certificate"],
-            frame=numbers["frame"],
+            certificate=_plain(numbers["certificate"]),
+            frame=_plain(numbers["frame"]),
             rung=str(numbers["rung"]),
             resolution=float(numbers["resolution"]),
             _metrics=dict(numbers["metrics"]),
@@ -449,6 +451,12 @@ class Snapshot:
         tracked = archive.matrix_of(table.column("tracked"))
         _check(arrays, numbers, tracked)
         return cls(arrays, numbers, tracked)
+
+
+def _plain(facts: Record) -> Record:
+    """A dataclass with Python's numbers instead of numpy's."""
+    found = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
 
 
 _ARRAYS = (
