@@ -24,6 +24,8 @@ bench: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.soak
+	$(BIN)/python -m scenarios.fuzz_inputs
+	$(BIN)/python -m scenarios.fuzz_files
 
 clean:
 	rm -rf $(VENV) demo
