@@ -80,7 +80,7 @@ def write_table(
     meta = {
         "streamembed-kind": kind,
         "streamembed-version": str(VERSION),
-        "streamembed-header": json.dumps(header, sort_keys=True),
+        "streamembed-header": json.dumps(header, sort_keys=True, default=_plain),
         "streamembed-crc32": f"crc32:{_BLANK.decode()}",
     }
     sink = pa.BufferOutputStream()
@@ -93,6 +93,13 @@ def write_table(
         data[place : place + _DIGITS] = seal
     with replacing(target) as temporary:
         temporary.write_bytes(data)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be saved")
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
