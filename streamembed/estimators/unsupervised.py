@@ -144,10 +144,11 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
             names = self._names or rows.in_order(early or set(table.names))
             values = table.aligned(names)[0]
             return np.where(np.isnan(values), 0.0, values)
+        values = self._filled(table.aligned(self._names)[0])
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
             self._read = (metric, balance.root(metric.matrix))
-        placed: Floats = self._filled(table.aligned(self._names)[0]) @ self._read[1]
+        placed: Floats = values @ self._read[1]
         return placed
 
     def _filled(self, values: Floats) -> Floats:
