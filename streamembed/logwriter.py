@@ -178,8 +178,9 @@ def _numbers(row: Any, index: int) -> Floats | None:
 
 def _column(name: str, given: Any, n: int) -> Any:
     is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
+    values = given if is_column else batch.sequence_of(given, n, f"{name}s")
     try:
-        column = pa.array(given if is_column else batch.sequence_of(given, n, f"{name}s"))
+        column = pa.array(values)
     # what a label is, is the caller's: an object of somebody else's raises what it likes
     except Exception as error:
         raise InputError(f"{name}s are no column of {n} rows ({said(error)})") from error

@@ -425,7 +425,7 @@ class UnsupervisedPipeline:
         if given.get("graph") == "given":
             if not callable(graph):
                 raise ParameterError(
-                    f"{path} was learned with a graph of its own; pass that function as graph"
+                    f"{path} was learned with a graph of its own; pass it as graph"
                 )
             given["graph"] = graph
         with archive.sound(path, "unsupervised"):
