@@ -25,6 +25,9 @@ bench: $(VENV)/.ready
 soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.soak
 	$(BIN)/python -m scenarios.fuzz_interrupts
+	$(BIN)/python -m scenarios.fuzz_inputs
+	$(BIN)/python -m scenarios.fuzz_files
+	$(BIN)/python -m scenarios.fuzz_certificate
 
 clean:
 	rm -rf $(VENV) demo

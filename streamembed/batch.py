@@ -7,8 +7,13 @@ Rows that cannot be learned are told apart by reason, never silently dropped.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import array
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -16,16 +21,25 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.core.arrays import Array, Floats, Ints
-from streamembed.errors import BadRowError, FeatureError, InputError
+from streamembed.errors import BadRowError, FeatureError, InputError, shown
 
 __all__ = [
     "Batch",
     "Rejected",
+    "array_values",
+    "arrow_of",
+    "as_array",
+    "as_number",
     "checked",
     "column_values",
+    "feature_name",
+    "masked_row",
     "named_features",
     "read",
     "read_ids",
+    "row_by_name",
+    "said",
+    "sequence_of",
     "typed_ids",
 ]
 
@@ -55,7 +69,7 @@ class Batch:
     ordered : bool
         True where the columns were named by their place ("0", "1", ...), not by the caller.
     ids : (n,) or None
-        int64 or str, None where the caller gave none.
+        int64, or objects that are all str, of any length each; None where the caller gave none.
     kept : (n,)
         Index in the call of each row.
     rejected : tuple of Rejected
@@ -95,7 +109,8 @@ def read(
     X
         ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
         with an Arrow capsule method; any eager frame that narwhals knows. Integers, booleans and
-        floats become float64; dictionary-encoded columns are decoded.
+        floats become float64; dictionary-encoded columns are decoded; masked values are nulls. A
+        `Batch` of those names is handed back as it is.
     ids
         One int or str a row, or None.
     names, ordered
@@ -111,8 +126,15 @@ def read(
     BadRowError
         Under "raise": nulls, NaN, infinities, values beyond 1e150, missing features, null ids.
     InputError
-        Not tabular, or as many ids as rows do not come.
+        Not tabular, or ids that are not one whole number or string a row.
     """
+    if isinstance(X, Batch):
+        if names is not None and X.names != names:
+            raise FeatureError(
+                f"X has the features {shown(list(X.names))}; those that are known are "
+                f"{shown(list(names))}"
+            )
+        return X
     columns = _columns(X, names)
     if names is not None:
         columns = _matched(columns, names, ordered)
@@ -188,41 +210,124 @@ def _reason(row: Floats, names: tuple[str, ...], nulls: Array, index: int) -> st
 
 
 def read_ids(ids: Any, n: int) -> Array | None:
-    """The ids as an array of int64 or of objects (str, None), or None."""
+    """The ids as an array of int64 or of objects (str or int, None), or None.
+
+    Raises
+    ------
+    InputError
+        Not one id a row, or ids that are neither all strings nor all whole numbers of 64 bits.
+    """
     if ids is None:
         return None
-    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
-        ids = ids.to_pylist()
-    array = np.asarray(ids)
-    if array.ndim != 1 or len(array) != n:
-        raise InputError(f"ids has shape {array.shape}; it must be ({n},), one a row")
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    entries = array.tolist()
-    if all(isinstance(key, str) or key is None for key in entries):
-        return np.array(entries, dtype=object)
-    if all((isinstance(key, int) and not isinstance(key, bool)) or key is None for key in entries):
-        return np.array(entries, dtype=object)
-    strange = next(key for key in entries if not isinstance(key, (str, type(None))))
-    raise InputError(f"ids holds {strange!r}; ids must be whole numbers, or all of them strings")
+    if type(ids) is np.ndarray and ids.dtype.kind == "i" and ids.ndim == 1 and len(ids) == n:
+        return ids.astype(np.int64)
+    entries = sequence_of(ids, n, "ids")
+    kinds = set(map(type, entries))
+    if not kinds <= {int, str, NoneType}:
+        entries = [_plain_id(key) for key in entries]
+        kinds = set(map(type, entries))
+    if kinds >= {int, str}:
+        raise InputError(
+            "ids holds whole numbers and strings, which cannot be told apart once written (1 and "
+            "'1'); make all of them strings, or all of them numbers"
+        )
+    if kinds == {int}:
+        try:
+            return np.array(entries, dtype=np.int64)
+        except OverflowError as error:
+            large = next(key for key in entries if not -(2**63) <= key < 2**63)
+            raise InputError(
+                f"ids holds {shown(large)}; whole numbers must fit into 64 bits with a sign: use "
+                "strings for larger ones"
+            ) from error
+    if int in kinds:  # and nulls
+        read_ids([key for key in entries if key is not None], n - entries.count(None))
+    if str in kinds:
+        _check_unicode(entries)
+    keys = np.empty(n, dtype=object)
+    keys[:] = entries
+    return keys
+
+
+def _plain_id(key: Any) -> int | str | None:
+    """An id as Python has it."""
+    if key is None or key is np.ma.masked or _is_null(key):
+        return None
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
+        return int(key)
+    raise InputError(f"ids holds {shown(key)}; ids must be all strings, or all whole numbers")
+
+
+def _check_unicode(entries: Sequence[str | None]) -> None:
+    """Refuse what no file can hold: half of a pair of surrogates."""
+    try:
+        "".join(key for key in entries if key is not None).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"ids holds text that is not valid Unicode ({error})") from error
 
 
 def typed_ids(known: Array | None, kept: Ints) -> Array | None:
-    """The ids of the rows that stay, as int64 or fixed-width str."""
+    """The ids of the rows that stay, as int64, or as objects that are all str."""
     if known is None:
         return None
-    chosen = known[kept]
-    if chosen.dtype != object:
-        return chosen
-    entries = chosen.tolist()
-    is_text = any(isinstance(key, str) for key in entries)
-    return np.array(entries, dtype=np.str_ if is_text else np.int64)
+    chosen: Array = known[kept]
+    if chosen.dtype == object and len(chosen) and not isinstance(chosen[0], str):
+        return chosen.astype(np.int64)
+    return chosen
+
+
+def sequence_of(values: Any, n: int, name: str) -> list[Any]:
+    """One entry a row as a list: of a sequence, array, series or Arrow array; a mask is None.
+
+    Raises
+    ------
+    InputError
+        Not a sequence (a set has no order, a dict has keys), or not n entries.
+    """
+    found: Any = None
+    if isinstance(values, (list, tuple)):
+        found = values
+    elif isinstance(values, (pa.Array, pa.ChunkedArray)):
+        found = values.to_pylist()
+    elif isinstance(values, (np.ndarray, memoryview)):
+        one = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if one.ndim != 1 or one.dtype.kind in "mM":
+            raise InputError(
+                f"{name} has shape {one.shape} and dtype {one.dtype}; it must be ({n},), one "
+                "number or string a row"
+            )
+        found = one.tolist()
+    elif isinstance(values, Sequence) and not isinstance(values, (str, bytes, bytearray)):
+        found = list(values)
+    else:
+        series = nw.from_native(values, series_only=True, pass_through=True)
+        if isinstance(series, nw.Series):
+            found = series.to_list()
+        elif hasattr(values, "__array__"):  # an index of pandas, a tensor
+            return sequence_of(np.asarray(values), n, name)
+    if found is None:
+        raise InputError(
+            f"{name} is a {type(values).__name__}; it must be a list, an array or a series of {n}, "
+            "one a row"
+        )
+    if len(found) != n:
+        raise InputError(f"{name} has {len(found)} entries; it must have {n}, one a row")
+    return list(found)
+
+
+def _is_null(value: Any) -> bool:
+    """NaN, NaT, NA: what differs from itself, or is called so; pandas may be absent."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
 
 
 def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
     """Dispatch on what X is."""
-    if isinstance(X, np.ndarray):
-        return _from_array(X)
+    if isinstance(X, (np.ndarray, memoryview, array.array)):
+        return _from_array(np.asanyarray(X))
     if isinstance(X, pa.RecordBatch):
         return _from_arrow(pa.Table.from_batches([X]))
     if isinstance(X, pa.Table):
@@ -231,32 +336,68 @@ def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
         raise InputError(
             "X is a dict; one point is a list of one dict: learn([x]), or learn_one(x)"
         )
-    if isinstance(X, Sequence) and not isinstance(X, (str, bytes)):
+    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray)):
         if len(X) and all(isinstance(row, Mapping) for row in X):
             return _from_dicts(X, names)
-        return _from_array(_as_array(X))
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
-        try:
-            return _from_arrow(frame.to_arrow().select(frame.columns))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise FeatureError(f"X has a column that is not numeric: {error}") from error
-    if hasattr(X, "__arrow_c_stream__"):
-        return _from_arrow(pa.table(X))
-    if hasattr(X, "__arrow_c_array__"):
-        return _from_arrow(pa.Table.from_batches([pa.record_batch(X)]))
+        return _from_array(as_array(X))
+    return _from_arrow(arrow_of(X))
+
+
+def arrow_of(X: Any) -> Any:
+    """A frame, or what has an Arrow capsule, as an Arrow table; InputError for anything else."""
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            return frame.to_arrow().select(frame.columns)
+        if hasattr(X, "__arrow_c_stream__"):
+            return pa.table(X)
+        if hasattr(X, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(X)])
+    # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
+    except Exception as error:
+        raise FeatureError(
+            f"X is a {type(X).__name__} that has a column that is not numeric, or two of the same "
+            f"name: {said(error)}"
+        ) from error
+    hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
     raise InputError(
         f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table or "
-        "record batch, or a data frame"
+        f"record batch, or a data frame{hint}"
     )
 
 
-def _as_array(X: Sequence[Any]) -> Array:
+def said(error: BaseException) -> str:
+    """The first line of what an exception says, or its name."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def as_array(X: Sequence[Any]) -> Array:
+    """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
     try:
+        if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
+            return np.ma.array([masked_row(row) for row in X])
         rows: Array = np.asarray(X)
-    except ValueError as error:
-        raise FeatureError(f"the rows of X do not have the same width: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FeatureError(
+            f"the rows of X do not have the same width, or hold no numbers: {said(error)}"
+        ) from error
     return rows
+
+
+def _has_mask(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
+
+
+def masked_row(row: Any) -> Any:
+    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
+
+    numpy itself would make NaN of it, and warn.
+    """
+    if not _has_mask(row):
+        return np.asanyarray(row)
+    mask = [value is np.ma.masked for value in row]
+    values = [0.0 if value is np.ma.masked else value for value in row]
+    return np.ma.array(values, mask=mask)
 
 
 def _from_array(X: Array) -> _Columns:
@@ -265,20 +406,98 @@ def _from_array(X: Array) -> _Columns:
             f"X has shape {X.shape}; it must be (n, d), one row a point: reshape one point to "
             "(1, d)"
         )
-    if X.dtype.kind not in "biuf":
-        try:
-            X = np.array([[float(value) for value in row] for row in X.tolist()]).reshape(X.shape)
-        except (TypeError, ValueError) as error:
-            raise FeatureError(
-                f"X has dtype {X.dtype} and holds what is no number ({error}); it must be numeric"
-            ) from error
-    values = np.array(X, dtype=np.float64, order="C")
-    return _Columns(values, tuple(map(str, range(X.shape[1]))), True, np.zeros((0, 0), bool), {})
+    names = tuple(map(str, range(X.shape[1])))
+    nulls = np.zeros((0, 0), dtype=bool)
+    if isinstance(X, np.ma.MaskedArray):
+        if np.ma.is_masked(X):
+            nulls = np.ma.getmaskarray(X)
+        X = np.ma.getdata(X)
+    if X.dtype.kind == "O":
+        values = np.array([[_element(value, X) for value in row] for row in X.tolist()])
+        values = values.reshape(X.shape).astype(np.float64)
+    elif X.dtype.kind in "biuf":
+        with np.errstate(over="ignore"):  # beyond the doubles is infinite, and a bad row
+            values = np.array(X, dtype=np.float64, order="C")
+    else:
+        raise FeatureError(
+            f"X has dtype {X.dtype}; it must be numeric: integers, floats or booleans"
+        )
+    if nulls.size:
+        values[nulls] = np.nan
+    return _Columns(values, names, True, nulls, {})
 
 
-def named_features(names: Sequence[Any]) -> tuple[str, ...]:
+def array_values(X: Any) -> Floats:
+    """A matrix (n, d) of numbers, whatever they are; FeatureError or InputError for anything else.
+
+    NaN where one is masked or missing, infinite where it leaves the doubles.
+    """
+    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
+        return _from_array(as_array(X)).values
+    try:
+        table = np.asanyarray(X)
+    except Exception as error:  # of somebody else's __array__
+        raise InputError(f"{shown(X)} is no array ({said(error)})") from error
+    return _from_array(table).values
+
+
+def _element(value: Any, X: Array) -> float:
+    number = as_number(value)
+    if number is None:
+        raise FeatureError(
+            f"X has dtype {X.dtype} and holds what is no number ({shown(value)}); it must be "
+            "numeric"
+        )
+    return number
+
+
+def as_number(value: Any) -> float | None:
+    """A number of any kind as a float, infinite where it is too large; None where it is none.
+
+    Text that reads as a number, dates and spans of time, and complex numbers are none.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    elif isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, (Real, Decimal, np.bool_)) or isinstance(value, np.timedelta64):
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            return float(value)
+    except OverflowError:  # 10**400
+        return math.inf
+    except ValueError:  # a signalling NaN of decimal
+        return math.nan
+
+
+def named_features(names: Iterable[Any]) -> tuple[str, ...]:
     """Feature names as str, in the order that named features always have: by name."""
-    return tuple(sorted(str(name) for name in names))
+    return tuple(sorted(feature_name(name) for name in names))
+
+
+def feature_name(name: Any) -> str:
+    """A name as text; FeatureError where it has none, or one that no file can hold."""
+    try:
+        text = str(name)
+        text.encode()
+    except Exception as error:  # of somebody else's __str__; half a pair of surrogates; 10**5000
+        raise FeatureError(f"a feature cannot be called {shown(name)} ({said(error)})") from error
+    return text
+
+
+def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """One point as a dict with text for keys; FeatureError where two keys are the same text."""
+    named = {name if type(name) is str else feature_name(name): row[name] for name in row}
+    if len(named) < len(row):
+        names = [feature_name(name) for name in row]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FeatureError(
+            f"two features are called {shown(twice)}, such as 1 and '1'; rename one of them"
+        )
+    return named
 
 
 def column_values(column: Any, name: str) -> Floats:
@@ -298,9 +517,9 @@ def column_values(column: Any, name: str) -> Floats:
 
 
 def _from_arrow(table: Any) -> _Columns:
-    names = [str(name) for name in table.column_names]
+    names = [feature_name(name) for name in table.column_names]
     if len(set(names)) < len(names):
-        raise FeatureError(f"X has columns of the same name: {names}")
+        raise FeatureError(f"X has columns of the same name: {shown(names)}")
     order = named_features(names)
     values = np.empty((table.num_rows, len(names)))
     nulls: Array = np.zeros((0, 0), dtype=bool)
@@ -315,29 +534,32 @@ def _from_arrow(table: Any) -> _Columns:
 
 
 def _from_dicts(X: Sequence[Mapping[Any, Any]], names: tuple[str, ...] | None) -> _Columns:
-    order = named_features(list(X[0])) if names is None else names
+    order = tuple(sorted(row_by_name(X[0]))) if names is None else names
+    wanted = set(order)
     values = np.full((len(X), len(order)), np.nan)
     nulls = np.zeros(values.shape, dtype=bool)
     faults: dict[int, str] = {}
     for i, row in enumerate(X):
-        found = {str(key): value for key, value in row.items()}
-        if found.keys() != set(order):
-            missing = sorted(set(order) - found.keys())
-            unknown = sorted(found.keys() - set(order))
-            faults[i] = f"missing features {missing}" if missing else f"unknown features {unknown}"
+        try:
+            found = row_by_name(row)
+        except FeatureError as error:
+            faults[i] = str(error)
+            continue
+        if found.keys() != wanted:
+            missing = sorted(wanted - found.keys())
+            unknown = sorted(found.keys() - wanted)
+            what = f"missing features {shown(missing)}"
+            faults[i] = what if missing else f"unknown features {shown(unknown)}"
             continue
         for j, name in enumerate(order):
             value = found[name]
-            if value is None:
+            number = as_number(value)
+            if number is not None:
+                values[i, j] = number
+            elif value is None or value is np.ma.masked or type(value).__name__ == "NAType":
                 nulls[i, j] = True
-                continue
-            if isinstance(value, (str, bytes)):
-                faults[i] = f"{value!r} in {name!r} is not a number"
-                break
-            try:
-                values[i, j] = value
-            except (TypeError, ValueError):
-                faults[i] = f"{value!r} in {name!r} is not a number"
+            else:
+                faults[i] = f"{shown(value)} in {name!r} is not a number"
                 break
     return _Columns(values, order, False, nulls, faults)
 
@@ -345,18 +567,23 @@ def _from_dicts(X: Sequence[Mapping[Any, Any]], names: tuple[str, ...] | None) -
 def _matched(columns: _Columns, names: tuple[str, ...], ordered: bool) -> _Columns:
     """The same columns in the engine's order, or an error that says what is missing."""
     if columns.ordered:
+        if not ordered:
+            raise FeatureError(
+                f"X has no feature names, and those that are known are {shown(list(names))}: pass "
+                "a frame or dicts, so that columns cannot be mixed up"
+            )
         if columns.values.shape[1] != len(names):
             raise FeatureError(
                 f"X has {columns.values.shape[1]} columns; this engine learns {len(names)}: "
-                f"{list(names)}"
+                f"{shown(list(names))}"
             )
         return columns
     if set(columns.names) != set(names):
         missing = sorted(set(names) - set(columns.names))
         unknown = sorted(set(columns.names) - set(names))
         raise FeatureError(
-            f"X lacks the features {missing} and has the unknown {unknown}; this engine learns "
-            f"{list(names)}"
+            f"X lacks the features {shown(missing)} and has the unknown {shown(unknown)}; this "
+            f"engine learns {shown(list(names))}"
         )
     if columns.names == names:
         return columns

@@ -25,11 +25,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import streamembed as se
 from streamembed import archive, demo, runs
 from streamembed.config import Config
+from streamembed.core.mahalanobis import MetricCertificate
 from streamembed.engine import COARSE
 from streamembed.errors import (
     DamagedFileError,
     InputError,
     LogError,
+    MissingFileError,
     NotReadyError,
     ParameterError,
     ResolutionWarning,
@@ -203,10 +205,10 @@ def replay_command(
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    """The paths, or FileNotFoundError for the first that is not there; - is standard input."""
+    """The paths, or MissingFileError for the first that is not there; - is standard input."""
     for path in paths:
         if path != "-" and not Path(path).exists():
-            raise FileNotFoundError(f"{path} does not exist")
+            raise MissingFileError(f"{path} does not exist")
     return list(paths)
 
 
@@ -227,7 +229,7 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         facts["resolution"] = done.snapshot.resolution
         facts["certificate"] = asdict(done.snapshot.certificate)
         facts["metrics"] = {
-            name: metric.certificate for name, metric in done.snapshot.metrics.items()
+            name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
         }
     if as_json:
         click.echo(json.dumps(facts))
@@ -250,7 +252,7 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         )
 
 
-def _metric_line(certificate: dict[str, Any]) -> str:
+def _metric_line(certificate: MetricCertificate) -> str:
     """What it learned from, and how far it got."""
     source = certificate["source"]
     if source == "generated":
@@ -258,7 +260,7 @@ def _metric_line(certificate: dict[str, Any]) -> str:
         share = certificate["reproduced"]
         return told + (f"; {share:.0%} of it reproduces" if share else "; nothing reproduces")
     told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
-    return told + (f"; {certificate['status']}" if "status" in certificate else "")
+    return told + (f"; {certificate['status']}" if certificate["status"] else "")
 
 
 def _certificate_line(snapshot: se.Snapshot) -> str:
@@ -346,7 +348,7 @@ def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 def _inspected(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
+        raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspected_run(path)
     kind = archive.kind_of(path) if path.is_file() else None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import numbers
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from streamembed import learners
 from streamembed.core.tracker import Cut
-from streamembed.errors import ParameterError
+from streamembed.errors import ParameterError, shown
+from streamembed.parameters import LARGEST_SEED, one_of, real, whole
 
 __all__ = ["Config"]
 
@@ -30,7 +32,8 @@ USUAL_TOLERANCE = 6e-3  # what a plain view reaches, where no tolerance is asked
 class Config:
     """Every parameter of `streamembed.Engine`, with its default.
 
-    The meaning of each is told in `streamembed.Engine`; this class is where they are checked.
+    The meaning of each is told in `streamembed.Engine`; this class is where they are checked. A
+    number of any kind (numpy's, a fraction, a decimal) is kept as a plain int or float.
 
     Raises
     ------
@@ -57,50 +60,63 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _one_of("method", self.method, ("diffusion_map",))
-        _one_of("memory", self.memory, ("window", "landmarks", "all"))
-        _one_of("kernel", self.kernel, ("gaussian",))
-        _one_of("scaling", self.scaling, ("standard", None))
-        _one_of("on_bad_row", self.on_bad_row, ("raise", "skip"))
-        _whole("n_components", self.n_components, 1)
-        _whole("size", self.size, 3)
-        _whole("chunk_size", self.chunk_size, 1)
-        _whole("seed", self.seed, 0)
-        _real("alpha", self.alpha, low=0.0, high=2.0)
-        _real("diffusion_time", self.diffusion_time, low=0.0, high=1e6)
-        if self.bandwidth != "auto":
-            _real("bandwidth", self.bandwidth, SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH, "auto")
+        """Check every parameter, and keep it as a plain Python value."""
+        self._keep(
+            method=one_of("method", self.method, ("diffusion_map",)),
+            memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
+            kernel=one_of("kernel", self.kernel, ("gaussian",)),
+            scaling=one_of("scaling", self.scaling, ("standard", None)),
+            on_bad_row=one_of("on_bad_row", self.on_bad_row, ("raise", "skip")),
+            n_components=whole("n_components", self.n_components, 1),
+            size=whole("size", self.size, 3),
+            chunk_size=whole("chunk_size", self.chunk_size, 1),
+            seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
+            alpha=real("alpha", self.alpha, 0.0, 2.0),
+            diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
+        )
+        ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
+        auto = _is_auto(self.bandwidth)
+        bandwidth = "auto" if auto else real("bandwidth", self.bandwidth, *ends, " or 'auto'")
+        self._keep(bandwidth=bandwidth)
         if self.tolerance is not None:
-            _real("tolerance", self.tolerance, low=1e-12, high=1.0)
+            self._keep(tolerance=real("tolerance", self.tolerance, 1e-12, 1.0, " or None"))
         self._check_metrics()
         self._check_rank()
         self._check_memory()
         self._check_warm_up()
 
+    def _keep(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
     def _check_metrics(self) -> None:
-        if isinstance(self.metrics, str) or not all(isinstance(n, str) for n in self.metrics):
+        given: Any = self.metrics
+        if isinstance(given, np.ndarray) and given.ndim == 1:
+            given = given.tolist()
+        names = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
+        if not names or not all(isinstance(name, str) for name in given):
             raise ParameterError(
-                f"metrics={self.metrics!r} must be a tuple of names, such as ('itml',)"
+                f"metrics={shown(given)} must be a tuple of names, such as ('itml',)"
             )
-        object.__setattr__(self, "metrics", tuple(self.metrics))
-        for name in self.metrics:
-            _one_of("metrics", name, learners.NAMES)
-        if len(set(self.metrics)) < len(self.metrics):
-            raise ParameterError(f"metrics={self.metrics!r} must be different names")
+        kept = tuple(one_of("metrics", name, learners.NAMES) for name in given)
+        if len(set(kept)) < len(kept):
+            raise ParameterError(f"metrics={kept!r} must be different names")
+        self._keep(metrics=kept)
 
     def _check_rank(self) -> None:
-        if self.rank == "auto":
+        if _is_auto(self.rank):
+            self._keep(rank="auto")
             return
-        _whole("rank", self.rank, 1, other="'auto'")
+        self._keep(rank=whole("rank", self.rank, 1, " or 'auto'"))
         if int(self.rank) <= self.n_components:
             raise ParameterError(
-                f"rank={self.rank!r} must be larger than n_components={self.n_components}: the "
-                "factor also holds the constant vector and some guards; try rank='auto'"
+                f"rank={self.rank} must be larger than n_components={self.n_components}: "
+                "the factor also holds the constant vector and some guards; try rank='auto'"
             )
 
     def _check_memory(self) -> None:
         if self.half_life is not None:
-            _real("half_life", self.half_life, 1e-3, 1e15, "None")
+            self._keep(half_life=real("half_life", self.half_life, 1e-3, 1e15, " or None"))
             if self.memory != "landmarks":
                 raise ParameterError(
                     f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
@@ -121,7 +137,7 @@ class Config:
 
     def _check_warm_up(self) -> None:
         if self.warm_up is not None:
-            _whole("warm_up", self.warm_up, 1, other="None")
+            self._keep(warm_up=whole("warm_up", self.warm_up, 1, " or None"))
         if self.warm_up_events < self.n_components + 2:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
@@ -134,8 +150,8 @@ class Config:
             )
         if self.memory == "window" and self.warm_up_events > self.size:
             raise ParameterError(
-                f"warm_up={self.warm_up_events} must be at most size={self.size}: the warm-up "
-                "must fit into the window"
+                f"warm_up={self.warm_up_events} must be at most size={self.size}: the "
+                "warm-up must fit into the window"
             )
 
     @property
@@ -162,7 +178,7 @@ class Config:
     @property
     def rank_cut(self) -> Cut:
         """Which columns the tracked factor keeps."""
-        if isinstance(self.rank, str):
+        if isinstance(self.rank, str):  # "auto"
             least = self.n_components + GUARDS
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
             return Cut(max(LARGEST_RANK, least + GUARDS), least, level)
@@ -173,24 +189,5 @@ class Config:
         return asdict(self)
 
 
-def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if not any(value is choice or value == choice for choice in allowed):
-        choices = ", ".join(repr(choice) for choice in allowed)
-        raise ParameterError(f"{name}={value!r} must be one of {choices}")
-
-
-def _whole(name: str, value: object, low: int, other: str = "") -> None:
-    alternative = f" or {other}" if other else ""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
-        raise ParameterError(
-            f"{name}={value!r} must be a whole number of at least {low}{alternative}"
-        )
-
-
-def _real(name: str, value: object, low: float, high: float, other: str = "") -> None:
-    alternative = f" or {other!r}" if other else ""
-    fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not fits or not (low <= float(value) <= high) or math.isnan(float(value)):  # type: ignore[arg-type]
-        raise ParameterError(
-            f"{name}={value!r} must be a number between {low:g} and {high:g}{alternative}"
-        )
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"

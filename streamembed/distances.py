@@ -17,7 +17,7 @@ from streamembed import batch
 from streamembed.core.arrays import Array, Floats
 from streamembed.errors import BadRowError, InputError
 
-__all__ = ["Reach", "RowCall", "to_all"]
+__all__ = ["Reach", "RowCall", "numbers_of", "to_all"]
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6
@@ -144,7 +144,9 @@ def to_all(rows: Any, ids: Array) -> Floats:
             reason = f"{size} distances where the support has {len(ids)} items: one each, as in ids"
         elif np.isnan(row).any() or (row < 0).any():
             worst = int(np.argmax(np.isnan(row) | (row < 0)))
-            reason = f"the distance {row[worst]:g} to item {ids[worst].item()!r} must be 0 or more"
+            reason = (
+                f"the distance {row[worst]:g} to item {ids.tolist()[worst]!r} must be 0 or more"
+            )
         elif not np.isfinite(row).any():
             reason = "no distance is finite: at least one must be known"
         else:
@@ -157,28 +159,48 @@ def to_all(rows: Any, ids: Array) -> Floats:
 def _listed(rows: Any) -> list[Any]:
     """Every row as a float64 array, None where it is null or not numeric."""
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
-        rows = [None if row is None else row.values.to_numpy(zero_copy_only=False) for row in rows]
+        rows = [_arrow_row(row) for row in rows]
+    elif isinstance(rows, memoryview):
+        rows = np.asarray(rows)
     if isinstance(rows, np.ndarray):
-        if rows.ndim != 2 and rows.dtype != object:
+        if rows.ndim != 2 and (rows.dtype != object or rows.ndim != 1):
             raise InputError(
                 f"rows has shape {rows.shape}; it must hold one row an item: for one item, [row]"
             )
-    elif not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
+    elif not isinstance(rows, Sequence) or isinstance(rows, (str, bytes, bytearray)):
         raise InputError(
             f"rows is a {type(rows).__name__}; it must be a sequence of distance rows, one an "
             "item, a square matrix or an Arrow column of lists"
         )
     if len(rows) and all(np.isscalar(row) for row in rows):
         raise InputError("rows holds numbers; it must hold one row an item: for one item, [row]")
-    return [_numbers(row) for row in rows]
+    return [numbers_of(row) for row in rows]
 
 
-def _numbers(row: Any) -> Floats | None:
-    try:
-        values = np.array(row, dtype=np.float64)
-    except (TypeError, ValueError):
+def _arrow_row(row: Any) -> Any:
+    """One value of an Arrow column of lists, None for a null."""
+    values = getattr(row, "values", None)
+    return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def numbers_of(row: Any) -> Floats | None:
+    """A row as a fresh array, None where it is none; a mask or a null in it is NaN."""
+    if not isinstance(row, (Sequence, np.ndarray, memoryview)) or isinstance(row, (str, bytes)):
         return None
-    return values if values.ndim == 1 and row is not None else None
+    try:
+        given = batch.masked_row(row)
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
+        return None
+    if given.ndim != 1 or (given.dtype.kind not in "biufO" and len(given)):
+        return None
+    if given.dtype.kind == "O":
+        found = [np.nan if value is None else batch.as_number(value) for value in given.tolist()]
+        return None if None in found else np.array(found, dtype=np.float64)
+    with np.errstate(over="ignore"):  # infinite then, which is told
+        values = np.array(np.ma.getdata(given), dtype=np.float64)
+    if np.ma.is_masked(given):
+        values[np.ma.getmaskarray(given)] = np.nan
+    return values
 
 
 def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:

@@ -8,22 +8,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from streamembed import archive, batch, publish
+from streamembed import archive, batch, publish, saved
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
 from streamembed.errors import (
-    FeatureError,
     InputError,
     NotReadyError,
     ParameterError,
     ResolutionWarning,
 )
 from streamembed.intake import Intake, Learned
-from streamembed.labels import listed
+from streamembed.labels import booleans, listed
 from streamembed.progress import NO_FEATURES, Progress
 from streamembed.snapshot import Snapshot
 from streamembed.state import State
@@ -152,7 +150,7 @@ class Engine:
             chunk_size=chunk_size,
             warm_up=warm_up,
             scaling=scaling,
-            metrics=metrics if isinstance(metrics, str) else tuple(metrics),  # type: ignore[arg-type]
+            metrics=metrics,  # type: ignore[arg-type]
             on_bad_row=on_bad_row,
             seed=seed,
         )
@@ -331,11 +329,6 @@ class Engine:
     def _learn(self, X: Any, y: Any, ids: Any) -> Learned:
         names, ordered = self._features_of_points()
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
-        if read.ordered and names is not None and not ordered:
-            raise FeatureError(
-                f"X has no feature names, and this engine was started with {list(names)}: pass a "
-                "frame or dicts, so that columns cannot be mixed up"
-            )
         n = len(read.kept) + len(read.rejected)
         labels = None if y is None else listed(y, n)
         return self._intake.admit(read, self.config.on_bad_row, labels)
@@ -376,17 +369,13 @@ class Engine:
         names, ordered = self._features_of_points()
         left = batch.read(X1, None, names, ordered)
         right = batch.read(X2, None, left.names, left.ordered)
-        kinds = np.asarray(similar)
-        if len(left.points) != len(right.points) or kinds.shape != (len(left.points),):
+        if len(left.points) != len(right.points):
             raise InputError(
-                f"X1 has {len(left.points)} points, X2 has {len(right.points)}, and similar has "
-                f"shape {kinds.shape}: there must be as many of each"
+                f"X1 has {len(left.points)} points and X2 has {len(right.points)}: there must be "
+                "as many of each"
             )
-        if kinds.dtype.kind not in "bi" or not np.isin(kinds, (0, 1)).all():
-            raise InputError("similar must hold True or False for every pair")
-        self._intake.learn_pairs(
-            (left.names, left.ordered), left.points, right.points, kinds.astype(bool)
-        )
+        kinds = booleans(similar, len(left.points))
+        self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Take more things of which only the distances to those before them are known.
@@ -492,19 +481,26 @@ class Engine:
         ------
         DamagedFileError
             The bytes are not what was written.
+        FileError
+            The file is missing, or cannot be read.
         """
         table, header = archive.read_table(path, "engine")
-        engine = cls(**header["config"])
-        engine._restore(archive.unpacked(table), header)
-        return engine
+        with archive.sound(path, "engine"):
+            arrays = archive.unpacked(table)
+            archive.must("n_components" in header["config"], "it has no parameters")
+            engine = cls(**header["config"])
+            saved.check(arrays, header, engine.config)
+            engine._restore(arrays, header)
+            saved.check_metrics(engine._intake.state)
+            return engine
 
     def __getstate__(self) -> dict[str, Any]:
         arrays, header = self._dump()
         return {"arrays": arrays, "header": header}
 
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        self.__init__(**saved["header"]["config"])  # type: ignore[misc]
-        self._restore(saved["arrays"], saved["header"])
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        self.__init__(**parts["header"]["config"])  # type: ignore[misc]
+        self._restore(parts["arrays"], parts["header"])
 
     def _dump(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, header = self._intake.between_chunks(self._arrays)

@@ -11,7 +11,11 @@
     ├── NotReadyError (RuntimeError)     a snapshot was asked for before the warm-up ended
     ├── ConcurrentUseError (RuntimeError) an engine was used while it learns
     ├── LogError (OSError)               an event log that cannot be read to its end
-    └── DamagedFileError (OSError)       a saved file whose bytes are not what was written
+    ├── DamagedFileError (OSError)       a saved file whose bytes are not what was written
+    └── FileError (OSError)              a file or folder that cannot be opened, read or written
+        ├── MissingFileError (FileNotFoundError)
+        ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
+        └── DeniedFileError (PermissionError)
 
     ResolutionWarning (UserWarning)      landmarks too far apart for the bandwidth
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
@@ -23,20 +27,30 @@ the snapshot's certificate.
 
 from __future__ import annotations
 
+import os
+
 __all__ = [
     "BadRowError",
     "ConcurrentUseError",
     "CostWarning",
     "DamagedFileError",
+    "DeniedFileError",
     "DuplicateIdError",
     "FeatureError",
+    "FileError",
     "InputError",
     "LogError",
+    "MissingFileError",
+    "NotAFileError",
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
     "StreamembedError",
 ]
+
+
+# Characters of a value that a message quotes.
+LONGEST_QUOTE = 120
 
 
 class StreamembedError(Exception):
@@ -90,7 +104,23 @@ class LogError(StreamembedError, OSError):
 
 
 class DamagedFileError(StreamembedError, OSError):
-    """A saved snapshot or engine is not what was written: checksum, version or kind differ."""
+    """A saved file is not what was written: checksum, version, kind or content differ."""
+
+
+class FileError(StreamembedError, OSError):
+    """A file or folder cannot be opened, read or written; ``errno`` is the system's."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """The file, or the folder that it should be in, does not exist."""
+
+
+class NotAFileError(FileError, IsADirectoryError):
+    """The path leads to a folder, a pipe or a device; it must lead to a regular file."""
+
+
+class DeniedFileError(FileError, PermissionError):
+    """The system does not permit it."""
 
 
 class ResolutionWarning(UserWarning):
@@ -99,3 +129,59 @@ class ResolutionWarning(UserWarning):
 
 class CostWarning(UserWarning):
     """Parameters make a chunk or a snapshot more than ten times as dear as it usually is."""
+
+
+def file_error(error: OSError, path: object, action: str) -> FileError:
+    """An error of the system as one of this package: ``path cannot be <action>``.
+
+    Examples
+    --------
+    >>> raise file_error(FileNotFoundError(2, "No such file or directory"), "a.arrow", "read")
+    Traceback (most recent call last):
+    streamembed.errors.MissingFileError: a.arrow cannot be read (No such file or directory)
+    """
+    kinds = {
+        FileNotFoundError: MissingFileError,
+        IsADirectoryError: NotAFileError,
+        PermissionError: DeniedFileError,
+    }
+    kind = next((own for theirs, own in kinds.items() if isinstance(error, theirs)), FileError)
+    reason = error.strerror or str(error) or type(error).__name__
+    made = kind(f"{path} cannot be {action} ({reason})")
+    made.errno = error.errno
+    return made
+
+
+def path_text(path: object, name: str = "path") -> str:
+    """A path as the text that the system takes.
+
+    Raises
+    ------
+    ParameterError
+        It is no path: neither text nor `os.PathLike`, or text that no file can be called.
+    """
+    try:
+        text = os.fsdecode(path)  # type: ignore[arg-type]
+        os.fsencode(text)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"{name}={shown(path)} must be the path of a file or folder"
+        ) from error
+    if not text or "\0" in text:
+        raise ParameterError(f"{name}={shown(path)} must be a path, not empty and without NUL")
+    return text
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it: its repr, on one line and cut where it is long.
+
+    Examples
+    --------
+    >>> shown("x" * 1000)[-20:], shown(1.5)
+    ('xxxxxxxxxxxxxxxxx...', '1.5')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a repr of somebody else's: it must not hide the error that quotes it
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."

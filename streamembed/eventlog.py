@@ -21,7 +21,7 @@ import numpy.typing as npt
 from streamembed import logcolumns
 from streamembed.batch import named_features
 from streamembed.core.arrays import Array, Floats
-from streamembed.errors import FeatureError, LogError, ParameterError
+from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
 from streamembed.logcolumns import RESERVED, Layout
 from streamembed.logfile import STDIN, LogFile, damaged, probe, probe_stdin, said, whole_rows
 from streamembed.logwriter import write_distance_log, write_log
@@ -309,8 +309,11 @@ def describe_log(
     )
 
 
-def _listed(paths: Location | Sequence[Location]) -> list[Location]:
-    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+def _listed(paths: Location | Sequence[Location]) -> list[str]:
+    """The paths as text; ParameterError where one is no path."""
+    if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
+        return [path_text(path, "paths") for path in paths]
+    return [path_text(paths, "paths")]
 
 
 def _probed(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
@@ -325,17 +328,21 @@ def _probed(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
     return (probe_stdin(),)
 
 
-def _paths(given: list[Location]) -> list[Path]:
+def _paths(given: list[str]) -> list[Path]:
     """The files of files and folders, in reading order."""
     if not given:
         raise ParameterError("paths is empty; it must name at least one file or folder")
     files: list[Path] = []
     for path in map(Path, given):
-        if path.is_file():
+        try:
+            is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
+        except OSError as error:
+            raise LogError(f"{path} cannot be opened ({said(error)})") from error
+        if is_file:
             files.append(path)
             continue
-        if not path.is_dir():  # a pipe would be waited for
-            what = "neither a file nor a folder" if path.exists() else "missing"
+        if not is_folder:  # a pipe would be waited for
+            what = "neither a file nor a folder" if exists else "missing"
             raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
         try:
             names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
@@ -352,11 +359,12 @@ def _paths(given: list[Location]) -> list[Path]:
 
 
 def _chosen(features: Sequence[str]) -> tuple[str, ...]:
-    names = list(features)
-    strings = not isinstance(features, str) and all(isinstance(name, str) for name in names)
-    if not strings or not names or len(set(names)) < len(names):
+    given = features.tolist() if isinstance(features, np.ndarray) else features
+    listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
+    names = [str(name) for name in given if isinstance(name, str)] if listed else []
+    if not names or len(names) < len(given) or len(set(names)) < len(names):
         raise ParameterError(
-            f"features is {features!r}; it must be a list of different column names or "
+            f"features is {shown(features)}; it must be a list of different column names or "
             "patterns, at least one, or None for all numeric columns"
         )
     return named_features(names)

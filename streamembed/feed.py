@@ -144,7 +144,9 @@ class PointFeed:
         return np.concatenate(parts)
 
     def embed(self, snapshot: Snapshot, position: int, held: Any) -> tuple[Floats, Floats]:
-        return snapshot.transform_with_coverage(held)
+        names = snapshot.feature_names
+        index = np.arange(len(held), dtype=np.int64)
+        return snapshot.transform_with_coverage(Batch(held, names, self._ordered, None, index, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +200,7 @@ class DistanceFeed:
             if fault is not None:
                 if on_bad_row == "raise":
                     raise BadRowError(fault, ((int(rows.kept[i]), fault),))
-                key = None if rows.ids is None else rows.ids[i].item()
+                key = None if rows.ids is None else rows.ids.tolist()[i]
                 rejected.append(Rejected(int(rows.kept[i]), key, fault))
                 continue
             numbers[end] = numbers[held + i]
@@ -248,7 +250,7 @@ class DistanceFeed:
         if oldest < self._start:
             where = f"an event {self._start - oldest} before this log"
         if engine.config.memory == "landmarks" and engine.ready:
-            name = engine.support_ids[0].item()
+            name = engine.support_ids.tolist()[0]
             return f"it refers only to the last {length} rows; landmark {name!r} ({where}) is older"
         what = "the window" if engine.config.memory == "window" else "the support"
         aside = number - oldest - len(needed)

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamembed import parameters
 from streamembed.core import pairs
 from streamembed.core.arrays import Array, Bools, Floats, Ints
 from streamembed.core.evidence import Counts, State
 from streamembed.core.pairs import Settings
-from streamembed.errors import InputError, ParameterError
+from streamembed.errors import InputError, shown
+from streamembed.parameters import (
+    LARGEST_D2,
+    LARGEST_DRAW,
+    LARGEST_SEED,
+    LARGEST_TIME,
+    real,
+    whole,
+)
 from streamembed.snapshot import Snapshot
 
 __all__ = ["GeneratedPairs", "PairGenerator"]
@@ -107,12 +116,20 @@ class PairGenerator:
         decay: float = 0.9,
         seed: int = 0,
     ) -> None:
-        if n_components is not None and n_components < 1:
-            raise ParameterError(f"n_components={n_components!r} must be at least 1, or None")
-        if diffusion_time is not None and not 0.0 <= diffusion_time < np.inf:
-            raise ParameterError(
-                f"diffusion_time={diffusion_time!r} must be 0 or more and finite, or None"
-            )
+        if n_components is not None:
+            n_components = whole("n_components", n_components, 1, " or None")
+        if diffusion_time is not None:
+            diffusion_time = real("diffusion_time", diffusion_time, 0.0, LARGEST_TIME, " or None")
+        if similar_below is not None:
+            similar_below = real("similar_below", similar_below, 0.0, LARGEST_D2, " or None")
+        if dissimilar_above is not None:
+            high = LARGEST_D2
+            dissimilar_above = real("dissimilar_above", dissimilar_above, 0.0, high, " or None")
+        candidates = whole("candidates", candidates, 1, high=LARGEST_DRAW)
+        buffer = whole("buffer", buffer, 2)
+        percentiles = parameters.percentiles("percentiles", percentiles)
+        decay = real("decay", decay, 1e-12, 1.0)
+        seed = whole("seed", seed, 0, high=LARGEST_SEED)
         self.n_components = n_components
         self.diffusion_time = diffusion_time
         self._settings = Settings(
@@ -143,6 +160,8 @@ class PairGenerator:
         InputError
             The snapshot was learned from distances: its things have no points to pair.
         """
+        if not isinstance(snapshot, Snapshot):
+            raise InputError(f"snapshot is {shown(snapshot)}; it must be a Snapshot of an engine")
         if not snapshot.feature_names:
             raise InputError("the snapshot was learned from distances: it has no points to pair")
         psi, values = snapshot.tracked_pairs()

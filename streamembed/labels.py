@@ -4,50 +4,74 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamembed.core.arrays import Ints
-from streamembed.errors import InputError
+from streamembed.batch import sequence_of
+from streamembed.core.arrays import Bools, Ints
+from streamembed.errors import InputError, shown
 
-__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "label_key", "listed"]
+__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "booleans", "label_key", "listed"]
 
 UNKNOWN = -1
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
 # later are counted, and their events learned without a label.
 LARGEST_CLASSES = 1000
+LARGEST_LABEL = 2**1000  # a saved engine writes labels as text, and Python reads no longer ones
 Label = str | int | float | bool
 
 
 def listed(y: Any, n: int) -> list[Label | None]:
-    """Labels of n rows as plain values; None where one is null or NaN.
+    """Labels of n rows as plain values; None where one is null, NaN or masked.
 
     Raises
     ------
     InputError
-        As many labels as rows do not come, or one is no string, number or boolean.
+        Not one label a row, or one that is no string, number or boolean.
     """
-    if isinstance(y, (pa.Array, pa.ChunkedArray)):
-        y = y.to_pylist()
-    values = y.tolist() if hasattr(y, "tolist") else y
-    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
-        values = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else y
-    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)) or len(values) != n:
-        count = len(values) if hasattr(values, "__len__") else "no"
-        raise InputError(
-            f"y has {count} labels for {n} rows; it must have one for each, or be None"
-        )
+    values = sequence_of(y, n, "y")
+    if set(map(type, values)) <= {str, bool, NoneType}:
+        return values
     return [_plain(value, i) for i, value in enumerate(values)]
 
 
+def booleans(similar: Any, n: int) -> Bools:
+    """Answers to "similar?" of n pairs, shape (n,).
+
+    Raises
+    ------
+    InputError
+        Not one a pair, or what is neither a boolean nor 0 or 1.
+    """
+    answers = sequence_of(similar, n, "similar")
+    for answer in answers:
+        if not isinstance(answer, (bool, int, np.bool_, np.integer)) or answer not in (0, 1):
+            raise InputError(
+                f"similar holds {shown(answer)}; it must be True or False (or 1 or 0) for every "
+                "pair"
+            )
+    return np.array(answers, dtype=bool)
+
+
 def _plain(value: Any, row: int) -> Label | None:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    value = value.as_py() if isinstance(value, pa.Scalar) else value
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return None
-    if isinstance(value, (str, int, float)):
-        return value
+    if isinstance(value, np.generic) and not isinstance(value, (np.timedelta64, np.datetime64)):
+        value = value.item()
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, int) and abs(value) > LARGEST_LABEL:
+        raise InputError(
+            f"the label of row {row} is a number of {value.bit_length()} bits; labels must have "
+            "at most 1000: use strings"
+        )
+    for kind in (str, bool, int, float):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)  # an enum of str is its text
     raise InputError(
         f"the label of row {row} is a {type(value).__name__}; labels must be strings, numbers or "
         "booleans, None where there is none"

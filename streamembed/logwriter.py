@@ -12,10 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamembed import batch
 from streamembed.core.arrays import Floats
-from streamembed.errors import FeatureError, InputError, LogError, ParameterError
+from streamembed.distances import numbers_of
+from streamembed.errors import FeatureError, InputError, LogError, path_text, shown
 from streamembed.logcolumns import DISTANCES, RESERVED
 from streamembed.logfile import FORMATS, said
+from streamembed.parameters import one_of, whole
 
 __all__ = ["write_distance_log", "write_log"]
 
@@ -58,18 +61,12 @@ def write_log(
     ParameterError
         No such format, or less than one row in a batch.
     """
-    _check_format(format, rows_per_batch)
-    batch = _record_batch(points, list(feature_names), ids, labels)
-    starts = range(0, batch.num_rows, rows_per_batch)
-    parts = (batch.slice(start, rows_per_batch) for start in starts)
-    _write(path, batch.schema, parts, format)
-
-
-def _check_format(format: str, rows_per_batch: int) -> None:
-    if format not in FORMATS:
-        raise ParameterError(f"format is {format!r}; it must be one of {list(FORMATS)}")
-    if rows_per_batch < 1:
-        raise ParameterError(f"rows_per_batch is {rows_per_batch}; it must be at least 1")
+    format = one_of("format", format, tuple(FORMATS))
+    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    rows = _record_batch(points, _names(feature_names), ids, labels)
+    starts = range(0, rows.num_rows, rows_per_batch)
+    parts = (rows.slice(start, rows_per_batch) for start in starts)
+    _write(path, rows.schema, parts, format)
 
 
 def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
@@ -79,15 +76,30 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
             f"feature_names is {names}; it must be different names, at least one, and none of "
             f"{list(RESERVED)}"
         )
-    try:
-        columns = np.asarray(points, dtype=np.float64).T
-        given = {"id": ids, "label": labels, **dict(zip(names, columns, strict=True))}
-        return pa.record_batch({n: pa.array(c) for n, c in given.items() if c is not None})
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(
-            f"points, ids and labels are no columns of one length ({said(error)}); they must be "
-            f"(n, {len(names)}), as feature_names has names, (n,) and (n,)"
-        ) from error
+    values = batch.array_values(points)
+    if values.shape[1] != len(names):
+        raise FeatureError(
+            f"points has {values.shape[1]} columns; there must be {len(names)}, as feature_names "
+            "has names"
+        )
+    columns = {
+        name: _column(name, given, len(values))
+        for name, given in (("id", ids), ("label", labels))
+        if given is not None
+    }
+    for name, column in zip(names, values.T, strict=True):
+        columns[name] = pa.array(column)
+    return pa.record_batch(columns)
+
+
+def _names(feature_names: Any) -> list[str]:
+    """The names, as a list of strings."""
+    is_list = isinstance(feature_names, (Sequence, np.ndarray))
+    if not is_list or not all(isinstance(name, str) for name in feature_names):
+        raise FeatureError(
+            f"feature_names is {shown(feature_names)}; it must be a list of different names"
+        )
+    return [batch.feature_name(name) for name in feature_names]
 
 
 def write_distance_log(
@@ -126,8 +138,13 @@ def write_distance_log(
     ParameterError
         No such format, or less than one row in a batch.
     """
-    _check_format(format, rows_per_batch)
-    numbers = [_numbers(row, i) for i, row in enumerate(rows)]
+    format = one_of("format", format, tuple(FORMATS))
+    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    given: Any = np.asarray(rows) if isinstance(rows, memoryview) else rows
+    is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+    if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
+        raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
+    numbers = [_numbers(row, i) for i, row in enumerate(given)]
     beside = {}
     for name, given in (("id", ids), ("label", labels)):
         if given is not None:
@@ -150,22 +167,23 @@ def write_distance_log(
 def _numbers(row: Any, index: int) -> Floats | None:
     if row is None:
         return None
-    try:
-        values = np.asarray(row, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"row {index} of rows is no row of numbers ({said(error)})") from error
-    if values.ndim != 1:
+    values = numbers_of(row)
+    if values is None:
         raise InputError(
-            f"row {index} of rows has shape {values.shape}; it must be (L,), one distance an item"
+            f"row {index} of rows is no row of numbers ({shown(row)}); it must be (L,), one "
+            "distance an item"
         )
     return values
 
 
 def _column(name: str, given: Any, n: int) -> Any:
+    is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
+    values = given if is_column else batch.sequence_of(given, n, f"{name}s")
     try:
-        column = pa.array(given)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"{name}s are no column ({said(error)})") from error
+        column = pa.array(values)
+    # what a label is, is the caller's: an object of somebody else's raises what it likes
+    except Exception as error:
+        raise InputError(f"{name}s are no column of {n} rows ({said(error)})") from error
     if len(column) != n:
         raise InputError(f"there are {len(column)} {name}s; there must be {n}, one a row")
     return column
@@ -181,10 +199,11 @@ def _lists(rows: list[Floats | None]) -> Any:
 
 def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
     """Write record batches as one file."""
+    text = path_text(path)
     try:
-        with pa.OSFile(os.fspath(path), "wb") as sink, _writer(sink, schema, format) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+        with pa.OSFile(text, "wb") as sink, _writer(sink, schema, format) as writer:
+            for part in batches:
+                writer.write_batch(part)
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
 

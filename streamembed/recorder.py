@@ -17,25 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamembed.batch import Rejected
+from streamembed.batch import Batch, Rejected
 from streamembed.core.arrays import Array, Floats, Ints
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
+from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, shown
 from streamembed.eventlog import EventLog, LogBatch
 from streamembed.feed import Rows, feed_of
 from streamembed.logfile import said
 from streamembed.pairlog import PairLog, in_order
+from streamembed.runfolder import partial
 from streamembed.snapshot import Snapshot
 
-__all__ = ["FILES", "Recorder", "check_carried"]
+__all__ = ["Recorder", "check_carried"]
 
-FILES = (
-    "snapshot.arrow",
-    "embedding.parquet",
-    "timeline.parquet",
-    "rejected.parquet",
-    "rejected_pairs.parquet",
-)
 # Rows buffered before a row group is written: fixed, so that the log's own batches do not show.
 ROW_GROUP = 4096
 
@@ -100,7 +94,7 @@ class Table:
 
     @property
     def _temporary(self) -> Path:
-        return self.path.with_name(self.path.name + ".part")
+        return partial(self.path)
 
     def _writer(self) -> Any:
         if self.writer is None:
@@ -201,6 +195,7 @@ class Recorder:
         table = Table(self._folder / "rejected_pairs.parquet", _REJECTED)
         try:
             for part in log:
+                index = np.arange(len(part.similar), dtype=np.int64)
                 if part.rejected and self._on_bad_row == "raise":
                     first = part.rejected[0]
                     raise BadRowError(
@@ -208,7 +203,11 @@ class Recorder:
                         "mend it, or set such rows aside with on_bad_row='skip'",
                         ((first.index, first.reason),),
                     )
-                self.engine.learn_pairs(part.left[:, order], part.right[:, order], part.similar)
+                left, right = (
+                    Batch(side[:, order], self.engine.feature_names, True, None, index, ())
+                    for side in (part.left, part.right)
+                )
+                self.engine.learn_pairs(left, right, part.similar)
                 self.pairs += len(part.similar)
                 self.rejected_pairs += len(part.rejected)
                 table.add(_reasons(0, part.rejected))
@@ -256,7 +255,7 @@ class Recorder:
         index = int(rows.kept[0])
         if isinstance(error, BadRowError):
             return _bad_row(rows.offset + index, index, error.rows[0][1])
-        key = "missing" if rows.ids is None else repr(rows.ids[0].item())
+        key = "missing" if rows.ids is None else shown(rows.ids.tolist()[0])
         return DuplicateIdError(
             f"row {rows.offset + index} of the log cannot be learned (its id is {key}): ids must "
             "be of one kind and unique within the support; mend the log, or set rows whose id "

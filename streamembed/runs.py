@@ -18,13 +18,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamembed import batch, distances
+from streamembed import batch, distances, runfolder
+from streamembed.archive import replacing, writable
 from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError
+from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
 from streamembed.eventlog import EventLog, LogBatch, open_log
 from streamembed.pairlog import PairLog, in_order, open_pairs
-from streamembed.recorder import FILES, Recorder, check_carried
+from streamembed.parameters import one_of, whole
+from streamembed.recorder import Recorder, check_carried
 from streamembed.snapshot import Snapshot
 
 __all__ = ["Replayed", "replay", "transform_log"]
@@ -88,7 +90,8 @@ def replay(
     engine
         Learns the log, and can go on learning afterwards.
     run
-        The folder to make; it must not exist or be empty, unless ``overwrite``.
+        The folder to make; it must not exist or be empty, unless ``overwrite``. One replay at a
+        time works in it.
     snapshot_every
         Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
     features
@@ -109,9 +112,12 @@ def replay(
 
     Raises
     ------
+    FileError
+        The run folder cannot be made or written to.
     ParameterError
-        The run folder is not empty, ``snapshot_every`` does not fit the chunks, ``features`` were
-        given for a log that is open already, or ``pairs`` for an engine that learns none.
+        The run folder is not empty, or another replay is at work in it; ``snapshot_every`` does not
+        fit the chunks, ``features`` were given for a log that is open already, or ``pairs`` for an
+        engine that learns none.
     FeatureError
         The log does not have the features that the engine has learned, or a label or time that
         Parquet cannot hold.
@@ -136,15 +142,20 @@ def replay(
     it was merged into a landmark or left the window, they follow from the distances that its row
     brought to what the snapshot holds, and are null where there are none.
     """
-    if on_bad_row not in ("raise", "skip"):
-        raise ParameterError(f"on_bad_row={on_bad_row!r} must be one of 'raise', 'skip'")
+    on_bad_row = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
+    if not isinstance(engine, Engine):
+        raise ParameterError(f"engine={shown(engine)} must be an Engine")
+    if progress is not None and not callable(progress):
+        raise ParameterError(f"progress={shown(progress)} must be a function of a number, or None")
     every = _cadence(engine.config.chunk_size, snapshot_every)
     opened = _opened(log, features, engine)
     check_carried(opened)
     known = None if pairs is None else _known_pairs(pairs, engine, opened)
-    folder = _folder(Path(run), overwrite)
     damage = None
-    with Recorder(folder, engine, opened, every, on_bad_row, known) as recorder:
+    with (
+        runfolder.taken(run, overwrite) as folder,
+        Recorder(folder, engine, opened, every, on_bad_row, known) as recorder,
+    ):
         try:
             for part in opened:
                 recorder.learn(part)
@@ -207,27 +218,13 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
 def _cadence(chunk_size: int, every: int | None) -> int:
     if every is None:
         return -(-SNAPSHOT_EVERY // chunk_size) * chunk_size
-    if every < 1 or every % chunk_size:
+    every = whole("snapshot_every", every, 1, " or None")
+    if every % chunk_size:
         raise ParameterError(
             f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
             "snapshots change at whole chunks only"
         )
     return every
-
-
-def _folder(run: Path, overwrite: bool) -> Path:
-    """The run folder, made; emptied of an older run's files where that was asked for."""
-    if run.exists() and not run.is_dir():
-        raise ParameterError(f"run={str(run)!r} is a file; it must be a folder, or not exist yet")
-    run.mkdir(parents=True, exist_ok=True)
-    if any(run.iterdir()):
-        if not overwrite:
-            raise ParameterError(
-                f"run={str(run)!r} is not empty: choose another folder, or overwrite the run"
-            )
-        for name in FILES:
-            (run / name).unlink(missing_ok=True)
-    return run
 
 
 def transform_log(
@@ -253,10 +250,11 @@ def transform_log(
     ------
     FeatureError
         The log does not have the snapshot's features.
+    FileError
+        The output cannot be written, or is something else than a file.
     """
     _check_fit(snapshot, log)
-    path = Path(output)
-    temporary = path.with_name(path.name + ".part")
+    path = writable(output)
     schema = pa.schema(
         [
             ("offset", pa.int64()),
@@ -270,18 +268,17 @@ def transform_log(
     damage = None
     # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
     order = [log.feature_names.index(name) for name in snapshot.feature_names]
-    try:
-        with _writer(temporary, schema, path.suffix == ".arrow") as writer:
-            try:
-                for part in log:
-                    table, bad = _embedded(snapshot, part, order)
-                    writer.write_table(table.cast(schema))
-                    embedded, rejected = embedded + table.num_rows - bad, rejected + bad
-            except LogError as error:
-                damage = str(error)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(path) as temporary,
+        _writer(temporary, schema, path.suffix == ".arrow") as writer,
+    ):
+        try:
+            for part in log:
+                table, bad = _embedded(snapshot, part, order)
+                writer.write_table(table.cast(schema))
+                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+        except LogError as error:
+            damage = str(error)
     return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
 
 
@@ -307,7 +304,7 @@ def _embedded(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any
         read = batch.checked(part.points[:, order], names, False, nulls, {}, None, "skip")
         kept = read.kept.tolist()
         bad = {row.index: row.reason for row in read.rejected}
-        coordinates, coverage = snapshot.transform_with_coverage(read.points)
+        coordinates, coverage = snapshot.transform_with_coverage(read)
     else:
         rows, kept, bad = _rows_to_all(snapshot, part.distances)
         coordinates = snapshot.transform_distances(rows)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed import archive, batch, distances, learners
-from streamembed.config import Config
+from streamembed.batch import LARGEST_VALUE
+from streamembed.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.core import view
 from streamembed.core.arrays import Array, Floats, frozen
 from streamembed.core.certificate import Certificate
 from streamembed.core.extension import Extension
-from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.errors import FeatureError
+from streamembed.core.mahalanobis import Mahalanobis, MetricCertificate
+from streamembed.errors import FeatureError, shown
 from streamembed.publish import Columns
 from streamembed.state import State
 
 __all__ = ["Frame", "Snapshot"]
+
+Record = TypeVar("Record", Certificate, "Frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class Frame:
 class Snapshot:
     """The embedding of the support after some event of the stream. It never changes.
 
+    Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
+    arrays are read-only, those of a pickled snapshot too; a copy is the snapshot itself.
+
     Attributes
     ----------
     coordinates : (N, n_components)
@@ -56,7 +62,7 @@ class Snapshot:
     eigenvalues : (n_components,)
         Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
     ids : (N,)
-        int64 (stream positions where none were given) or str.
+        int64 (stream positions where none were given), or objects that are all str.
     masses : (N,)
         Events that each point stands for; 1 in a window.
     stationary : (N,)
@@ -111,25 +117,53 @@ class Snapshot:
     rung: str
     resolution: float
     n_connected: int
+    _ordered: bool
+    _metrics: dict[str, Mahalanobis]
+    _source: Any
 
-    def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
-        """Use `Engine.snapshot` or `Snapshot.load`."""
-        for name, array in arrays.items():
-            setattr(self, name, frozen(array))
-        self._ordered = bool(numbers["ordered"])
-        self.feature_names = tuple(numbers["feature_names"])
-        self.position = int(numbers["position"])
-        self.bandwidth = float(numbers["bandwidth"])
-        self.alpha = float(numbers["alpha"])
-        self.diffusion_time = float(numbers["diffusion_time"])
-        self.certificate = numbers["certificate"]
-        self.frame = numbers["frame"]
-        self.rung = str(numbers["rung"])
-        self.resolution = float(numbers["resolution"])
-        self.n_connected = int(numbers["n_connected"])
-        self._metrics: dict[str, Mahalanobis] = dict(numbers["metrics"])
-        self._factor: Floats | None = None
-        self._factor_parts: tuple[Any, ...] | None = None
+    def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any], tracked: Any) -> None:
+        """Use `Engine.snapshot` or `Snapshot.load`.
+
+        ``tracked`` is what `_tracked` gives back, or what it makes that of when it is asked.
+        """
+        # attributes are set once, past `__setattr__`
+        vars(self).update({name: frozen(array) for name, array in arrays.items()})
+        vars(self).update(
+            _ordered=bool(numbers["ordered"]),
+            feature_names=tuple(numbers["feature_names"]),
+            position=int(numbers["position"]),
+            bandwidth=float(numbers["bandwidth"]),
+            alpha=float(numbers["alpha"]),
+            diffusion_time=float(numbers["diffusion_time"]),
+            certificate=_plain(numbers["certificate"]),
+            frame=_plain(numbers["frame"]),
+            rung=str(numbers["rung"]),
+            resolution=float(numbers["resolution"]),
+            n_connected=int(numbers["n_connected"]),
+            _metrics=dict(numbers["metrics"]),
+            _source=frozen(tracked) if isinstance(tracked, np.ndarray) else tracked,
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a snapshot never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a snapshot never changes")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: nothing of it can change."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its parts; read-only again afterwards."""
+        kept = vars(self)
+        arrays = {name: kept[name] for name in _ARRAYS}
+        numbers = {name: kept[name] for name in _NUMBERS}
+        numbers.update(ordered=self._ordered, metrics=self._metrics)
+        return type(self), (arrays, numbers, self._tracked)
 
     @property
     def metrics(self) -> Mapping[str, Mahalanobis]:
@@ -177,10 +211,8 @@ class Snapshot:
         }
         if state.metrics is not None:
             numbers["metrics"] = learners.published(state.metrics, state.scaling.scale)
-        snapshot = cls(arrays, numbers)
         # The factor's arrays are never written to, so they can be shared until somebody asks.
-        snapshot._factor_parts = (state.factor, columns.normal, order)
-        return snapshot
+        return cls(arrays, numbers, (state.factor, columns.normal, order))
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -198,7 +230,8 @@ class Snapshot:
         Parameters
         ----------
         X
-            As in `Engine.learn`; an array has its columns in the order of ``feature_names``.
+            As in `Engine.learn`: an array only where the engine learned arrays, so that columns
+            cannot be mixed up. Or a checked `streamembed.batch.Batch`, taken as it is.
 
         Returns
         -------
@@ -277,14 +310,14 @@ class Snapshot:
                 "this snapshot was learned from distances and knows no features: use "
                 "transform_distances, with distances to its ids"
             )
-        if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2:
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
             # the short way for the common case: 5 us instead of 40
             if X.shape[1] != width:
                 raise FeatureError(
                     f"X has {X.shape[1]} columns; this snapshot has {width}: "
-                    f"{list(self.feature_names)}"
+                    f"{shown(list(self.feature_names))}"
                 )
-            if np.abs(X).max(initial=0.0) <= batch.LARGEST_VALUE:
+            if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
         return batch.read(X, None, self.feature_names, self._ordered).points
 
@@ -319,15 +352,13 @@ class Snapshot:
     @cached_property
     def _tracked(self) -> Floats:
         """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
-        if self._factor_parts is None:
-            assert self._factor is not None
-            return self._factor
-        factor, normal, order = self._factor_parts
+        if isinstance(self._source, np.ndarray):
+            return self._source
+        factor, normal, order = self._source
         root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
         values, vectors = view.leading_pairs(root, normal, len(factor.values))
         psi = vectors / normal.constant[:, None]
-        tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order]
-        return tracked
+        return frozen((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
 
     # ------------------------------------------------------------------ files
 
@@ -368,7 +399,7 @@ class Snapshot:
                 name: {
                     "matrix": one.matrix.tolist(),
                     "factor": one.factor.tolist(),
-                    "certificate": one.certificate,
+                    "certificate": one.certificate.as_dict(),
                 }
                 for name, one in self.metrics.items()
             },
@@ -383,11 +414,17 @@ class Snapshot:
         ------
         DamagedFileError
             The bytes are not what was written, or it is no saved snapshot.
+        FileError
+            The file is missing, or cannot be read.
         """
         table, header = archive.read_table(path, "snapshot")
+        with archive.sound(path, "snapshot"):
+            return cls._of_table(table, header)
+
+    @classmethod
+    def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
+        """What `save` wrote, checked for what the checksum cannot tell."""
         ids = table.column("id").to_numpy()
-        if ids.dtype == object:
-            ids = ids.astype(np.str_)
         arrays = {
             "coordinates": archive.matrix_of(table.column("coordinates")),
             "psi": archive.matrix_of(table.column("psi")),
@@ -403,6 +440,7 @@ class Snapshot:
         }
         if header["feature_names"]:
             arrays["points"] = archive.matrix_of(table.column("point"))
+        archive.must(isinstance(header["certificate"]["cut"], list), "cut is no list")
         certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
         numbers = {
             **header,
@@ -411,13 +449,110 @@ class Snapshot:
             "resolution": header.get("resolution", 0.0),  # the first release's files have none
             "metrics": {
                 name: Mahalanobis(
-                    frozen(np.array(one["matrix"])),
-                    frozen(np.array(one["factor"]).reshape(-1, len(one["matrix"]))),
-                    one["certificate"],
+                    frozen(np.array(one["matrix"], dtype=np.float64)),
+                    frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
+                    MetricCertificate(one["certificate"]),
                 )
                 for name, one in header.get("metrics", {}).items()
             },
         }
-        snapshot = cls(arrays, numbers)
-        snapshot._factor = archive.matrix_of(table.column("tracked"))
-        return snapshot
+        tracked = archive.matrix_of(table.column("tracked"))
+        _check(arrays, numbers, tracked)
+        return cls(arrays, numbers, tracked)
+
+
+def _plain(facts: Record) -> Record:
+    """A dataclass with Python's numbers instead of numpy's."""
+    found = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
+
+
+_ARRAYS = (
+    "coordinates",
+    "psi",
+    "eigenvalues",
+    "ids",
+    "masses",
+    "stationary",
+    "density",
+    "degrees",
+    "points",
+    "center",
+    "scale",
+)
+_NUMBERS = (
+    "feature_names",
+    "position",
+    "bandwidth",
+    "alpha",
+    "diffusion_time",
+    "certificate",
+    "frame",
+    "rung",
+    "resolution",
+)
+
+
+def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:
+    """Refuse the content of a file that no snapshot can have; within `archive.sound`."""
+    must = archive.must
+    names = numbers["feature_names"]
+    n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
+    shapes = {
+        **dict.fromkeys(("coordinates", "psi"), (n, k)),
+        **dict.fromkeys(("masses", "stationary", "density", "degrees"), (n,)),
+        **dict.fromkeys(("center", "scale"), (d,)),
+        "eigenvalues": (k,),
+        "points": (n, d),
+    }
+    for name, shape in shapes.items():
+        array = arrays[name]
+        must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
+        must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
+        must(np.isfinite(array).all(), f"{name} is not finite")
+    for name in ("masses", "stationary", "density", "degrees", "scale"):
+        must((arrays[name] > 0).all(), f"{name} is not positive")
+    must(n >= 1 and k >= 1, "it holds no points")
+    must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
+    must(np.isfinite(tracked).all(), "tracked is not finite")
+    ids = arrays["ids"]
+    if ids.dtype == object:
+        must(all(type(key) is str for key in ids.tolist()), "ids are not text")
+    else:
+        must(ids.dtype == np.int64, f"ids have dtype {ids.dtype}")
+    must(len(set(ids.tolist())) == n, "ids are not unique")
+    must(isinstance(names, list) and all(type(one) is str for one in names), "names are no text")
+    must(len(set(names)) == d, "names are not unique")
+    must(type(numbers["ordered"]) is bool, "ordered is no boolean")
+    must(type(numbers["rung"]) is str, "rung is no text")
+    must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    ranges: dict[str, tuple[float, float]] = {
+        "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
+        "alpha": (0.0, 2.0),
+        "diffusion_time": (0.0, 1e6),
+        "resolution": (0.0, LARGEST_VALUE),
+    }
+    for name, (low, high) in ranges.items():
+        value = numbers[name]
+        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
+    _check_facts(numbers["certificate"], numbers["frame"])
+    for name, metric in numbers["metrics"].items():
+        must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
+        must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
+        must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
+        must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
+
+
+def _check_facts(certificate: Certificate, frame: Frame) -> None:
+    """Refuse certificates and frames whose fields are not of their kinds."""
+    must = archive.must
+    facts = asdict(certificate)
+    must(facts["met"] in (True, False, None), "met is no boolean")
+    must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
+    must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
+    for name in ("residual", "outside", "gap", "angle_bound"):
+        must(type(facts[name]) in (int, float), f"{name} is no number")
+    must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
+    for name in ("displacement", "movement"):
+        value = getattr(frame, name)
+        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")

@@ -19,13 +19,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamembed import archive, batch
+from streamembed import archive, batch, parameters, saved
 from streamembed.config import Config
 from streamembed.core import balance, neighbors, pairs, shrink
 from streamembed.core.arrays import Array, Floats
 from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.errors import NotReadyError, ParameterError
+from streamembed.errors import NotReadyError, ParameterError, shown
 from streamembed.metric_learning.learner import NO_UPDATES, certificate
+from streamembed.parameters import (
+    LARGEST_D2,
+    LARGEST_DRAW,
+    LARGEST_SEED,
+    LARGEST_TIME,
+    flag,
+    one_of,
+    real,
+    whole,
+)
 from streamembed.strands import Embedding, Fit, Strand, learned_metric
 from streamembed.threads import one_blas_thread
 
@@ -115,42 +125,52 @@ class UnsupervisedPipeline:
         graph: str | Embedding = "neighbors",
         seed: int = 0,
     ) -> None:
-        if not 0 < gamma < np.inf:
-            raise ParameterError(f"gamma is {gamma}; it must be positive and finite")
-        if diffusion_time is not None and not 0 <= diffusion_time < np.inf:
-            raise ParameterError(
-                f"diffusion_time is {diffusion_time}; it must be 0 or more and finite, or None"
+        gamma = real("gamma", gamma, 0.0, np.inf, opened=True)
+        if diffusion_time is not None:
+            diffusion_time = real("diffusion_time", diffusion_time, 0.0, LARGEST_TIME, " or None")
+        if n_components is not None:
+            n_components = whole("n_components", n_components, 1, " or None")
+        if warm_up is not None:
+            halves = ": the halves have half of it"
+            warm_up = whole("warm_up", warm_up, LEAST_WARM_UP, halves)
+        if half_life is not None:
+            half_life = real("half_life", half_life, 2e-3, 1e15, " or None")
+        if similar_below is not None:
+            similar_below = real("similar_below", similar_below, 0.0, LARGEST_D2, " or None")
+        if dissimilar_above is not None:
+            dissimilar_above = real(
+                "dissimilar_above", dissimilar_above, 0.0, LARGEST_D2, " or None"
             )
-        if n_components is not None and n_components < 1:
-            raise ParameterError(f"n_components is {n_components}; it must be 1 or more, or None")
-        if warm_up is not None and warm_up < LEAST_WARM_UP:
-            raise ParameterError(
-                f"warm_up is {warm_up}; it must be {LEAST_WARM_UP} or more: the halves have half"
-            )
+        size = whole("size", size, 3)
+        chunk_size = whole("chunk_size", chunk_size, 1)
         self.parameters: dict[str, Any] = {
             "n_components": n_components,
             "diffusion_time": diffusion_time,
-            "memory": memory,
+            "memory": one_of("memory", memory, ("window", "landmarks", "all")),
             "size": size,
             "half_life": half_life,
             "bandwidth": bandwidth,
             "alpha": alpha,
             "warm_up": warm_up,
             "chunk_size": chunk_size,
-            "candidates": candidates,
-            "buffer": buffer,
-            "percentiles": tuple(percentiles),
+            "candidates": whole("candidates", candidates, 1, high=LARGEST_DRAW),
+            "buffer": whole("buffer", buffer, 2),
+            "percentiles": parameters.percentiles("percentiles", percentiles),
             "similar_below": similar_below,
             "dissimilar_above": dissimilar_above,
-            "by_mass": by_mass,
-            "decay": decay,
+            "by_mass": flag("by_mass", by_mass),
+            "decay": real("decay", decay, 1e-12, 1.0),
             "gamma": gamma,
-            "shrunk": shrunk,
+            "shrunk": flag("shrunk", shrunk),
             "graph": graph if isinstance(graph, str) else "given",
-            "seed": seed,
+            "seed": whole("seed", seed, 0, high=LARGEST_SEED // 4),
         }
-        if isinstance(graph, str) and graph not in GRAPHS:
-            raise ParameterError(f"graph is {graph!r}; it must be one of {', '.join(GRAPHS)}")
+        if isinstance(graph, str):
+            graph = one_of("graph", graph, tuple(GRAPHS), " or a function")
+        elif not callable(graph):
+            raise ParameterError(
+                f"graph={shown(graph)} must be one of {', '.join(GRAPHS)}, or a function"
+            )
         self._embedding = GRAPHS[graph] if isinstance(graph, str) else graph
         self._settings(0)  # parameters are checked here, not at the first event
         self._config(1, 0)
@@ -285,7 +305,7 @@ class UnsupervisedPipeline:
         >>> UnsupervisedPipeline.of(X).metric.matrix.shape
         (3, 3)
         """
-        n = len(X)
+        n = len(batch.read(X).points)
         pipeline = cls(**{"memory": "all", "warm_up": n, **parameters})
         pipeline.learn(X)
         return pipeline
@@ -387,10 +407,10 @@ class UnsupervisedPipeline:
         }
         header: dict[str, Any] = {"parameters": self.parameters, "names": self._names}
         for index, strand in enumerate(self._strands):
-            saved = strand.engine.__getstate__()
+            parts = strand.engine.__getstate__()
             inside, numbers = strand.pairs.to_arrays()
-            header[f"engine.{index}"], header[f"pairs.{index}"] = saved["header"], numbers
-            arrays.update({f"engine.{index}.{key}": a for key, a in saved["arrays"].items()})
+            header[f"engine.{index}"], header[f"pairs.{index}"] = parts["header"], numbers
+            arrays.update({f"engine.{index}.{key}": a for key, a in parts["arrays"].items()})
             arrays.update({f"pairs.{index}.{key}": a for key, a in inside.items()})
         archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
 
@@ -402,21 +422,43 @@ class UnsupervisedPipeline:
         ------
         DamagedFileError
             The bytes are not what was written.
+        FileError
+            The file is missing, or cannot be read.
+        ParameterError
+            It was learned with a function as ``graph``, and none was given.
         """
         table, header = archive.read_table(path, "unsupervised")
-        arrays = archive.unpacked(table)
-        given = header["parameters"]
-        if given["graph"] == "given":
-            if graph is None:
+        with archive.sound(path, "unsupervised"):
+            given = dict(header["parameters"])
+        if given.get("graph") == "given":
+            if not callable(graph):
                 raise ParameterError(
                     f"{path} was learned with a graph of its own; pass it as graph"
                 )
-            given = {**given, "graph": graph}
+            given["graph"] = graph
+        with archive.sound(path, "unsupervised"):
+            return cls._of_parts(given, header, archive.unpacked(table))
+
+    @classmethod
+    def _of_parts(
+        cls, given: dict[str, Any], header: dict[str, Any], arrays: dict[str, Array]
+    ) -> Self:
+        """What `save` wrote, checked for what the checksum cannot tell."""
+        must = archive.must
+        for name, array in arrays.items():
+            must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
         pipeline = cls(**given)
         if header["names"] is not None:
             pipeline._names = (tuple(header["names"][0]), bool(header["names"][1]))
+        width = 0 if pipeline._names is None else pipeline._width
         pipeline._waiting = arrays["waiting"]
         pipeline._center, pipeline._scale = arrays["center"], arrays["scale"]
+        for name in ("waiting", "center", "scale"):
+            must(arrays[name].dtype == np.float64, f"{name} has another dtype")
+        must(pipeline._waiting.shape[1:] == (width,), "waiting has another shape")
+        learned = "engine.0" in header
+        must(len(pipeline._scale) == len(pipeline._center) == width * learned, "scale")
+        must((pipeline._scale > 0).all(), "scale is not positive")
         strands = []
         for index in range(3):
             if f"engine.{index}" not in header:
@@ -428,13 +470,21 @@ class UnsupervisedPipeline:
                 pipeline.parameters["diffusion_time"],
                 pipeline._embedding,
             )
-            saved = {"header": header[f"engine.{index}"], "arrays": _under(arrays, "engine", index)}
-            strand.engine.__setstate__(saved)
+            parts = {"header": header[f"engine.{index}"], "arrays": _under(arrays, "engine", index)}
+            must("n_components" in parts["header"]["config"], "it has no parameters")
+            saved.check(parts["arrays"], parts["header"], strand.engine.config)
+            strand.engine.__setstate__(parts)
             strand.pairs = pairs.State.from_arrays(
                 _under(arrays, "pairs", index), header[f"pairs.{index}"]
             )
             strands.append(strand)
+        must(len(strands) in (0, 3 if pipeline.parameters["shrunk"] else 1), "strands")
         pipeline._strands = tuple(strands)
+        if pipeline.ready:
+            _ = pipeline.metric  # whatever it is made of must fit together
+        must(
+            len(pipeline._waiting) < pipeline._next_cut - pipeline._learned or not width, "waiting"
+        )
         return pipeline
 
 

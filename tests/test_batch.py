@@ -176,7 +176,7 @@ def test_ids_are_whole_numbers_or_strings() -> None:
     """Other ids, too few of them, and nulls are refused."""
     assert batch.read(VALUES, ids=[3, 1, 2]).ids.dtype == np.int64
     assert batch.read(VALUES, ids=pa.array(["x", "yy", "z"])).ids.tolist() == ["x", "yy", "z"]
-    with pytest.raises(InputError, match=r"ids has shape \(2,\); it must be \(3,\)"):
+    with pytest.raises(InputError, match="ids has 2 entries; it must have 3"):
         batch.read(VALUES, ids=[1, 2])
     with pytest.raises(InputError, match=r"ids holds 1\.5"):
         batch.read(VALUES, ids=[1.5, 2.5, 3.5])

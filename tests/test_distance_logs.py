@@ -178,7 +178,7 @@ def test_a_row_must_reach_back_to_every_landmark(tmp_path: Path) -> None:
     rows[150] = rows[150][-100:]
     done = replayed(tmp_path / "x", rows, engine("landmarks"), ids=IDS)
     before = by_hand("landmarks", list(range(150)), IDS)
-    oldest = before.support_ids[0].item()
+    oldest = before.support_ids.tolist()[0]
     assert reasons(done) == {
         150: f"it refers only to the last 100 rows; landmark {oldest!r} (row {oldest[1:]}) is older"
     }

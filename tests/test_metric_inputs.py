@@ -98,14 +98,14 @@ def test_a_warm_up_without_numbers_is_refused() -> None:
 CALLS: list[tuple[str, Any, Any, Any]] = [
     ("y has 59 entries; it must have 60", InputError, POINTS, LABELS[:59]),
     ("y has shape", InputError, POINTS, LABELS[:, None]),
-    ("y is None; it must be a sequence of 60", InputError, POINTS, None),
-    ("y is 'abc'", InputError, POINTS, "abc"),
+    ("y is a NoneType; it must be a list", InputError, POINTS, None),
+    ("y is a str; it must be a list", InputError, POINTS, "abc"),
     ("cannot be a key", InputError, POINTS, [[1]] * 60),
     ("X has 3 columns; this metric learns 4", FeatureError, POINTS[:, :3], LABELS),
     ("this metric learned an array", FeatureError, pd.DataFrame(POINTS, columns=list("abcd")), 0),
     ("X has shape", FeatureError, POINTS[0], LABELS),
     ("columns of the same name", FeatureError, pa.table([[1.0], [2.0]], names=["0", "0"]), [1]),
-    ("do not have one width", FeatureError, [[1.0], [1.0, 2.0]], [1, 2]),
+    ("do not have the same width", FeatureError, [[1.0], [1.0, 2.0]], [1, 2]),
     ("X is a dict", InputError, {"a": 1.0}, [1]),
     ("X is a int", InputError, 7, [1]),
 ]

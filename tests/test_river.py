@@ -209,7 +209,7 @@ def test_reading_changes_nothing() -> None:
     before = pickle.dumps(model)
     model.transform_one(DICTS[3])
     model.transform_many(FRAMES["polars"])
-    model.snapshot().coverage(POINTS)
+    model.snapshot().coverage(DICTS)
     assert pickle.dumps(model) == before
 
 

@@ -142,7 +142,8 @@ def test_coordinates_are_as_of_when_an_event_was_learned(run: se.Replayed) -> No
         by_hand.learn(pa.table(dict(zip(NAMES, POINTS[chosen].T, strict=True))), ids=None)
         snapshot = by_hand.snapshot()
         assert snapshot.position == position
-        expected = snapshot.transform(POINTS[chosen])
+        named = dict(zip("xyz", POINTS[chosen].T, strict=True))
+        expected = snapshot.transform(pa.table(named))
         np.testing.assert_allclose(found[before:position], expected, rtol=1e-9, atol=1e-12)
         before = position
 

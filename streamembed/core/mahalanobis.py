@@ -6,7 +6,9 @@ A = L^T L; d(x, y) = ||L x - L y||; D = diag of the scales that features were di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,28 @@ from scipy.spatial.distance import cdist
 
 from streamembed.core.arrays import Floats, frozen
 from streamembed.core.linalg import descending_eigh, symmetric
-from streamembed.errors import FeatureError, InputError, ParameterError
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    ParameterError,
+    StreamembedError,
+    shown,
+)
 
-__all__ = ["Mahalanobis"]
+__all__ = ["COMMON", "Mahalanobis", "MetricCertificate", "numbers_of"]
+
+# What a certificate has whoever made the metric; None where its maker does not say.
+COMMON = (
+    "source",
+    "status",
+    "labelled",
+    "pairs",
+    "updates",
+    "refused",
+    "refused_events",
+    "by_status",
+    "reproduced",
+)
 
 # Eigenvalues below this share of the largest are rounding, and left out of the factor.
 RANK_CUT = 1e-12
@@ -31,6 +52,103 @@ NEAR = 1e-10
 CHUNK = 10_000
 
 
+class MetricCertificate(Mapping[str, Any]):
+    """What the maker of a metric proves of it: a read-only mapping, with the same keys for all.
+
+    ``source`` ("labels", "given" or "generated" pairs), ``status``, ``labelled`` and ``pairs`` (how
+    many it learned from), ``updates``, ``refused``, ``refused_events`` and ``by_status`` (what
+    became of its chunks), and ``reproduced`` (the share that reproduces) are always there, None
+    where the maker does not say. What else there is, is the maker's own. Values are plain: numbers,
+    strings, booleans, None, tuples and dicts of these. Every key can be read as an attribute, too.
+
+    Examples
+    --------
+    >>> proof = MetricCertificate({"status": "ok", "gap": 0.5})
+    >>> proof["status"], proof.gap, proof["source"]
+    ('ok', 0.5, None)
+    """
+
+    __slots__ = ("_facts",)
+    _facts: dict[str, Any]
+
+    def __init__(self, facts: object = None) -> None:
+        """Take a mapping, a dataclass, or None; InputError for anything else."""
+        found: Any = {} if facts is None else facts
+        if is_dataclass(found) and not isinstance(found, type):
+            found = {field.name: getattr(found, field.name) for field in fields(found)}
+        if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+            raise InputError(
+                f"certificate is {shown(facts)}; it must be a mapping of names to facts, a "
+                "dataclass or None"
+            )
+        plain = {str(name): _plain(fact) for name, fact in found.items()}
+        object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in self._facts:
+            return self._facts[name]
+        raise AttributeError(f"this certificate has no {name!r}; it has {list(self._facts)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a certificate never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
+
+    def __repr__(self) -> str:
+        return f"MetricCertificate({self._facts!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MetricCertificate):
+            return self._facts == other._facts
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.as_dict(),)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts in a dict of its own, JSON-ready."""
+        return {name: _thawed(fact) for name, fact in self._facts.items()}
+
+
+def _plain(fact: Any) -> Any:
+    """A fact that nobody can change and JSON can hold."""
+    if isinstance(fact, np.ndarray):
+        return _plain(fact.tolist())
+    if isinstance(fact, np.generic):
+        return fact.item()
+    if is_dataclass(fact) and not isinstance(fact, type):
+        fact = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    if isinstance(fact, Mapping):
+        return MappingProxyType({str(name): _plain(value) for name, value in fact.items()})
+    if isinstance(fact, (list, tuple)):
+        return tuple(_plain(value) for value in fact)
+    if fact is None or isinstance(fact, (str, bool, int, float)):
+        return fact
+    raise InputError(
+        f"the certificate holds {shown(fact)}; facts are numbers, strings, None, and collections "
+        "of these"
+    )
+
+
+def _thawed(fact: Any) -> Any:
+    if isinstance(fact, Mapping):
+        return {name: _thawed(value) for name, value in fact.items()}
+    return [_thawed(value) for value in fact] if isinstance(fact, tuple) else fact
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Mahalanobis:
     """An immutable Mahalanobis metric; make one with `Mahalanobis.of`.
@@ -41,8 +159,8 @@ class Mahalanobis:
         A, read-only, in the coordinates of the points that are passed in.
     factor : (r, d)
         L, read-only; rows in descending order of eigenvalues, the largest entry of each positive.
-    certificate : object
-        What its maker proves of it; None where nothing.
+    certificate : MetricCertificate
+        What its maker proves of it, under the same keys whoever made it.
 
     Examples
     --------
@@ -59,7 +177,7 @@ class Mahalanobis:
 
     matrix: Floats
     factor: Floats
-    certificate: Any = None
+    certificate: MetricCertificate = field(default_factory=MetricCertificate)
 
     @classmethod
     def of(
@@ -75,7 +193,7 @@ class Mahalanobis:
             The most rows of the factor; fewer where A has a smaller rank. The matrix then is that
             of the factor: the best of this rank. None: as A is.
         certificate
-            Kept as it is.
+            What is proved of it: a mapping, a dataclass or None; kept as a `MetricCertificate`.
 
         Raises
         ------
@@ -91,10 +209,15 @@ class Mahalanobis:
         O(d^3).
         """
         A = _checked(matrix)
-        if rank is not None and (isinstance(rank, bool) or int(rank) != rank or rank < 1):
-            raise ParameterError(
-                f"rank is {rank}; it must be a whole number of at least 1, or None"
+        if rank is not None:
+            whole = isinstance(rank, (int, np.integer)) and not isinstance(
+                rank, (bool, np.timedelta64)
             )
+            if not whole or rank < 1:
+                raise ParameterError(
+                    f"rank is {shown(rank)}; it must be a whole number of at least 1, or None"
+                )
+            rank = int(rank)
         values, vectors = descending_eigh(A)
         if values[-1] < -ROUNDING * max(values[0], 0.0):
             raise InputError(
@@ -113,6 +236,8 @@ class Mahalanobis:
     @classmethod
     def _frozen(cls, matrix: Floats, factor: Floats, certificate: Any) -> Mahalanobis:
         """The metric with arrays that nobody else writes to; + 0 makes an end of -0."""
+        if not isinstance(certificate, MetricCertificate):
+            certificate = MetricCertificate(certificate)
         return cls(frozen(matrix + 0.0), frozen(factor + 0.0), certificate)
 
     @property
@@ -199,7 +324,7 @@ class Mahalanobis:
         >>> Mahalanobis.of(np.eye(2)).unscaled([1.0, 0.5]).matrix.tolist()
         [[1.0, 0.0], [0.0, 4.0]]
         """
-        s = np.asarray(scale, dtype=np.float64)
+        s = numbers_of(scale, "scale", ParameterError)
         if s.shape not in ((), (self.n_features,)) or not (np.isfinite(s) & (s > 0)).all():
             raise ParameterError(
                 f"scale, of shape {s.shape}, must be {self.n_features} positive finite numbers, or "
@@ -210,7 +335,7 @@ class Mahalanobis:
 
     def _points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns."""
-        points = np.asarray(X, dtype=np.float64)
+        points = numbers_of(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
                 f"{name} has the shape {points.shape}; it must be (n, {self.n_features}): for one "
@@ -244,10 +369,45 @@ class Mahalanobis:
         """Pickled by its parts; read-only again afterwards."""
         return Mahalanobis._frozen, (self.matrix, self.factor, self.certificate)
 
+    def __copy__(self) -> Mahalanobis:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Mahalanobis:
+        """Itself: nothing of it can change."""
+        return self
+
+
+def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
+    """An array of any shape as float64, NaN where it is masked; an error where it is no numbers."""
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
+    try:
+        given = np.asanyarray(values)
+    except Exception as cause:  # an array of somebody else's raises what it likes
+        raise error(f"{name}={shown(values)} must be numbers of one shape") from cause
+    mask = np.ma.getmaskarray(given) if np.ma.is_masked(given) else None
+    data = np.asarray(given)
+    if data.dtype.kind == "O" and all(isinstance(v, (int, float)) for v in data.ravel().tolist()):
+        data = np.array([_float(v) for v in data.ravel().tolist()]).reshape(data.shape)
+    if data.dtype.kind not in "biuf":
+        raise error(f"{name} has dtype {data.dtype}; it must be numbers")
+    with np.errstate(over="ignore"):  # infinite then, and refused as such
+        result = data.astype(np.float64)
+    if mask is not None:
+        result[mask] = np.nan
+    return result
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf
+
 
 def _checked(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
-    A = np.asarray(matrix, dtype=np.float64)
+    A = numbers_of(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
         raise InputError(f"matrix has the shape {A.shape}; it must be (d, d) with d at least 1")
     if not np.isfinite(A).all():

@@ -6,18 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 from river import base
 from river.utils.dataframe import to_native_frame
 
 from streamembed import batch
+from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
-from streamembed.errors import NotReadyError, ParameterError
-from streamembed.estimators import precomputed
+from streamembed.errors import FeatureError, InputError, NotReadyError, shown
+from streamembed.estimators import precomputed, rows
+from streamembed.parameters import one_of
 from streamembed.snapshot import Snapshot
 
 __all__ = ["DiffusionMap"]
@@ -33,8 +34,9 @@ class DiffusionMap(base.MiniBatchTransformer):
     alone; the engine beneath is strict:
 
     - *Cold start.* Until the warm-up ends ``transform_one`` gives zeros, of the final width.
-    - *Features.* The schema is every feature seen during the warm-up, ordered by name. A feature
-      that appears later is ignored, and counted in ``ignored``.
+    - *Features.* The schema is every feature seen during the warm-up, ordered by name, or by place
+      where they came in arrays. A feature that appears later is ignored, and counted in
+      ``ignored``. Where features have names, arrays are refused.
     - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
       replaced by the mean of what the stream has had of it so far, 0 before anything was seen, and
       counted in ``imputed``.
@@ -107,8 +109,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         self.metric = metric
         self.imputed = 0
         self.ignored = 0
-        if metric not in ("euclidean", "precomputed"):
-            raise ParameterError(f"metric={metric!r} must be one of 'euclidean', 'precomputed'")
+        one_of("metric", metric, ("euclidean", "precomputed"))
         self._warm_up_events = self._config().warm_up_events
         self._early: list[dict[str, float]] = []  # rows of the warm-up, until the schema is settled
         self._engine: Engine | None = None
@@ -144,12 +145,13 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
+        named = batch.row_by_name(rows.one_point(x))
         if self._engine is None or not self._engine.ready:
             return dict.fromkeys(range(self.n_components), 0.0)
         if self.metric == "precomputed":
             return dict(enumerate(self._placed([x])[0].tolist()))
-        row = self._row({str(name): value for name, value in x.items()})[0]
-        return dict(enumerate(self._engine.snapshot().transform(row[None])[0].tolist()))
+        row = self._row(named)[0]
+        return dict(enumerate(self._transformed(row[None])[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch, as the kind of frame that came in (pandas with its index).
@@ -157,18 +159,18 @@ class DiffusionMap(base.MiniBatchTransformer):
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
         """
-        rows, frame = _rows(X)
+        given, frame = self._read(X)
         if self._engine is None or not self._engine.ready:
-            coordinates = np.zeros((len(rows), self.n_components))
+            coordinates = np.zeros((len(given), self.n_components))
         elif self.metric == "precomputed":
-            coordinates = self._placed(rows)
+            coordinates = self._placed(given)
         else:
-            points = np.empty((len(rows), len(self._names)))
-            for i, row in enumerate(rows):
+            points = np.empty((len(given), len(self._names)))
+            for i, row in enumerate(given):
                 points[i] = self._row(row)[0]
-            coordinates = self._engine.snapshot().transform(points)
+            coordinates = self._transformed(points)
         columns = list(range(self.n_components))
-        if isinstance(X, np.ndarray):
+        if _is_array(X):
             return coordinates
         if isinstance(X, pa.RecordBatch):
             return pa.record_batch({str(j): coordinates[:, j] for j in columns})
@@ -191,13 +193,38 @@ class DiffusionMap(base.MiniBatchTransformer):
             Only with ``metric="precomputed"``: an id is missing, unknown or forgotten, or a
             distance is none; nothing was learned.
         """
-        self._learn(x if self.metric == "precomputed" else {str(k): v for k, v in x.items()})
+        x = rows.one_point(x)
+        self._learn(x if self.metric == "precomputed" else batch.row_by_name(x))
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
-        is_rows = self.metric == "precomputed" and isinstance(X, Sequence)
-        for row in X if is_rows else _rows(X)[0]:
+        for row in self._read(X)[0]:
             self._learn(row)
+
+    def _read(self, X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
+        """Rows of a mini-batch; arrays only where features are known by their places."""
+        is_array = _is_array(X)
+        if self.metric == "precomputed" and isinstance(X, Sequence) and not is_array:
+            return X, None  # keys as they are: ids may be numbers
+        given, frame = _rows(X)
+        known = self._names or {name for row in self._early for name in row}
+        if is_array and known and not rows.are_places(known):
+            raise FeatureError(
+                f"X has no feature names, and those that are known are {shown(sorted(known))}: "
+                "pass a frame or dicts, so that columns cannot be mixed up"
+            )
+        if is_array and self._names and given and len(given[0]) != len(self._names):
+            raise FeatureError(
+                f"X has {len(given[0])} columns; this map learns {len(self._names)} features"
+            )
+        return given, frame
+
+    def _transformed(self, points: Floats) -> Floats:
+        """Coordinates of points whose columns are in order."""
+        assert self._engine is not None
+        index = np.arange(len(points), dtype=np.int64)
+        checked = Batch(points, self._names, rows.are_places(self._names), None, index, ())
+        return self._engine.snapshot().transform(checked)
 
     def _config(self) -> Config:
         return Config(
@@ -229,7 +256,8 @@ class DiffusionMap(base.MiniBatchTransformer):
         self._early.append(usable)
         if len(self._early) < self._warm_up_events:
             return
-        self._names = tuple(sorted({name for early in self._early for name in early})) or ("0",)
+        names = {name for early in self._early for name in early}
+        self._names = rows.in_order(names) or ("0",)
         self._sums = np.zeros(len(self._names))
         self._counts = np.zeros(len(self._names))
         self._engine = Engine(**self._config().as_dict())
@@ -239,7 +267,7 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     def _learn_distances(self, x: Mapping[Any, Any]) -> None:
         engine = self._engine or Engine(**self._config().as_dict())
-        x = {key: value for key, value in x.items() if value is not None}
+        x = {key: value for key, value in rows.one_point(x).items() if value is not None}
         named = bool(engine.names_things if engine.position else x)
         row, own = precomputed.row_of(x, engine.row_ids, named)
         if isinstance(own, str) and engine.row_ids.dtype.kind == "i" and engine.position:
@@ -247,18 +275,22 @@ class DiffusionMap(base.MiniBatchTransformer):
         engine.admit_distances([row], None if own is None else [own], "raise")
         self._engine = engine
 
-    def _placed(self, rows: Sequence[Mapping[Any, Any]]) -> Floats:
+    def _placed(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
         """Coordinates of things by their distances to what the snapshot holds."""
         snapshot = self.snapshot()
-        rows = [{key: value for key, value in x.items() if value is not None} for x in rows]
-        return snapshot.transform_distances(precomputed.distances_to(rows, snapshot.ids))
+        known = [
+            {key: value for key, value in rows.one_point(x).items() if value is not None}
+            for x in given
+        ]
+        return snapshot.transform_distances(precomputed.distances_to(known, snapshot.ids))
 
     def _push(self, row: Mapping[str, Any]) -> None:
         """Impute by the means so far, learn, and let the means know what was seen."""
         assert self._engine is not None
         values, seen = self._row(row)
+        ordered = rows.are_places(self._names)
         self._engine.admit(
-            batch.checked(values[None], self._names, False, _NO_NULLS, {}, None, "raise")
+            batch.checked(values[None], self._names, ordered, _NO_NULLS, {}, None, "raise")
         )
         self._sums += np.where(seen, values, 0.0)
         self._counts += seen
@@ -277,24 +309,35 @@ class DiffusionMap(base.MiniBatchTransformer):
 
 def _number(value: Any) -> float:
     """A usable float, or NaN for whatever must be imputed."""
-    if value is None or isinstance(value, (str, bytes)):
-        return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if abs(number) <= batch.LARGEST_VALUE else math.nan
+    return rows.usable(value, batch.LARGEST_VALUE, 0.0)
 
 
 def _rows(X: Any) -> tuple[list[dict[str, Any]], Any]:
     """The rows as dicts by feature name, and the narwhals frame they came in, if it was one."""
-    if isinstance(X, np.ndarray):
-        return [dict(zip(map(str, range(len(row))), row, strict=True)) for row in X.tolist()], None
-    if isinstance(X, Sequence):
-        return [{str(name): value for name, value in row.items()} for row in X], None
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    frame = nw.from_native(X, eager_only=True)
-    names = [str(name) for name in frame.columns]
+    if isinstance(X, Mapping):
+        raise InputError("X is a dict; one point is learn_one(x), or a list of one dict")
+    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
+        if all(isinstance(row, Mapping) for row in X):
+            return [batch.row_by_name(row) for row in X], None
+        X = batch.as_array(X)
+    if isinstance(X, (np.ndarray, memoryview)):
+        table = np.asanyarray(X)
+        if table.ndim != 2 or table.dtype.kind not in "biufO":
+            raise FeatureError(
+                f"X has shape {table.shape} and dtype {table.dtype}; it must be (n, d), numeric"
+            )
+        names = list(map(str, range(table.shape[1])))
+        return [dict(zip(names, row, strict=True)) for row in table.tolist()], None
+    frame = rows.frame_of(X)
+    names = [batch.feature_name(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise FeatureError(f"X has columns of the same name: {shown(names)}")
     columns = [frame.get_column(name).to_list() for name in frame.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], frame
+
+
+def _is_array(X: Any) -> bool:
+    """Whether the columns of a table have no names."""
+    if isinstance(X, (np.ndarray, memoryview)):
+        return True
+    return isinstance(X, Sequence) and not all(isinstance(row, Mapping) for row in X)

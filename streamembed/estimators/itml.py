@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.core import itml
+from streamembed.core.mahalanobis import numbers_of
 from streamembed.errors import ParameterError
 from streamembed.estimators import parameters
 from streamembed.estimators.metric import MetricEstimator
@@ -103,7 +104,7 @@ class ITML(MetricEstimator):
         if isinstance(prior, str):
             parameters.one_of("prior", prior, ("identity", "covariance"), " or a matrix")
         else:
-            itml.init(np.asarray(prior, dtype=np.float64), gamma)  # says what is wrong with it
+            itml.init(numbers_of(prior, "prior", ParameterError), gamma)  # says what is wrong
         self._begin()
 
     @classmethod

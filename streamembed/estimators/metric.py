@@ -198,7 +198,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         The space moves with whole chunks only, so that points mapped between two can be compared;
         `metric` may be ahead of it by the events that wait.
         """
-        return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
+        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of frame that came in.
@@ -224,7 +224,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Take one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = rows.read([x]), rows.labels([y], 1)
+        table, labels = rows.read_one(x), rows.labels([y], 1)
         with self._whole():
             self._take_points(table, labels)
 

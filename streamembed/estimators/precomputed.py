@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from streamembed import batch
 from streamembed.core.arrays import Array, Floats
-from streamembed.errors import BadRowError, InputError
+from streamembed.errors import BadRowError, InputError, shown
+from streamembed.estimators import rows
 
 __all__ = ["distances_to", "row_of"]
 
@@ -32,7 +34,7 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     BadRowError
         A distance that is no number.
     """
-    given = {str(key): value for key, value in x.items()}
+    given = batch.row_by_name(rows.one_point(x))
     order = [str(key) for key in ids.tolist()]
     missing = [key for key in order if key not in given]
     if missing:
@@ -41,7 +43,7 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
             "things that the engine holds or that wait: engine.row_ids lists them"
         )
     known = set(order)
-    beside = [key for key in x if str(key) not in known]
+    beside = [key for key in x if batch.feature_name(key) not in known]
     row = np.array([_number(key, given[key]) for key in order], dtype=np.float64)
     if not named:
         if beside:
@@ -59,13 +61,13 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     own = beside[0]
     if _number(own, x[own]) != 0.0:
         raise InputError(
-            f"the distance to {own!r} is {x[own]!r}, and no such thing is held: it must be 0 to "
-            "name the new thing, or be left out where that one is forgotten"
+            f"the distance to {shown(own)} is {shown(x[own])}, and no such thing is held: it must "
+            "be 0 to name the new thing, or be left out where that one is forgotten"
         )
     return row, own
 
 
-def distances_to(rows: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
+def distances_to(given: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
     """Distances (n, N) of things to ``ids``, inf where a row does not say; other keys are ignored.
 
     Raises
@@ -76,10 +78,10 @@ def distances_to(rows: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
         A distance that is no number.
     """
     place = {str(key): j for j, key in enumerate(ids.tolist())}
-    result = np.full((len(rows), len(ids)), np.inf)
-    for i, x in enumerate(rows):
-        for key, value in x.items():
-            j = place.get(str(key))
+    result = np.full((len(given), len(ids)), np.inf)
+    for i, x in enumerate(given):
+        for key, value in batch.row_by_name(rows.one_point(x)).items():
+            j = place.get(key)
             if j is not None:
                 result[i, j] = _number(key, value)
         if len(ids) and not np.isfinite(result[i]).any():
@@ -91,15 +93,15 @@ def distances_to(rows: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
 
 
 def _number(key: Any, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise BadRowError(f"the distance to {key!r} is {value!r}; it must be a number") from error
+    number = batch.as_number(value)
+    if number is None:
+        raise BadRowError(f"the distance to {shown(key)} is {shown(value)}; it must be a number")
+    return number
 
 
 def _some(keys: Sequence[Any]) -> str:
     """The first few, in words."""
     if not keys:
         return "none"
-    told = ", ".join(repr(key) for key in keys[:3])
+    told = ", ".join(shown(key) for key in keys[:3])
     return told if len(keys) <= 3 else f"{told} and {len(keys) - 3} more"

@@ -7,7 +7,7 @@ reads decides what stands in its place. `streamembed.batch` is the strict door, 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,29 @@ import numpy as np
 import pyarrow as pa
 from river.utils.dataframe import to_native_frame
 
+from streamembed import batch
 from streamembed.core.arrays import Array, Bools, Floats
-from streamembed.errors import FeatureError, InputError
+from streamembed.errors import FeatureError, InputError, shown
 
-__all__ = ["LARGEST", "Rows", "booleans", "given_back", "in_order", "labels", "read"]
+__all__ = [
+    "LARGEST",
+    "Rows",
+    "are_places",
+    "booleans",
+    "frame_of",
+    "given_back",
+    "in_order",
+    "labels",
+    "one_point",
+    "read",
+    "read_one",
+    "usable",
+]
 
 # Metrics multiply sums of squares with one another: fourth powers of larger values would leave the
 # doubles, as would those of smaller ones, which count as 0.
 LARGEST, SMALLEST = 1e75, 1e-75
+LONGEST_PLACE = 10  # digits: a longer name is a number of something else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,12 +76,17 @@ class Rows:
         FeatureError
             Such columns. Names of which some are missing or unknown are fine.
         """
+        by_place = are_places(names)
+        if self.ordered and names and not by_place:
+            raise FeatureError(
+                f"X has no feature names, and those that are known are {shown(list(names))}: pass "
+                "a frame or dicts, so that columns cannot be mixed up"
+            )
         if self.ordered and len(self.names) != len(names):
             raise FeatureError(
                 f"X has {len(self.names)} columns; this metric learns {len(names)} features: "
-                f"{list(names)}"
+                f"{shown(list(names))}"
             )
-        by_place = all(name.isdecimal() for name in names)
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
                 f"X has the features {list(self.names)}; this metric learned an array, whose "
@@ -100,9 +120,14 @@ class Rows:
 
 def in_order(names: set[str]) -> tuple[str, ...]:
     """Feature names in the order they always have: by name, or by place where all are places."""
-    if all(name.isdecimal() for name in names):
-        return tuple(sorted(names, key=int))
+    if are_places(names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
+
+
+def are_places(names: Iterable[str]) -> bool:
+    """Whether features are known by their place, as those of an array."""
+    return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
 
 
 def read(X: Any) -> Rows:
@@ -117,29 +142,57 @@ def read(X: Any) -> Rows:
     """
     if isinstance(X, Mapping):
         raise InputError("X is a dict; one point is learn_one(x, y), or a list of one dict")
-    if isinstance(X, Sequence) and not isinstance(X, (str, bytes)):
+    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
         if all(isinstance(row, Mapping) for row in X):
             return _from_dicts(X)
-        try:
-            X = np.asarray(X)
-        except ValueError as error:
-            raise FeatureError(f"the rows of X do not have one width: {error}") from error
-    if isinstance(X, np.ndarray):
-        return _from_array(X)
+        X = batch.as_array(X)
+    if isinstance(X, (np.ndarray, memoryview)):
+        return _from_array(np.asanyarray(X))
+    return _from_frame(frame_of(X))
+
+
+def read_one(x: Any) -> Rows:
+    """One point, a dict of its features; InputError for anything else."""
+    return _from_dicts([one_point(x)])
+
+
+def one_point(x: Any) -> Mapping[Any, Any]:
+    """The dict that one point is; InputError for anything else."""
+    if not isinstance(x, Mapping):
+        raise InputError(
+            f"x is {shown(x)}; it must be a dict of features by name: for arrays and frames there "
+            "are learn_many and transform_many"
+        )
+    return x
+
+
+def frame_of(X: Any) -> Any:
+    """What callers have for a table, as a frame of narwhals.
+
+    Raises
+    ------
+    InputError
+        Not a table.
+    FeatureError
+        A table that cannot be read, for two columns of one name, for instance.
+    """
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except nw.exceptions.DuplicateError as error:
-        raise FeatureError(f"X has columns of the same name: {error}") from error
-    if not isinstance(frame, nw.DataFrame) and hasattr(X, "__arrow_c_stream__"):
-        frame = nw.from_native(pa.table(X), eager_only=True)
+        if not isinstance(frame, nw.DataFrame) and hasattr(X, "__arrow_c_stream__"):
+            frame = nw.from_native(pa.table(X), eager_only=True)
+    except Exception as error:  # a frame of somebody else's raises what it likes
+        raise FeatureError(
+            f"X is a {type(X).__name__} that has columns of the same name, or cannot be read: "
+            f"{batch.said(error)}"
+        ) from error
     if not isinstance(frame, nw.DataFrame):
         raise InputError(
             f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table "
             "or record batch, or a data frame"
         )
-    return _from_frame(frame)
+    return frame
 
 
 def _rows(values: Floats, names: Sequence[str], ordered: bool, frame: Any = None) -> Rows:
@@ -157,50 +210,51 @@ def _from_array(X: Array) -> Rows:
             "(1, d)"
         )
     names = [str(j) for j in range(X.shape[1])]
-    if X.dtype.kind in "biuf":
+    if X.dtype.kind not in "biufO":
+        raise FeatureError(f"X has dtype {X.dtype}; it must be numeric")
+    if X.dtype.kind == "O" or np.ma.is_masked(X):
+        numbers = [[usable(value) for value in row] for row in X.tolist()]
+        return _rows(np.array(numbers, dtype=np.float64).reshape(X.shape), names, True)
+    with np.errstate(over="ignore"):  # infinite then, and imputed
         return _rows(np.array(X, dtype=np.float64, order="C"), names, True)
-    numbers = [[_number(value) for value in row] for row in X.tolist()]
-    return _rows(np.array(numbers, dtype=np.float64).reshape(X.shape), names, True)
 
 
 def _from_dicts(X: Sequence[Mapping[Any, Any]]) -> Rows:
-    names = list(dict.fromkeys(str(name) for row in X for name in row))
+    named = [batch.row_by_name(row) for row in X]
+    names = list(dict.fromkeys(name for row in named for name in row))
     place = {name: j for j, name in enumerate(names)}
     values = np.full((len(X), len(names)), np.nan)
     present = np.zeros(values.shape, dtype=bool)
-    for i, row in enumerate(X):
+    for i, row in enumerate(named):
         for name, value in row.items():
-            j = place[str(name)]
-            values[i, j] = _number(value)
+            j = place[name]
+            values[i, j] = usable(value)
             present[i, j] = True
     return Rows(values, tuple(names), False, present, None)
 
 
 def _from_frame(frame: Any) -> Rows:
-    names = [str(name) for name in frame.columns]
+    names = [batch.feature_name(name) for name in frame.columns]
     if len(set(names)) < len(names):
-        raise FeatureError(f"X has columns of the same name: {names}")
+        raise FeatureError(f"X has columns of the same name: {shown(names)}")
     values = np.empty((len(frame), len(names)))
     for j, name in enumerate(frame.columns):
         column = frame.get_column(name)
-        if column.dtype.is_numeric() and not column.null_count():
+        if column.dtype.is_float() and not column.null_count():
             values[:, j] = column.to_numpy()
         else:
-            values[:, j] = [_number(value) for value in column.to_list()]
+            values[:, j] = [usable(value) for value in column.to_list()]
     return _rows(values, names, False, frame)
 
 
-def _number(value: Any) -> float:
+def usable(value: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> float:
     """A usable float, or NaN for whatever must be imputed."""
-    if value is None or isinstance(value, (str, bytes)):
+    number = batch.as_number(value)
+    if number is None:
         return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    if abs(number) < SMALLEST:
+    if abs(number) < smallest:
         return 0.0
-    return number if abs(number) <= LARGEST else math.nan
+    return number if abs(number) <= largest else math.nan
 
 
 def given_back(coordinates: Floats, X: Any, frame: Any) -> Any:
@@ -226,7 +280,7 @@ def labels(y: Any, n: int) -> list[Hashable | None]:
     InputError
         No labels, of another length, or one that cannot be a key.
     """
-    return [_label(value) for value in _listed(y, n, "y", "one label a row")]
+    return [_label(value) for value in batch.sequence_of(y, n, "y")]
 
 
 def booleans(similar: Any, n: int) -> list[bool | None]:
@@ -237,33 +291,14 @@ def booleans(similar: Any, n: int) -> list[bool | None]:
     InputError
         Another length, or what is neither a boolean nor 0 or 1.
     """
-    answers = [_label(value) for value in _listed(similar, n, "similar", "one boolean a pair")]
+    answers = [_label(value) for value in batch.sequence_of(similar, n, "similar")]
     for answer in answers:
         if answer is not None and answer not in (0, 1):
             raise InputError(
-                f"similar holds {answer!r}; it must be True or False (or 1 or 0) for every pair: "
-                "labels of +1 and -1 are similar=(y == 1)"
+                f"similar holds {shown(answer)}; it must be True or False (or 1 or 0) for every "
+                "pair: labels of +1 and -1 are similar=(y == 1)"
             )
     return [None if answer is None else bool(answer) for answer in answers]
-
-
-def _listed(values: Any, n: int, name: str, what: str) -> list[Any]:
-    """An array, a series, an Arrow array or a sequence as a list of n."""
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        values = values.to_pylist()
-    if not isinstance(values, (list, tuple, np.ndarray)):
-        series = nw.from_native(values, series_only=True, pass_through=True)
-        if isinstance(series, nw.Series):
-            values = series.to_list()
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise InputError(f"{name} has shape {values.shape}; it must be ({n},), {what}")
-        values = values.tolist()
-    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
-        raise InputError(f"{name} is {values!r}; it must be a sequence of {n}, {what}")
-    if len(values) != n:
-        raise InputError(f"{name} has {len(values)} entries; it must have {n}, {what}")
-    return list(values)
 
 
 def _label(value: Any) -> Hashable | None:
@@ -271,11 +306,13 @@ def _label(value: Any) -> Hashable | None:
     if isinstance(value, (np.generic, pa.Scalar)):
         value = value.item() if isinstance(value, np.generic) else value.as_py()
     # NaN and NaT differ from themselves; pandas' NA does not say, and pandas may be absent
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or value is np.ma.masked:
+        return None
+    if type(value).__name__ in ("NAType", "NaTType"):
         return None
     try:
         hash(value)
     except TypeError as error:
-        raise InputError(f"the label {value!r} cannot be a key: {error}") from error
+        raise InputError(f"the label {shown(value)} cannot be a key: {error}") from error
     key: Hashable = value
     return key if key == key else None

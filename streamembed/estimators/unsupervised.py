@@ -124,7 +124,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Take one event of the stream."""
-        self._take(rows.read([x]))
+        self._take(rows.read_one(x))
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: any table that `transform_many` takes."""
@@ -132,7 +132,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""
-        return dict(enumerate(self._placed(rows.read([x]))[0].tolist()))
+        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of table that came in."""
@@ -145,10 +145,11 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
             names = self._names or rows.in_order(early or set(table.names))
             values = table.aligned(names)[0]
             return np.where(np.isnan(values), 0.0, values)
+        values = self._filled(table.aligned(self._names)[0])
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
             self._read = (metric, balance.root(metric.matrix))
-        placed: Floats = self._filled(table.aligned(self._names)[0]) @ self._read[1]
+        placed: Floats = values @ self._read[1]
         return placed
 
     def _filled(self, values: Floats) -> Floats:

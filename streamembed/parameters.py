@@ -1,0 +1,85 @@
+"""Checks of parameters: what is refused, and as which plain Python value the rest is kept.
+
+Callers have numbers of many kinds (numpy's, fractions, decimals). What is kept is an int, a float,
+a str or a bool, so that it can be saved, compared and shown wherever it came from.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TypeVar
+
+import numpy as np
+
+from streamembed.errors import ParameterError, shown
+
+__all__ = ["LARGEST_SEED", "flag", "one_of", "percentiles", "real", "whole"]
+
+LARGEST_COUNT = 2**63 - 1  # what indexes arrays
+LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
+LARGEST_TIME = 1e6  # of a diffusion: beyond it even eigenvalues of 1 - 1e-6 are gone
+LARGEST_D2 = 1e300  # of thresholds on squared distances
+LARGEST_DRAW = 10**7  # pairs drawn at once are held at once
+
+Choice = TypeVar("Choice", str, str | None)
+
+
+def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
+    """The one of the words that the value is; ParameterError where it is none."""
+    for choice in allowed:
+        if value is choice or (isinstance(value, str) and value == choice):
+            return choice
+    choices = ", ".join(repr(choice) for choice in allowed)
+    raise ParameterError(f"{name}={shown(value)} must be one of {choices}{other}")
+
+
+def whole(name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT) -> int:
+    """The value as an int; ParameterError where it is no whole number in [low, high]."""
+    number = low - 1
+    if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.timedelta64)):
+        number = int(value)
+    if number < low:
+        raise ParameterError(
+            f"{name}={shown(value)} must be a whole number of at least {low}{other}"
+        )
+    if number > high:
+        raise ParameterError(f"{name}={shown(value)} must be at most {high}{other}")
+    return number
+
+
+def real(
+    name: str, value: object, low: float, high: float, other: str = "", opened: bool = False
+) -> float:
+    """The value as a float; ParameterError outside [low, high], or (low, high) where opened."""
+    number = np.nan
+    if isinstance(value, (numbers.Real, Decimal)) and not isinstance(value, (bool, np.timedelta64)):
+        try:
+            with np.errstate(over="ignore"):
+                number = float(value)
+        except (OverflowError, ValueError):  # 10**400; a signalling NaN of decimal
+            pass
+    if not (low < number < high if opened else low <= number <= high):
+        ends = "strictly between" if opened else "between"
+        raise ParameterError(
+            f"{name}={shown(value)} must be a number {ends} {low:g} and {high:g}{other}"
+        )
+    return number
+
+
+def percentiles(name: str, value: object) -> tuple[float, float]:
+    """Two numbers that ascend within (0, 100)."""
+    if not isinstance(value, (tuple, list, np.ndarray)) or len(np.shape(value)) != 1:
+        raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
+    ends = [real(name, end, 0.0, 100.0, opened=True) for end in value]
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise ParameterError(f"{name}={shown(value)} must be two numbers that ascend")
+    return ends[0], ends[1]
+
+
+def flag(name: str, value: object) -> bool:
+    """The value as a bool; ParameterError where it is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"{name}={shown(value)} must be True or False")
+    return bool(value)

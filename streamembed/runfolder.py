@@ -1,0 +1,130 @@
+"""The run folder: made, cleared of an older run where that is wished, held by one replay at a time.
+
+A replay holds the lock of the file ``.lock`` until it ends. The system releases it when the process
+is gone, however that came about, so that no lock is ever stale; what a killed process leaves are
+the file itself and partial tables, whose names carry its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from streamembed.errors import (
+    ParameterError,
+    StreamembedError,
+    file_error,
+    path_text,
+    shown,
+)
+from streamembed.parameters import flag
+
+try:
+    import fcntl
+except ImportError:  # where the system has no such locks, two replays are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FILES", "LOCK", "partial", "taken"]
+
+FILES = (
+    "snapshot.arrow",
+    "embedding.parquet",
+    "timeline.parquet",
+    "rejected.parquet",
+    "rejected_pairs.parquet",
+)
+LOCK = ".lock"
+
+
+def partial(path: Path) -> Path:
+    """Where a table is written until it is whole."""
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+@contextlib.contextmanager
+def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
+    """The folder, made and cleared; nobody else's until the block ends.
+
+    Raises
+    ------
+    ParameterError
+        It is not empty, and not to be overwritten; or another replay is at work in it.
+    FileError
+        It cannot be made, read or written to, or is no folder.
+    """
+    folder = Path(path_text(run, "run"))
+    overwrite = flag("overwrite", overwrite)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ParameterError(
+                f"run={shown(str(folder))} is a file; it must be a folder, or not exist yet"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _locked(folder)
+    except OSError as error:
+        raise _failed(error, folder) from error
+    try:
+        _clear(folder, overwrite)
+        yield folder
+    except OSError as error:
+        raise _failed(error, folder) from error
+    finally:
+        with contextlib.suppress(OSError):
+            for left in folder.glob(f"*.{os.getpid()}.part"):
+                left.unlink()
+            (folder / LOCK).unlink()
+        lock.close()
+
+
+def _failed(error: OSError, folder: Path) -> OSError:
+    """The error as one of this package, if it is none yet."""
+    if isinstance(error, StreamembedError):
+        return error
+    return file_error(error, folder, "used as a run folder")
+
+
+def _locked(folder: Path) -> BinaryIO:
+    """The lock file, held; it names the process for whoever comes next."""
+    path = folder / LOCK
+    while True:
+        lock = path.open("a+b")
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # the one before may have removed its file between our opening and our locking of it
+            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                lock.truncate(0)
+                lock.write(b"%d" % os.getpid())
+                lock.flush()
+                return lock
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read(20).decode(errors="replace")
+            lock.close()
+            raise ParameterError(
+                f"run={shown(str(folder))} is being written by another replay (process {owner}): "
+                "wait for its end, or choose another folder"
+            ) from error
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def _clear(folder: Path, overwrite: bool) -> None:
+    """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
+    found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    partials = [name for name in found if name.endswith(".part") and name.startswith(FILES)]
+    if found and not overwrite:
+        what = "not empty: choose another folder, or overwrite the run"
+        if partials:
+            what = (
+                f"what a replay left behind that did not end ({partials[0]}): choose another "
+                "folder, or overwrite the run, which learns the log from its start"
+            )
+        raise ParameterError(f"run={shown(str(folder))} is {what}")
+    for name in (*FILES, *partials):
+        (folder / name).unlink(missing_ok=True)
