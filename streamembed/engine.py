@@ -10,11 +10,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed import archive, batch, publish, saved
+from streamembed import archive, batch, cost, publish, saved
 from streamembed.batch import Batch
 from streamembed.config import Config
 from streamembed.core.arrays import Array, Ints
 from streamembed.errors import (
+    CostWarning,
     InputError,
     NotReadyError,
     ParameterError,
@@ -103,6 +104,11 @@ class Engine:
     ParameterError
         A parameter cannot have that value, alone or beside the others.
 
+    Warns
+    -----
+    CostWarning
+        Parameters make every chunk more than ten times as dear as usual.
+
     Examples
     --------
     >>> import numpy as np
@@ -156,7 +162,8 @@ class Engine:
         )
         self._intake = Intake(self.config)
         self._published: tuple[State, Snapshot] | None = None
-        self._warned = False
+        self._warned: set[type[Warning]] = set()
+        self._warn(cost.of_chunk(self.config), CostWarning)
 
     # ------------------------------------------------------------------ reading
 
@@ -239,12 +246,18 @@ class Engine:
         -----
         ResolutionWarning
             Once, where landmarks are more than half a bandwidth apart.
+        CostWarning
+            Once, where the tolerance took the snapshot to the last rung of the ladder and that
+            cost more than ten times the usual.
         """
         made = self._published
         if made is None or made[0] is not self._intake.state:
             made = self._intake.between_chunks(self._publish)
-        self._warn(made[1].resolution)
-        return made[1]
+        snapshot = made[1]
+        self._warn(self._coarse(snapshot.resolution), ResolutionWarning)
+        dear = cost.of_snapshot(self.config, snapshot.rung, len(snapshot.ids))
+        self._warn(dear, CostWarning)
+        return snapshot
 
     def _publish(self) -> tuple[State, Snapshot]:
         state = self._needed("learn more of them, or start the engine with a smaller warm_up")
@@ -265,16 +278,20 @@ class Engine:
             )
         return self._intake.state
 
-    def _warn(self, resolution: float) -> None:
-        if resolution > COARSE and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the {self.config.size} landmarks are {resolution:.2f} bandwidths apart, more "
-                f"than {COARSE}: the map is coarser than its kernel; take more landmarks (size=) "
-                "or a larger bandwidth",
-                ResolutionWarning,
-                stacklevel=3,
-            )
+    def _coarse(self, resolution: float) -> str | None:
+        if resolution <= COARSE:
+            return None
+        return (
+            f"the {self.config.size} landmarks are {resolution:.2f} bandwidths apart, more than "
+            f"{COARSE}: the map is coarser than its kernel; take more landmarks (size=) or a "
+            "larger bandwidth"
+        )
+
+    def _warn(self, message: str | None, kind: type[Warning]) -> None:
+        """Say it, each kind once."""
+        if message is not None and kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, kind, stacklevel=3)
 
     # ------------------------------------------------------------------ learning
 

@@ -10,6 +10,7 @@ import streamembed as se
 from scenarios import fuzz_certificate
 from streamembed.core import components, filtered, probes
 from streamembed.core.graph import FLOAT32_ABOVE, FLOAT32_TOLERANCE, ring_dtype, rounding_norm
+from streamembed.errors import CostWarning
 from tests import oracle
 
 
@@ -138,6 +139,23 @@ def test_components_are_counted() -> None:
             engine = se.Engine(size=200, scaling=None, bandwidth=1.0, tolerance=tolerance)
             engine.learn(points)
             assert engine.snapshot().n_connected == count
+
+
+def test_a_cliff_was_not_said() -> None:
+    """What costs more than ten times the usual is told once, with the parameter and the price."""
+    with pytest.warns(CostWarning, match=r"n_components=300 .* about \d\d times as dear"):
+        se.Engine(n_components=300, size=600)
+    with pytest.warns(CostWarning, match=r"rank=400 .* take fewer"):
+        se.Engine(rank=400)
+    # a spectrum without a gap, in a factor that is too small for it: nothing but the last rung does
+    points = np.random.default_rng(0).standard_normal((700, 10))
+    engine = se.Engine(n_components=5, rank=6, size=600, scaling=None, bandwidth=2.0)
+    engine.learn(points[:650])
+    with pytest.warns(CostWarning, match=r"'exact'.*tolerance=0.003") as told:
+        assert engine.snapshot().rung == "exact"
+    engine.learn(points[650:])
+    assert engine.snapshot().certificate.met  # and is silent
+    assert len(told) == 1
 
 
 # ---------------------------------------------------------------- the search goes on

@@ -56,7 +56,7 @@ FLOORS: list[set[str]] = [
     {"metric_learning.table"},
     {"learners"},
     {"config", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "distances", "logfile", "progress", "runfolder", "saved"},
+    {"axes", "cost", "distances", "logfile", "progress", "runfolder", "saved"},
     {"logcolumns"},
     {"logwriter"},
     {"eventlog"},
