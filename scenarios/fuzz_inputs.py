@@ -326,7 +326,14 @@ class Call:
             names += ("similar_below", "dissimilar_above", "by_mass", "decay", "gamma", "shrunk")
             few = self.rng.permutation([*names, "graph", "seed"])[:2].tolist()
             return UnsupervisedPipeline(**{name: self.one(hostile.scalars()) for name in few})
-        names = ("n_components", "diffusion_time", "percentiles", "t_s", "t_d", "candidates")
+        names = (
+            "n_components",
+            "diffusion_time",
+            "percentiles",
+            "similar_below",
+            "dissimilar_above",
+            "candidates",
+        )
         few = self.rng.permutation([*names, "buffer", "decay", "seed"])[:2].tolist()
         generator = se.PairGenerator(**{name: self.one(hostile.scalars()) for name in few})
         return generator.update(

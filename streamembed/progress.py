@@ -216,6 +216,6 @@ class Progress:
             features=None if features is None else (tuple(features[0]), bool(features[1])),
             ids_kind=header["ids_kind"],
             rejected=header["rejected"],
-            labels=Labels(header.get("labels", ()), header.get("unlearned", 0)),
+            labels=Labels(header["labels"], header["unlearned"]),
             early=early,
         )

@@ -292,7 +292,7 @@ def _looked(
         missed -= known @ (known.T @ missed)
         return missed
 
-    silence = probes.first(unknown(starts, images), strength)
+    silence = probes.first(unknown(starts, images), strength, known)
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = operator.apply(block)
     silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
@@ -410,7 +410,7 @@ def _batch(operator: _Operator, config: Config, best: _Pairs, starts: Floats) ->
         return missed - vectors @ (vectors.T @ missed)
 
     fresh = np.random.default_rng((config.seed, operator.graph.n)).standard_normal(starts.shape)
-    silence = probes.first(unknown(fresh), 1.0)
+    silence = probes.first(unknown(fresh), 1.0, vectors)
     silence = probes.listen(silence, unknown(silence.directions))
     silence = probes.sharpen(silence, unknown, pairs.level(config))
     known = max(pairs.beyond.known, silence.heard)

@@ -14,6 +14,7 @@ from streamembed import learners
 from streamembed.archive import must
 from streamembed.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.core.arrays import Array
+from streamembed.labels import LARGEST_CLASSES
 from streamembed.state import State
 
 __all__ = ["check", "check_metrics"]
@@ -44,9 +45,10 @@ def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> N
         must(isinstance(names, list) and all(type(name) is str for name in names), "names")
         must(len(set(names)) == len(names) and type(ordered) is bool, "names")
     must(header["ids_kind"] in (None, "positions", "numbers", "strings"), "ids_kind")
-    must(type(header["rejected"]) is int and header["rejected"] >= 0, "rejected")
-    labels = header.get("labels", [])
-    must(isinstance(labels, list), "labels")
+    for name in ("rejected", "unlearned"):
+        must(type(header[name]) is int and header[name] >= 0, name)
+    labels = header["labels"]
+    must(isinstance(labels, list) and len(labels) <= LARGEST_CLASSES, "labels")
     must(all(isinstance(label, (str, int, float, bool)) for label in labels), "labels")
     for name, array in arrays.items():
         if array.dtype.kind == "f":
@@ -69,7 +71,8 @@ def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> N
     if "early.similar" in arrays:
         pairs = len(arrays["early.similar"])
         _has(arrays, "early.similar", (pairs,), "b")
-        _has(arrays, "early.differences", (pairs, len(names)), "f")
+        _has(arrays, "early.left", (pairs, len(names)), "f")
+        _has(arrays, "early.right", (pairs, len(names)), "f")
 
 
 def check_metrics(state: State | None) -> None:

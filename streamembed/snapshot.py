@@ -490,6 +490,7 @@ _NUMBERS = (
     "frame",
     "rung",
     "resolution",
+    "n_connected",
 )
 
 
@@ -526,6 +527,8 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(type(numbers["ordered"]) is bool, "ordered is no boolean")
     must(type(numbers["rung"]) is str, "rung is no text")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    parts = numbers["n_connected"]
+    must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
     ranges: dict[str, tuple[float, float]] = {
         "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
         "alpha": (0.0, 2.0),
@@ -550,7 +553,7 @@ def _check_facts(certificate: Certificate, frame: Frame) -> None:
     must(facts["met"] in (True, False, None), "met is no boolean")
     must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
     must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
-    for name in ("residual", "outside", "gap", "angle_bound"):
+    for name in ("residual", "outside", "outside_bound", "gap", "angle_bound"):
         must(type(facts[name]) in (int, float), f"{name} is no number")
     must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
     for name in ("displacement", "movement"):

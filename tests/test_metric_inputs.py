@@ -13,7 +13,8 @@ import pytest
 from streamembed import estimators, reservoir
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.estimators import FENN, ITML, EigDML, GeometricMeanMetric, MustLinkMetric
-from streamembed.estimators.metric import LARGEST_CLASSES, MetricEstimator
+from streamembed.estimators.metric import MetricEstimator
+from streamembed.labels import LARGEST_CLASSES
 
 METRICS = [
     cls

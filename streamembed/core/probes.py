@@ -41,6 +41,8 @@ MISS = 1e-4
 # Further products at most, each of as many columns: in that many the bound comes down to 2 % above
 # what is left of the operator, and a factor that leaves more than that must learn it first.
 PHASES, STEPS = 4, 6
+# What is missed of a probe and shorter than this share of it may be rounding, with no direction.
+FAINT = 1e-6
 
 
 def starts(n: int, seed: int, position: int) -> Floats:
@@ -90,13 +92,23 @@ class Silence:
     shortest: float
 
 
-def first(missed: Floats, strength: float) -> Silence:
+def first(missed: Floats, strength: float, known: Floats | None = None) -> Silence:
     """The directions of ``missed`` = C X, shape (n, p), and the bound of one product.
 
-    ``strength`` is 1 for standard normal X; for other normal columns the least standard deviation
-    of u^T X.
+    Parameters
+    ----------
+    strength
+        1 for standard normal X; for other normal columns the least standard deviation of u^T X.
+    known
+        Orthonormal columns that the directions must be orthogonal to. What is missed is so up to
+        rounding; where it is nothing but rounding, its directions are made so again.
     """
     directions, mix = np.linalg.qr(missed)
+    faint = np.abs(np.diag(mix)).min() < FAINT * np.sqrt(len(missed))  # as long as X's columns
+    for _ in range(2 if faint and known is not None else 0):
+        assert known is not None
+        directions, again = np.linalg.qr(directions - known @ (known.T @ directions))
+        mix = again @ mix
     shortest = strength * small_ball(missed.shape[1])
     bound = float(np.linalg.norm(mix, 2)) / shortest
     return Silence(directions, mix, missed[:, :0], 0.0, bound, shortest)

@@ -35,6 +35,8 @@ __all__ = [
 LARGEST_EIGENVALUE = 1.0
 # Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
 RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
+# Squared length of a pair's vector may be off by this: a float32 factor is orthonormal to 1e-4.
+UNEVEN = 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,8 +124,11 @@ def leading_pairs(factor: Array, normal: Normalisation, count: int) -> tuple[Flo
     values, mix = descending_eigh(factor.T @ factor - np.outer(overlap, overlap))
     keep = min(count, int(np.count_nonzero(values > RANK_CUT[factor.dtype])))
     values = values[:keep]
-    vectors = mixed(factor, mix[:, :keep] / np.sqrt(values)).astype(np.float64)
-    return values, deflate(vectors, constant)
+    vectors = deflate(mixed(factor, mix[:, :keep] / np.sqrt(values)).astype(np.float64), constant)
+    # a pair that is rounding after all is left shorter or longer than 1; so may be those after it
+    lengths = np.einsum("ij,ij->j", vectors, vectors)
+    real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
+    return values[:real], vectors[:, :real]
 
 
 def rounding_floor(rounding: float) -> float:

@@ -25,17 +25,13 @@ from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
 from streamembed.estimators import parameters, rows
 from streamembed.estimators.rows import Rows
-from streamembed.labels import label_key
+from streamembed.labels import LARGEST_CLASSES, label_key
 from streamembed.metric_learning import course, examples
 from streamembed.metric_learning.course import WARM_UP, Course
 from streamembed.metric_learning.learner import Learner, Totals
 from streamembed.threads import one_blas_thread
 
-__all__ = ["LARGEST_CLASSES", "WARM_UP", "Early", "MetricEstimator"]
-
-# Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
-# later are counted, not learned.
-LARGEST_CLASSES = 1000
+__all__ = ["WARM_UP", "Early", "MetricEstimator"]
 
 
 # One or both ends of an event of the warm-up, by feature, and its code.
