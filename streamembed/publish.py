@@ -295,10 +295,9 @@ def _looked(
     silence = probes.first(unknown(starts, images), strength, known)
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = operator.apply(block)
-    silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
-    # the unknown part has no larger eigenvalue than S, of which the factor's rest is a part too
-    heard = descending_eigh(silence.directions.T @ image[:, c:])[0][:1].max(initial=silence.heard)
-    silence = replace(silence, heard=float(heard))
+    # of S itself, of which the unknown part is but one: it has no larger eigenvalue
+    heard = descending_eigh(silence.directions.T @ image[:, c:])[0][:1].max(initial=0.0)
+    silence = probes.listen(silence, unknown(silence.directions, image[:, c:]), float(heard))
     pairs, further = _measured(operator, vectors, image[:, :c], count, rung)
     # Pairs of the factor beyond the width were not multiplied: their residuals are taken for twice
     # the largest of those that follow the published ones.
@@ -411,7 +410,9 @@ def _batch(operator: _Operator, config: Config, best: _Pairs, starts: Floats) ->
 
     fresh = np.random.default_rng((config.seed, operator.graph.n)).standard_normal(starts.shape)
     silence = probes.first(unknown(fresh), 1.0, vectors)
-    silence = probes.listen(silence, unknown(silence.directions))
+    heard = unknown(silence.directions)
+    ritz = descending_eigh(silence.directions.T @ heard)[0]
+    silence = probes.listen(silence, heard, float(ritz[:1].max(initial=0.0)))
     silence = probes.sharpen(silence, unknown, pairs.level(config))
     known = max(pairs.beyond.known, silence.heard)
     bound = max(pairs.beyond.bound, known, silence.bound)
@@ -486,10 +487,9 @@ def _framed(
         norms[eigenvalues == 0.0] = 0.0
         block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
     if c > k:  # the column that follows, turned with the others
-        following, error, _ = frame.turned_residuals(residuals, turn.rotation[:, k:])
-        known = float(following[0])
+        known, error = frame.turned_residual(residuals, turn.rotation[:, k])
         outside = Outside(
-            max(outside.known, known), outside.unseen, max(outside.bound, known + float(error[0]))
+            max(outside.known, known), outside.unseen, max(outside.bound, known + error)
         )
     certified = certificate.certify(
         eigenvalues, norms, block_norm, outside, pairs.rounding, config.tolerance, method

@@ -33,7 +33,7 @@ class Certificate:
         Estimate of the largest eigenvalue that was not published, lost modes included.
     outside_bound : float
         No eigenvalue that was not published is larger: exactly after a whole decomposition,
-        otherwise with a chance of 1e-4 to miss one that the factor does not know.
+        otherwise with a chance of 3e-4 to miss one that the factor does not know.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float

@@ -26,7 +26,15 @@ from scipy.linalg import schur
 
 from streamembed.core.arrays import Floats
 
-__all__ = ["Residuals", "Turn", "align", "canonical_signs", "isotonic", "turned_residuals"]
+__all__ = [
+    "Residuals",
+    "Turn",
+    "align",
+    "canonical_signs",
+    "isotonic",
+    "turned_residual",
+    "turned_residuals",
+]
 
 # Halvings in the search for the least turn whose residual fits: a 64th of it, half a degree of 30.
 BISECTIONS = 6
@@ -126,6 +134,16 @@ def turned_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Fl
     cross = shift.T @ residuals.cross @ rotation
     gram = shift.T @ shift + cross + cross.T + rotation.T @ residuals.gram @ rotation
     return values, np.sqrt(np.maximum(np.diag(gram), 0.0)), gram
+
+
+def turned_residual(residuals: Residuals, column: Floats) -> tuple[float, float]:
+    """Rayleigh quotient and residual norm of one turned column V r, r of shape (c,)."""
+    mixed = residuals.values * column + residuals.cross @ column
+    value = float(column @ mixed)
+    shift = (residuals.values - value) * column
+    square = shift @ shift + 2.0 * (shift @ residuals.cross) @ column
+    square += column @ residuals.gram @ column
+    return value, float(np.sqrt(np.maximum(square, 0.0)))
 
 
 def align(

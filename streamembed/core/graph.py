@@ -129,9 +129,18 @@ class Graph:
         return float(np.finfo(self._ring.buffer.dtype).eps)
 
     def product(self, block: Array) -> Array:
-        """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16."""
-        result: Array = self.weights @ block.astype(self._ring.buffer.dtype, copy=False)
-        return result
+        """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16.
+
+        Columns of zeros fill a block up to a multiple of 4: a product of 8 costs a quarter less
+        than one of 6.
+        """
+        dtype, m = self._ring.buffer.dtype, block.shape[1]
+        filled = block.astype(dtype, copy=False)
+        if m > 1 and m % 4:
+            filled = np.zeros((len(block), m + -m % 4), dtype=dtype)
+            filled[:, :m] = block
+        result: Array = self.weights @ filled
+        return result[:, :m]
 
     def rows(self, slots: Ints) -> Array:
         """A copy of the kernel rows of ``slots``, shape (b, n)."""

@@ -32,22 +32,24 @@ from streamembed.core.linalg import descending_eigh
 
 __all__ = ["COUNT", "MISS", "Silence", "first", "listen", "sharpen", "small_ball", "starts"]
 
-# With the degrees they make a product of 6 columns, which costs what one of 4 does. After two
-# products the bound is twice the truth; three probes would leave it four times as large, and seven
-# make it hardly smaller but every product dearer.
+# With the degrees they make a product of 8 columns, which costs what one of 4 does. After two
+# products the bound is some three times the truth; three probes would leave it three times as
+# large, and seven make it a quarter smaller and every product dearer (docs/decisions/0010).
 COUNT = 5
 # Chance that an eigenvalue that the factor does not know is larger than a bound says.
-MISS = 1e-4
+MISS = 3e-4
 # Further products at most, each of as many columns: in that many the bound comes down to 2 % above
 # what is left of the operator, and a factor that leaves more than that must learn it first.
 PHASES, STEPS = 4, 6
-# What is missed of a probe and shorter than this share of it may be rounding, with no direction.
-FAINT = 1e-6
+# Of the squared length of what is missed, and of that beside a probe's own: below it, directions
+# are known to fewer than half of the digits, or are rounding altogether.
+FAINT = 1e-7
 
 
 def starts(n: int, seed: int, position: int) -> Floats:
     """Standard normal columns, shape (n, COUNT), a pure function of seed and stream position."""
-    return np.random.default_rng((seed, position, n)).standard_normal((n, COUNT))
+    generator = np.random.default_rng((seed, position, n))
+    return generator.standard_normal((n, COUNT), dtype=np.float32).astype(np.float64)
 
 
 def small_ball(count: int = COUNT, chance: float = MISS) -> float:
@@ -58,7 +60,7 @@ def small_ball(count: int = COUNT, chance: float = MISS) -> float:
     Examples
     --------
     >>> round(small_ball(), 3)
-    0.285
+    0.355
     """
     volume = 2.0 ** (count / 2) * float(gamma(count / 2 + 1))
     return float((chance * volume) ** (1.0 / count))
@@ -75,7 +77,7 @@ class Silence:
     mix : (p, p)
         C X = directions @ mix.
     image : (n, p)
-        C @ directions; empty until `listen` was given it.
+        C @ directions, once `listen` was given it.
     heard : float
         The largest Rayleigh quotient in the span of the directions: C has an eigenvalue as large.
     bound : float
@@ -93,7 +95,7 @@ class Silence:
 
 
 def first(missed: Floats, strength: float, known: Floats | None = None) -> Silence:
-    """The directions of ``missed`` = C X, shape (n, p), and the bound of one product.
+    """The directions of ``missed`` = C X, shape (n, p); C's norm is taken for 1 at most.
 
     Parameters
     ----------
@@ -101,25 +103,35 @@ def first(missed: Floats, strength: float, known: Floats | None = None) -> Silen
         1 for standard normal X; for other normal columns the least standard deviation of u^T X.
     known
         Orthonormal columns that the directions must be orthogonal to. What is missed is so up to
-        rounding; where it is nothing but rounding, its directions are made so again.
+        rounding; where it is little more than rounding, its directions are made so again.
     """
-    directions, mix = np.linalg.qr(missed)
-    faint = np.abs(np.diag(mix)).min() < FAINT * np.sqrt(len(missed))  # as long as X's columns
-    for _ in range(2 if faint and known is not None else 0):
-        assert known is not None
-        directions, again = np.linalg.qr(directions - known @ (known.T @ directions))
-        mix = again @ mix
+    gram = missed.T @ missed
+    values, turn = descending_eigh(gram)
     shortest = strength * small_ball(missed.shape[1])
-    bound = float(np.linalg.norm(mix, 2)) / shortest
-    return Silence(directions, mix, missed[:, :0], 0.0, bound, shortest)
+    if values[-1] > FAINT * max(values[0], FAINT * len(missed)):
+        roots = np.sqrt(values)
+        return Silence(missed @ (turn / roots), roots[:, None] * turn.T, missed, 0.0, 1.0, shortest)
+    directions, mix = np.linalg.qr(missed)
+    if known is not None:
+        for _ in range(2):
+            directions, again = np.linalg.qr(directions - known @ (known.T @ directions))
+            mix = again @ mix
+    return Silence(directions, mix, missed, 0.0, 1.0, shortest)
 
 
-def listen(silence: Silence, image: Floats) -> Silence:
-    """The same after a second product: ``image`` = C @ directions, shape (n, p)."""
-    ritz = descending_eigh(silence.directions.T @ image)[0]
-    squared = float(np.linalg.norm(image @ silence.mix, 2)) / silence.shortest
-    heard = float(ritz[:1].max(initial=0.0))
-    bound = min(silence.bound, float(np.sqrt(squared)))
+def listen(silence: Silence, image: Floats, heard: float) -> Silence:
+    """The same after a second product.
+
+    Parameters
+    ----------
+    image
+        C @ directions, shape (n, p).
+    heard
+        A Rayleigh quotient from the span of the directions.
+    """
+    twice = image @ silence.mix  # C^2 X
+    squared = float(np.sqrt(descending_eigh(twice.T @ twice)[0][0].clip(0.0)))
+    bound = min(1.0, float(np.sqrt(squared / silence.shortest)))
     return replace(silence, image=image, heard=heard, bound=bound)
 
 
