@@ -278,7 +278,7 @@ def _looked(
     standard normal columns.
     """
     normal, count = operator.normal, config.n_components + 1
-    width = -(-(count + probes.COUNT) // 8) * 8 - probes.COUNT  # products like multiples of 8
+    width = count + -(count + starts.shape[1]) % 4  # products like multiples of 4
     root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
     values, vectors = view.leading_pairs(root, normal, width + 1)
     following = float(values[width]) if len(values) > width else 0.0

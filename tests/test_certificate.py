@@ -183,11 +183,11 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     values = np.zeros(60)
     values[0] = 0.5  # one eigenvalue and nothing beside it: the hardest case for the bound
     matrix, _ = with_spectrum(values, 0)
-    shortest = probes.small_ball(probes.COUNT, 0.2)
+    shortest = probes.small_ball(probes.count(60), 0.2)
     below = 0
     for seed in range(400):
         starts = probes.starts(60, seed, 0)
-        silence = probes.first(matrix @ starts, shortest / probes.small_ball())
+        silence = probes.first(matrix @ starts, shortest / probes.small_ball(probes.count(60)))
         silence = probes.listen(silence, matrix @ silence.directions, 0.0)
         below += silence.bound < 0.5
     assert below / 400 < 0.2 + 3 * np.sqrt(0.16 / 400)  # three standard deviations

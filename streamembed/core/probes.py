@@ -30,12 +30,13 @@ from scipy.special import gamma
 from streamembed.core.arrays import Floats
 from streamembed.core.linalg import descending_eigh
 
-__all__ = ["COUNT", "MISS", "Silence", "first", "listen", "sharpen", "small_ball", "starts"]
+__all__ = ["MISS", "Silence", "count", "first", "listen", "sharpen", "small_ball", "starts"]
 
-# With the degrees they make a product of 8 columns, which costs what one of 4 does. After two
-# products the bound is some three times the truth; three probes would leave it three times as
-# large, and seven make it a quarter smaller and every product dearer (docs/decisions/0010).
-COUNT = 5
+# Probes: seven up to the first number of points, five beyond, where two more make the next product
+# dearer by a fifth. With the degrees both make a product of 8 columns, which costs what one of 4
+# does. After two products the bound is two to three times the truth; three probes would leave it
+# at eight times (docs/decisions/0010).
+SMALL, MANY, FEW = 1000, 7, 5
 # Chance that an eigenvalue that the factor does not know is larger than a bound says.
 MISS = 3e-4
 # Further products at most, each of as many columns: in that many the bound comes down to 2 % above
@@ -46,24 +47,29 @@ PHASES, STEPS = 4, 6
 FAINT = 1e-7
 
 
+def count(n: int) -> int:
+    """How many probes there are among n points."""
+    return MANY if n <= SMALL else FEW
+
+
 def starts(n: int, seed: int, position: int) -> Floats:
-    """Standard normal columns, shape (n, COUNT), a pure function of seed and stream position."""
+    """Standard normal columns, shape (n, p), a pure function of seed and stream position."""
     generator = np.random.default_rng((seed, position, n))
-    return generator.standard_normal((n, COUNT), dtype=np.float32).astype(np.float64)
+    return generator.standard_normal((n, count(n)), dtype=np.float32).astype(np.float64)
 
 
-def small_ball(count: int = COUNT, chance: float = MISS) -> float:
-    """A length below which a standard normal vector of ``count`` entries has at most ``chance``.
+def small_ball(p: int, chance: float = MISS) -> float:
+    """A length that a standard normal vector of ``p`` entries falls below with at most ``chance``.
 
     From P(length < r) <= r^p / (2^(p/2) Gamma(p/2 + 1)): the density is at most (2 pi)^(-p/2).
 
     Examples
     --------
-    >>> round(small_ball(), 3)
-    0.355
+    >>> round(small_ball(5), 3), round(small_ball(7), 3)
+    (0.355, 0.63)
     """
-    volume = 2.0 ** (count / 2) * float(gamma(count / 2 + 1))
-    return float((chance * volume) ** (1.0 / count))
+    volume = 2.0 ** (p / 2) * float(gamma(p / 2 + 1))
+    return float((chance * volume) ** (1.0 / p))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
