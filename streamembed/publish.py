@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from streamembed import axes
 from streamembed.config import Config
 from streamembed.core import certificate, components, filtered, frame, kernel, probes, tracker, view
-from streamembed.core.arrays import Floats, Ints
+from streamembed.core.arrays import Floats
 from streamembed.core.certificate import Certificate, Outside
 from streamembed.core.frame import Residuals
 from streamembed.core.graph import rounding_norm
@@ -132,7 +131,7 @@ class _Pairs:
 
 
 class _Operator:
-    """S - v_0 v_0^T of a state, through its ring, and its components."""
+    """S - v_0 v_0^T of a state, through its ring."""
 
     def __init__(self, state: State, normal: Normalisation) -> None:
         self.graph = state.graph
@@ -145,10 +144,10 @@ class _Operator:
         image = self._scale * self.graph.product(self._scale * block.astype(self._scale.dtype))
         return image.astype(np.float64)
 
-    @cached_property
-    def components(self) -> Ints:
-        """The component of every slot, shape (n,)."""
-        return components.label(self.graph.weights)
+    def parts(self, most: int) -> Floats:
+        """An orthonormal basis of the eigenvalue 1, up to so many columns, shape (n, c - 1)."""
+        labels = components.label(self.graph.weights)
+        return components.indicators(labels, self.normal.constant, most)
 
 
 def published(state: State, config: Config) -> Columns:
@@ -182,17 +181,14 @@ def _rungs(state: State, config: Config) -> Iterator[_Pairs]:
     for attempt in range(REFRESHES + 1):
         look = _looked(operator, config, factor, starts, images, strength, rung)
         yield look.settled(look.pairs, config)
-        if look.silence.heard <= look.pairs.level(
-            config
-        ):  # else a mode was lost: nothing to polish
+        lost = look.silence.heard > look.pairs.level(config)
+        if not lost:
             yield look.settled(_polished(look, config), config)
         if attempt == REFRESHES:
             break
         found = look.silence.directions
         if attempt == 0 and _reaches_one(look.pairs):
-            parts = components.indicators(
-                operator.components, operator.normal.constant, config.rank_cut.most
-            )
+            parts = operator.parts(config.rank_cut.most)
             found = np.concatenate([parts, found], axis=1)
         factor = tracker.refresh(
             factor,
@@ -284,7 +280,6 @@ def _looked(
     following = float(values[width]) if len(values) > width else 0.0
     vectors = vectors[:, :width]
     c = vectors.shape[1]
-
     known = np.concatenate([normal.constant[:, None], vectors], axis=1)
 
     def unknown(block: Floats, image: Floats) -> Floats:
@@ -395,7 +390,7 @@ def _batch(operator: _Operator, config: Config, best: _Pairs, starts: Floats) ->
     constant = operator.normal.constant
     start = [best.vectors, starts]
     if _reaches_one(best):
-        start.insert(1, components.indicators(operator.components, constant, count))
+        start.insert(1, operator.parts(count))
     _, vectors, image = filtered.leading_pairs(
         lambda block: view.deflate(operator.apply(block), constant),
         view.deflate(np.concatenate(start, axis=1), constant),
