@@ -122,7 +122,7 @@ def test_a_tight_tolerance_had_a_ring_that_could_not_meet_it() -> None:
     assert ring_dtype(2000, 1e-6) is np.float64
     assert ring_dtype(2000, FLOAT32_TOLERANCE) is np.float32
     assert ring_dtype(FLOAT32_ABOVE, None) is np.float64
-    assert rounding_norm(np.float32, 2000) < FLOAT32_TOLERANCE / 20
+    assert rounding_norm(np.float32, 2000) < FLOAT32_TOLERANCE / 10
     points = np.random.default_rng(0).standard_normal((800, 3))
     for tolerance in (1e-6, 1e-9):
         engine = se.Engine(size=400, tolerance=tolerance, chunk_size=100)
@@ -166,6 +166,23 @@ def test_random_streams_have_true_certificates() -> None:
     result = fuzz_certificate.run(streams=40, seed=50_000, most=2)
     assert result.wrong == []
     assert result.unmet == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "once"),
+    [
+        (1182, "unmet after a whole decomposition: the frame had turned too far"),
+        (1227, "unmet: eigenvalues of 8e-12 cannot have a relative residual of 1e-6"),
+        (1276, "one component, of two: the first column was turned below 1"),
+        (2776, "outside_bound 0.003 for 0.78: probes of nothing were not orthogonal"),
+        (2816, "a column of length 1e-3: a pair at the rounding of its factor"),
+    ],
+)
+def test_streams_that_failed_once(seed: int, once: str) -> None:
+    """Seeds of the fuzz, each with what it found."""
+    result = fuzz_certificate.run(streams=1, seed=seed)
+    assert result.wrong == [], once
+    assert result.unmet == [], once
 
 
 # ---------------------------------------------------------------- the parts

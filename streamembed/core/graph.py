@@ -23,7 +23,7 @@ __all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype", "rounding_norm"]
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
 FLOAT32_ABOVE = 256
-# The rounding of a float32 ring, 4e-6, is a 25th of this tolerance.
+# The rounding of a float32 ring, 8e-6, is a 13th of this tolerance.
 FLOAT32_TOLERANCE = 1e-4
 
 
@@ -40,11 +40,11 @@ def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
 def rounding_norm(dtype: npt.DTypeLike, n: int) -> float:
     """By how much the S of a ring of n slots may differ in norm from that of exact weights.
 
-    Exponent, exponential, product and normalisation each round; 32 times the precision is twice
-    the worst that was measured for up to 2,000 slots (docs/algorithms/certificate.md), and beyond
+    Exponent, exponential, product and normalisation each round; 64 times the precision is twice
+    the worst that was measured for up to 3,000 slots (docs/algorithms/certificate.md), and beyond
     that sums of n weights lose the root of n.
     """
-    return 32.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 2000.0)))
+    return 64.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 3000.0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
