@@ -40,7 +40,7 @@ def _operations(n: int, b: int, r: int) -> float:
 def of_snapshot(config: Config, rung: str, n: int) -> str | None:
     """Why a snapshot of n points was ten times as dear as usual, and how dear; None if it was not.
 
-    ``rung`` is how far up the ladder of `streamembed.publish` it went.
+    ``rung`` is how far up the ladder, `streamembed.ladder`, it went.
     """
     ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
     if ratio < CLIFF:

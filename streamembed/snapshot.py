@@ -85,7 +85,7 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        How far up the ladder of `streamembed.publish` it took: view, polish, refresh, and then
+        How far up the ladder, `streamembed.ladder`, it took: view, polish, refresh, and then
         exact, or batch for more than 1,000 points.
     resolution : float
         Distance of the closest pair of landmarks over the bandwidth: what is finer than this the
