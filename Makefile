@@ -24,7 +24,7 @@ bench: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.soak
-	$(BIN)/python -m scenarios.fuzz_interrupts
+	$(BIN)/python -m scenarios.fuzz_interrupts --places 5000
 	$(BIN)/python -m scenarios.fuzz_inputs
 	$(BIN)/python -m scenarios.fuzz_files
 	$(BIN)/python -m scenarios.fuzz_certificate
