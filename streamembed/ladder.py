@@ -19,7 +19,7 @@ import numpy as np
 
 from streamembed import axes
 from streamembed.config import Config
-from streamembed.core import components, filtered, kernel, probes, tracker, view
+from streamembed.core import certificate, components, filtered, kernel, probes, tracker, view
 from streamembed.core.arrays import Floats
 from streamembed.core.certificate import Outside
 from streamembed.core.frame import Residuals
@@ -33,6 +33,12 @@ from streamembed.state import State
 __all__ = ["LARGEST_EXACT", "Pairs", "rungs"]
 
 REFRESHES = 4
+# A pair of the factor may be too small by what was cut off in its own direction, which is an
+# eigenvalue of what the factor does not know: twice what the probes heard of that is allowed for.
+PARTLY = 2.0
+# The block takes pairs down to so many times what is cut off below lambda_k: what the probes hear is
+# about that much, and its double has room there.
+REACH = 2.2
 # Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
 # (0.25 s).
 SMALLEST_FACTORED = 64
@@ -49,8 +55,8 @@ class Pairs:
     ----------
     values, vectors, errors : (c,), (n, c), (n, c)
         lambda, V and E = S V - V diag(lambda), descending.
-    beyond : Outside
-        Of what is not among the c.
+    outside : Outside
+        lambda_(k+1) of S, whatever the pairs are.
     normal : Normalisation
     rounding : float
         See `certificate.certify`.
@@ -60,7 +66,7 @@ class Pairs:
     values: Floats
     vectors: Floats
     errors: Floats
-    beyond: Outside
+    outside: Outside
     normal: Normalisation
     rounding: float
     rung: str
@@ -82,7 +88,7 @@ class Pairs:
         return config.tolerance * float(self.values[:1].max(initial=0.0))
 
     def level(self, config: Config) -> float:
-        """What is larger outside was missed: lambda_k, and what turning leaves of the tolerance."""
+        """What lambda_(k+1) must stay below: lambda_k, and what turning leaves of the tolerance."""
         k = config.n_components
         last = float(self.values[k - 1]) if len(self.values) >= k else 0.0
         left = 0.5 * (1.0 - axes.TOLERANCE_SHARE) * self.room(config)
@@ -126,8 +132,8 @@ def rungs(state: State, config: Config) -> Iterator[Pairs]:
     for attempt in range(REFRESHES + 1):
         look = _looked(operator, config, factor, starts, images, strength, rung)
         yield look.settled(look.pairs, config)
-        lost = look.silence.heard > look.pairs.level(config)
-        if not lost:
+        lost = look.pairs.outside.known > look.pairs.level(config)
+        if not (lost or look.pairs.fits(config)):  # a polish makes residuals smaller, nothing else
             yield look.settled(_polished(look, config), config)
         if attempt == REFRESHES:
             break
@@ -177,6 +183,8 @@ class _Look:
         Leading vectors and the probes' directions, orthonormal, and S @ block.
     silence : Silence
         About what neither the vectors nor the factor know.
+    remaining : float
+        The first eigenvalue of the factor that is not in the block, 0 where all are.
     unknown : callable
         (block, S @ block) -> its image under that unknown part.
     operator : _Operator
@@ -186,22 +194,38 @@ class _Look:
     block: Floats
     image: Floats
     silence: Silence
+    remaining: float
     unknown: Callable[[Floats, Floats], Floats]
     operator: _Operator
 
     def settled(self, pairs: Pairs, config: Config) -> Pairs:
-        """The pairs with what is known beyond them; probed further where that would be enough."""
-        if pairs.fits(config):
+        """The pairs with lambda_(k+1), probed further where that would show it to be small."""
+        level = pairs.level(config)
+        if pairs.fits(config) and self.remaining + self.partly <= level < self.silence.bound:
             self.silence = probes.sharpen(
                 self.silence,
                 lambda block: self.unknown(block, self.operator.apply(block)),
-                pairs.level(config),
+                # below the level, for what is multiplied is coupled to it
+                max(0.5 * (level + self.silence.heard), 0.9 * level),
             )
-        beyond, silence = pairs.beyond, self.silence
-        known = max(beyond.known, silence.heard)
-        return replace(
-            pairs, beyond=Outside(known, silence.bound, max(beyond.bound, known, silence.bound))
-        )
+        beyond = max(self.silence.bound, self.remaining + self.partly)
+        outside = _following(self.block, self.image, min(beyond, 1.0), config, self.operator)
+        return replace(pairs, outside=outside)
+
+    @property
+    def partly(self) -> float:
+        """What the rest of the factor may lack: twice what was heard of what it does not know."""
+        return PARTLY * self.silence.heard if self.remaining else 0.0
+
+
+def _following(
+    block: Floats, image: Floats, beyond: float, config: Config, operator: _Operator
+) -> Outside:
+    """lambda_(k+1) from a block, its product, and a bound on the rest."""
+    inside = block.T @ image
+    ritz, turn = descending_eigh(inside)
+    coupling = turn.T @ (image.T @ image - inside.T @ inside) @ turn
+    return certificate.following(ritz, coupling, beyond, config.n_components, operator.rounding)
 
 
 def _looked(
@@ -216,15 +240,15 @@ def _looked(
     """View and probes of a factor, by one product.
 
     ``starts``, with their ``images``, are at least ``strength`` times as long in every direction as
-    standard normal columns.
+    standard normal columns. The block takes all pairs of the factor that could be among the first
+    if they lacked what it cuts off.
     """
     normal, count = operator.normal, config.n_components + 1
-    width = count + -(count + starts.shape[1]) % 4  # products like multiples of 4
     root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
-    values, vectors = view.leading_pairs(root, normal, width + 1)
-    following = float(values[width]) if len(values) > width else 0.0
-    vectors = vectors[:, :width]
+    cut = max(float(factor.values[-1]), config.rank_cut.level * float(factor.values[:2][-1]))
+    values, vectors = view.leading_pairs(root, normal, count, REACH * cut)
     c = vectors.shape[1]
+    remaining = float(values[c]) if len(values) > c else 0.0
     known = np.concatenate([normal.constant[:, None], vectors], axis=1)
 
     def unknown(block: Floats, image: Floats) -> Floats:
@@ -235,43 +259,25 @@ def _looked(
     silence = probes.first(unknown(starts, images), strength, known)
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = operator.apply(block)
-    # of S itself, of which the unknown part is but one: it has no larger eigenvalue
-    heard = descending_eigh(silence.directions.T @ image[:, c:])[0][:1].max(initial=0.0)
-    silence = probes.listen(silence, unknown(silence.directions, image[:, c:]), float(heard))
-    pairs, further = _measured(operator, vectors, image[:, :c], count, rung)
-    # Pairs of the factor beyond the width were not multiplied: their residuals are taken for twice
-    # the largest of those that follow the published ones.
-    slack = float(np.append(further, pairs.worst(count)).max()) if following else 0.0
-    beyond = Outside(
-        max(pairs.beyond.known, following), 0.0, max(pairs.beyond.bound, following + 2.0 * slack)
-    )
-    return _Look(replace(pairs, beyond=beyond), block, image, silence, unknown, operator)
+    silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
+    outside = _following(block, image, 1.0, config, operator)
+    pairs = _measured(operator, vectors, image[:, :c], count, rung, outside)
+    return _Look(pairs, block, image, silence, remaining, unknown, operator)
 
 
 def _measured(
-    operator: _Operator, vectors: Floats, image: Floats, count: int, rung: str
-) -> tuple[Pairs, Floats]:
-    """The first ``count`` of orthonormal vectors as pairs, and the residual norms of the others."""
+    operator: _Operator, vectors: Floats, image: Floats, count: int, rung: str, outside: Outside
+) -> Pairs:
+    """The first ``count`` of orthonormal vectors as pairs, by their Rayleigh quotients."""
     quotients = np.einsum("ij,ij->j", vectors, image)
     if (np.diff(quotients) > 0.0).any():
         order = np.argsort(-quotients, kind="stable")
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
-    errors = image - vectors * quotients
-    rest = quotients[count:]
-    norms = np.sqrt(np.einsum("ij,ij->j", errors[:, count:], errors[:, count:]))
-    beyond = Outside(float(rest.max(initial=0.0)), 0.0, float((rest + norms).max(initial=0.0)))
     floor = view.RANK_CUT[operator.graph.buffer.dtype]
-    positive = min(count, int(np.count_nonzero(quotients > floor)))
-    pairs = Pairs(
-        quotients[:positive],
-        vectors[:, :positive],
-        errors[:, :positive],
-        beyond,
-        operator.normal,
-        operator.rounding,
-        rung,
-    )
-    return pairs, norms
+    c = min(count, int(np.count_nonzero(quotients > floor)))
+    quotients, vectors, image = quotients[:c], vectors[:, :c], image[:, :c]
+    errors = image - vectors * quotients
+    return Pairs(quotients, vectors, errors, outside, operator.normal, operator.rounding, rung)
 
 
 def _polished(look: _Look, config: Config) -> Pairs:
@@ -281,14 +287,14 @@ def _polished(look: _Look, config: Config) -> Pairs:
     vectors = nystrom_pairs(look.block, look.image, floor, view.LARGEST_EIGENVALUE)[1][:, :count]
     vectors = view.deflate(vectors, operator.normal.constant)
     rung = "polish" if look.pairs.rung == "view" else look.pairs.rung
-    polished, _ = _measured(operator, vectors, operator.apply(vectors), count, rung)
-    return replace(polished, beyond=look.pairs.beyond)
+    image = operator.apply(vectors)
+    return _measured(operator, vectors, image, count, rung, look.pairs.outside)
 
 
 def _reaches_one(pairs: Pairs) -> bool:
     """True where a second eigenvalue 1 is near what was found."""
     first = float(pairs.values[:1].max(initial=0.0)) + pairs.worst(1)
-    return max(first, pairs.beyond.known) + pairs.rounding >= 1.0
+    return max(first, pairs.outside.known) + pairs.rounding >= 1.0
 
 
 def _exact(state: State, config: Config) -> Pairs:
@@ -316,9 +322,9 @@ def _exact(state: State, config: Config) -> Pairs:
     kept = min(count, int(np.count_nonzero(real)))
     chosen = view.deflate(vectors[:, :kept], normal.constant)
     errors = operator @ chosen - chosen * values[:kept]
-    following = float(values[kept:].max(initial=0.0))
-    beyond = Outside(following, following, following)
-    return Pairs(values[:kept], chosen, errors, beyond, normal, rounding, "exact")
+    following = float(values[min(kept, config.n_components) :].max(initial=0.0))
+    outside = Outside(following, following)
+    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact")
 
 
 def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> Pairs:
@@ -334,7 +340,7 @@ def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> 
         count,
         BATCH_SHARE * config.tolerance,
     )
-    pairs, _ = _measured(operator, vectors, image, count, "batch")
+    pairs = _measured(operator, vectors, image, count, "batch", Outside(0.0, 1.0))
 
     def unknown(block: Floats) -> Floats:
         missed = view.deflate(operator.apply(block), constant)
@@ -342,10 +348,6 @@ def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> 
 
     fresh = np.random.default_rng((config.seed, operator.graph.n)).standard_normal(starts.shape)
     silence = probes.first(unknown(fresh), 1.0, vectors)
-    heard = unknown(silence.directions)
-    ritz = descending_eigh(silence.directions.T @ heard)[0]
-    silence = probes.listen(silence, heard, float(ritz[:1].max(initial=0.0)))
-    silence = probes.sharpen(silence, unknown, pairs.level(config))
-    known = max(pairs.beyond.known, silence.heard)
-    bound = max(pairs.beyond.bound, known, silence.bound)
-    return replace(pairs, beyond=Outside(known, silence.bound, bound))
+    silence = probes.listen(silence, unknown(silence.directions))
+    silence = probes.sharpen(silence, unknown, 0.9 * pairs.level(config))
+    return replace(pairs, outside=_following(vectors, image, silence.bound, config, operator))

@@ -116,9 +116,7 @@ def _estimated(state: State, config: Config) -> Columns:
     images = normal.scaling[chosen, None] * (graph.rows(chosen) @ scaled)
     norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
     known = float(values[k]) if len(values) > k else 0.0
-    pairs = Pairs(
-        values, vectors, vectors[:, :0], Outside(known, known + NEAR_ONE, 1.0), normal, 0.0, "view"
-    )
+    pairs = Pairs(values, vectors, vectors[:, :0], Outside(known, 1.0), normal, 0.0, "view")
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
     return _framed(state, config, psi, residuals, pairs, "sampled rows")
 
@@ -141,7 +139,6 @@ def _framed(
     have = min(k, c)
     columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
     displacement = movement = block_norm = 0.0
-    outside = pairs.beyond
     if have:
         turn = axes.turned(state, config, pairs.normal, psi, residuals, hold)
         displacement, movement = turn.displacement, turn.movement
@@ -151,13 +148,8 @@ def _framed(
         columns[:, eigenvalues == 0.0] = 0.0
         norms[eigenvalues == 0.0] = 0.0
         block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
-    if c > k:  # the column that follows, turned with the others
-        known, error = frame.turned_residual(residuals, turn.rotation[:, k])
-        outside = Outside(
-            max(outside.known, known), outside.unseen, max(outside.bound, known + error)
-        )
     certified = certificate.certify(
-        eigenvalues, norms, block_norm, outside, pairs.rounding, config.tolerance, method
+        eigenvalues, norms, block_norm, pairs.outside, pairs.rounding, config.tolerance, method
     )
     return Columns(
         columns,
@@ -174,7 +166,9 @@ def _framed(
 def _connected(state: State, residuals: Residuals, pairs: Pairs) -> int:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     norms = np.sqrt(np.maximum(np.diag(residuals.gram), 0.0))
-    largest = float((residuals.values + norms).max(initial=pairs.beyond.unseen))
-    if max(largest, pairs.beyond.known) + pairs.rounding < 1.0:
+    largest = float((residuals.values + norms).max(initial=pairs.outside.bound))
+    if pairs.outside.bound == 1.0 and pairs.errors.shape[1] == 0:  # the plain view bounds nothing
+        largest = float(residuals.values.max(initial=0.0)) + NEAR_ONE
+    if largest + pairs.rounding < 1.0:
         return 1
     return int(components.label(state.graph.weights).max()) + 1

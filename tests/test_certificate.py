@@ -205,7 +205,7 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     for seed in range(400):
         starts = probes.starts(60, seed, 0)
         silence = probes.first(matrix @ starts, shortest / probes.small_ball(probes.count(60)))
-        silence = probes.listen(silence, matrix @ silence.directions, 0.0)
+        silence = probes.listen(silence, matrix @ silence.directions)
         below += silence.bound < 0.5
     assert below / 400 < 0.2 + 3 * np.sqrt(0.16 / 400)  # three standard deviations
     assert below > 0  # the bound is not empty talk either
@@ -217,7 +217,7 @@ def test_sharpening_reaches_a_level_just_above_the_truth(second: float) -> None:
     values = np.concatenate([[second], np.linspace(0, second, 99)])
     matrix, _ = with_spectrum(values, 1)
     silence = probes.first(matrix @ probes.starts(100, 0, 0), 1.0)
-    silence = probes.listen(silence, matrix @ silence.directions, 0.0)
+    silence = probes.listen(silence, matrix @ silence.directions)
     sharper = probes.sharpen(silence, lambda block: matrix @ block, 0.5)
     assert second <= sharper.bound <= 0.5
 
@@ -227,7 +227,7 @@ def test_sharpening_hears_what_is_above_the_level() -> None:
     values = np.concatenate([[0.55], np.linspace(0, 0.5, 99)])
     matrix, basis = with_spectrum(values, 2)
     silence = probes.first(matrix @ probes.starts(100, 0, 0), 1.0)
-    silence = probes.listen(silence, matrix @ silence.directions, 0.0)
+    silence = probes.listen(silence, matrix @ silence.directions)
     found = probes.sharpen(silence, lambda block: matrix @ block, 0.5)
     assert found.bound >= 0.55
     assert found.heard > 0.5

@@ -14,9 +14,19 @@ import numpy as np
 
 from streamembed.core.arrays import Floats
 
-__all__ = ["SCOPE", "Certificate", "Outside", "certify", "near_equal", "sampled_residual"]
+__all__ = [
+    "SCOPE",
+    "Certificate",
+    "Outside",
+    "certify",
+    "following",
+    "near_equal",
+    "sampled_residual",
+]
 
 TINY = float(np.finfo(np.float64).tiny)
+# Halvings of the interval in which lambda_(k+1) is: a 32nd of what a residual leaves open.
+BISECTIONS = 5
 SCOPE = "the operator of the support, not of all events ever seen"
 
 
@@ -30,10 +40,10 @@ class Certificate:
         max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1, of the
         operator that was asked for: what the kernel ring and its products round is added.
     outside : float
-        Estimate of the largest eigenvalue that was not published, lost modes included.
+        The largest eigenvalue that was seen and is not published: lambda_(k+1) is at least that.
     outside_bound : float
-        No eigenvalue that was not published is larger: exactly after a whole decomposition,
-        otherwise with a chance of 3e-4 to miss one that the factor does not know.
+        lambda_(k+1) is not larger: exactly after a whole decomposition, otherwise with a chance of
+        3e-4 to miss an eigenvalue that the factor does not know.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
@@ -63,21 +73,52 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What is known of the eigenvalues that are not published.
-
-    Attributes
-    ----------
-    known : float
-        The largest that was seen.
-    unseen : float
-        What was not seen is not larger than this, but for the chance of the probes.
-    bound : float
-        Nothing at all is larger, what was seen with its residuals.
-    """
+    """What is known of lambda_(k+1): it is at least ``known`` and at most ``bound``."""
 
     known: float
-    unseen: float
     bound: float
+
+
+def following(
+    ritz: Floats, coupling: Floats, beyond: float, published: int, rounding: float
+) -> Outside:
+    """lambda_(k+1) from a block of orthonormal vectors and what is known of the rest.
+
+    Parameters
+    ----------
+    ritz
+        Ritz values of S on the block, descending, shape (m,).
+    coupling
+        K^T K, shape (m, m), in the order of ``ritz``: K is the part of S @ Ritz vectors that is
+        outside of the block.
+    beyond
+        No eigenvalue of S on the orthogonal complement of the block is larger.
+    published
+        k.
+    rounding
+        Of the block's product, in norm.
+
+    Notes
+    -----
+    With G the Ritz values after the k-th, sigma > beyond is above lambda_(k+1) where
+    G + K_G^T K_G / (sigma - beyond) has no eigenvalue above sigma: the Schur complement of
+    sigma - S on the complement of the first k is then positive definite, and Cauchy's interlacing
+    does the rest.
+    """
+    if len(ritz) <= published:
+        return Outside(0.0, beyond)
+    rest, part = ritz[published:], coupling[published:, published:]
+    first = float(rest[0])
+    squared = max(float(np.linalg.eigvalsh(part)[-1]), 0.0)
+    high = 0.5 * (first + beyond) + float(np.sqrt(0.25 * (first - beyond) ** 2 + squared))
+    low = max(first, beyond)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if middle - low <= rounding:
+            break
+        top = np.linalg.eigvalsh(np.diag(rest) + part / (middle - beyond))[-1]
+        low, high = (low, middle) if top <= middle else (middle, high)
+    return Outside(first, min(high, 1.0))
 
 
 def near_equal(values: Floats, margin: float) -> list[range]:
@@ -118,7 +159,7 @@ def certify(
     block_norm
         Spectral norm of the (n, k) block of those residuals, for the angle.
     outside
-        What is not published.
+        lambda_(k+1), of the operator that was measured.
     rounding
         By how much the operator that was measured may differ from the one that was asked for, in
         norm: it is added to every residual. Eigenvalues below it are nothing.
@@ -138,7 +179,7 @@ def certify(
         # without a single component, up to what could not be certified at that tolerance
         room = tolerance * largest if values[0] > 0 else rounding / tolerance
         level = last + max(room, rounding)
-        met = bool(residual <= tolerance and max(outside.known, outside.unseen) <= level)
+        met = bool(residual <= tolerance and max(outside.known, outside.bound) <= level)
     return Certificate(
         residual=residual,
         outside=float(outside.known),

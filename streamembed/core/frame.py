@@ -32,7 +32,6 @@ __all__ = [
     "align",
     "canonical_signs",
     "isotonic",
-    "turned_residual",
     "turned_residuals",
 ]
 
@@ -134,16 +133,6 @@ def turned_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Fl
     cross = shift.T @ residuals.cross @ rotation
     gram = shift.T @ shift + cross + cross.T + rotation.T @ residuals.gram @ rotation
     return values, np.sqrt(np.maximum(np.diag(gram), 0.0)), gram
-
-
-def turned_residual(residuals: Residuals, column: Floats) -> tuple[float, float]:
-    """Rayleigh quotient and residual norm of one turned column V r, r of shape (c,)."""
-    mixed = residuals.values * column + residuals.cross @ column
-    value = float(column @ mixed)
-    shift = (residuals.values - value) * column
-    square = shift @ shift + 2.0 * (shift @ residuals.cross) @ column
-    square += column @ residuals.gram @ column
-    return value, float(np.sqrt(np.maximum(square, 0.0)))
 
 
 def align(

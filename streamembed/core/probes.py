@@ -85,7 +85,8 @@ class Silence:
     image : (n, p)
         C @ directions, once `listen` was given it.
     heard : float
-        The largest Rayleigh quotient in the span of the directions: C has an eigenvalue as large.
+        The largest Rayleigh quotient of C in the span of the directions: it has an eigenvalue as
+        large.
     bound : float
         No eigenvalue of C is larger, but for a chance of `MISS`.
     shortest : float
@@ -125,20 +126,13 @@ def first(missed: Floats, strength: float, known: Floats | None = None) -> Silen
     return Silence(directions, mix, missed, 0.0, 1.0, shortest)
 
 
-def listen(silence: Silence, image: Floats, heard: float) -> Silence:
-    """The same after a second product.
-
-    Parameters
-    ----------
-    image
-        C @ directions, shape (n, p).
-    heard
-        A Rayleigh quotient from the span of the directions.
-    """
+def listen(silence: Silence, image: Floats) -> Silence:
+    """The same after a second product: ``image`` = C @ directions, shape (n, p)."""
     twice = image @ silence.mix  # C^2 X
     squared = float(np.sqrt(descending_eigh(twice.T @ twice)[0][0].clip(0.0)))
     bound = min(1.0, float(np.sqrt(squared / silence.shortest)))
-    return replace(silence, image=image, heard=heard, bound=bound)
+    heard = float(descending_eigh(silence.directions.T @ image)[0][0])
+    return replace(silence, image=image, heard=max(heard, 0.0), bound=bound)
 
 
 def sharpen(silence: Silence, apply: Callable[[Floats], Floats], level: float) -> Silence:

@@ -104,7 +104,9 @@ def deflate(block: Floats, constant: Floats) -> Floats:
     return block - np.outer(constant, constant @ block)
 
 
-def leading_pairs(factor: Array, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+def leading_pairs(
+    factor: Array, normal: Normalisation, count: int, margin: float = 0.0
+) -> tuple[Floats, Floats]:
     """The leading pairs of F F^T with the constant vector deflated.
 
     Parameters
@@ -113,22 +115,31 @@ def leading_pairs(factor: Array, normal: Normalisation, count: int) -> tuple[Flo
         F, shape (n, r), from `restored`.
     count
         How many pairs at most; fewer come back where the rank does not suffice.
+    margin
+        More than ``count`` vectors where the next values are less than this below the last but one.
 
     Returns
     -------
     values, vectors
-        Descending, shapes (c,) and (n, c); orthonormal, and orthogonal to v_0. O(n r^2).
+        Descending, shapes (c,) and (n, c); orthonormal, and orthogonal to v_0. With a ``margin``
+        there are as many values as F has, at most (n, c) vectors for the first of them. O(n r^2).
     """
     constant = normal.constant
     overlap = (constant.astype(factor.dtype) @ factor).astype(np.float64)
     values, mix = descending_eigh(factor.T @ factor - np.outer(overlap, overlap))
-    keep = min(count, int(np.count_nonzero(values > RANK_CUT[factor.dtype])))
-    values = values[:keep]
-    vectors = deflate(mixed(factor, mix[:, :keep] / np.sqrt(values)).astype(np.float64), constant)
+    values = values[: int(np.count_nonzero(values > RANK_CUT[factor.dtype]))]
+    keep = min(count, len(values))
+    if margin and keep == count:
+        near = values > values[max(count - 2, 0)] - margin
+        keep = max(count, int(np.count_nonzero(near)))
+    chosen = mix[:, :keep] / np.sqrt(values[:keep])
+    vectors = deflate(mixed(factor, chosen).astype(np.float64), constant)
     # a pair that is rounding after all is left shorter or longer than 1; so may be those after it
     lengths = np.einsum("ij,ij->j", vectors, vectors)
     real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
-    return values[:real], vectors[:, :real]
+    if real < keep or not margin:
+        values = values[:real]
+    return values, vectors[:, :real]
 
 
 def rounding_floor(rounding: float) -> float:
