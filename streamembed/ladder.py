@@ -36,8 +36,8 @@ REFRESHES = 4
 # A pair of the factor may be too small by what was cut off in its own direction, which is an
 # eigenvalue of what the factor does not know: twice what the probes heard of that is allowed for.
 PARTLY = 2.0
-# The block takes pairs down to so many times what is cut off below lambda_k: what the probes hear is
-# about that much, and its double has room there.
+# The block takes pairs down to so many times what is cut off below lambda_k: what the probes hear
+# is about that much, and its double has room there.
 REACH = 2.2
 # Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
 # (0.25 s).
