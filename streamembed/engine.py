@@ -446,6 +446,11 @@ class Engine:
         y
             Labels, one for every index that ``rows.kept`` may name.
         """
+        if not isinstance(rows, Batch):
+            raise InputError(
+                f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.batch: for "
+                "data of any other kind use learn"
+            )
         labels = None if y is None or not self.config.metrics else listed(y, len(y))
         return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
 

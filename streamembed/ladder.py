@@ -275,8 +275,9 @@ def _measured(
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
     floor = view.RANK_CUT[operator.graph.buffer.dtype]
     c = min(count, int(np.count_nonzero(quotients > floor)))
-    quotients, vectors, image = quotients[:c], vectors[:, :c], image[:, :c]
-    errors = image - vectors * quotients
+    lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
+    vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
+    errors = image[:, :c] / lengths - vectors * quotients
     return Pairs(quotients, vectors, errors, outside, operator.normal, operator.rounding, rung)
 
 
@@ -316,7 +317,7 @@ def _exact(state: State, config: Config) -> Pairs:
     values, vectors = descending_eigh(operator)
     count = config.n_components + 1
     rounding = rounding_norm(precision, len(values))
-    floor = rounding / config.tolerance
+    floor = min(rounding / config.tolerance, certificate.NOTHING)
     # where even the first eigenvalue is too small for its tolerance, the constant is all there is
     real = values > (view.RANK_CUT[np.dtype(np.float64)] if values[0] > floor else np.inf)
     kept = min(count, int(np.count_nonzero(real)))

@@ -70,7 +70,7 @@ def real(
 
 def percentiles(name: str, value: object) -> tuple[float, float]:
     """Two numbers that ascend within (0, 100)."""
-    if not isinstance(value, (tuple, list, np.ndarray)) or len(np.shape(value)) != 1:
+    if not isinstance(value, (tuple, list, np.ndarray)) or np.ndim(value[:0]) != 1:
         raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
     ends = [real(name, end, 0.0, 100.0, opened=True) for end in value]
     if len(ends) != 2 or not ends[0] < ends[1]:

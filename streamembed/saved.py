@@ -14,6 +14,7 @@ from streamembed import learners
 from streamembed.archive import must
 from streamembed.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.core.arrays import Array
+from streamembed.core.support import slots_for
 from streamembed.labels import LARGEST_CLASSES
 from streamembed.state import State
 
@@ -22,6 +23,11 @@ __all__ = ["check", "check_metrics"]
 # A ring has room for more slots than are in use: twice as many, and some at the start.
 SPARE = 1024
 FLAGS = ("frame_restless",)
+# Of floats; the second is that of large rings and of what is made of them alone.
+WIDTHS = ["<f8", "<f4"]
+SINGLE = ("graph.weights", "distances", "factor.vectors")
+# Degrees are sums of the ring's rows, and whoever edits one without the other changes more.
+ROUNDING = 1e-4
 COUNTS = (
     "position",
     "capacity",
@@ -124,11 +130,21 @@ def _check_state(
     for name in FLAGS:
         must(type(numbers[name]) is bool, f"{name} is {numbers[name]!r}")
     must(SMALLEST_BANDWIDTH <= numbers["bandwidth"] <= LARGEST_BANDWIDTH, "bandwidth")
-    must(config.n_components + 1 <= n <= (config.slots or n), f"the support has {n} points")
+    must(1 <= n <= (config.slots or n), f"the support has {n} points")
     must(numbers["capacity"] <= max(config.slots or 0, 4 * n + SPARE), "capacity")
     births, position = arrays["support.births"], int(numbers["position"])
     must(len(np.unique(births)) == n, "births are not unique")
     must(((births >= 0) & (births < position)).all(), "births lie outside of the stream")
+    masses, weights = arrays["support.masses"], arrays["graph.weights"]
+    if config.memory != "landmarks":
+        must((masses == 1.0).all(), "masses of a window are 1")
+        must(n == min(position, config.window or position), f"{n} points of {position} events")
+        slots = slots_for(position - n, n, config.window)
+        must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
+    must(weights.dtype == arrays["factor.vectors"].dtype, "ring and factor differ in precision")
+    with np.errstate(all="ignore"):
+        sums = weights.astype(np.float64) @ masses
+    must(np.allclose(arrays["degrees"], sums, rtol=ROUNDING, atol=0.0), "degrees are no sums")
     must(("metrics" in numbers) == bool(config.metrics), "metrics")
     return position
 
@@ -151,7 +167,8 @@ def _check_pending(arrays: dict[str, Array], d: int, is_text: bool) -> int:
 def _has(arrays: dict[str, Array], name: str, shape: tuple[int, ...], kind: str) -> None:
     array = arrays[name]
     must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
-    must(array.dtype.kind == kind, f"{name} has dtype {array.dtype}")
+    allowed = {"f": WIDTHS if name in SINGLE else WIDTHS[:1], "i": ["<i8"], "b": ["|b1"]}[kind]
+    must(array.dtype.str in allowed, f"{name} has dtype {array.dtype}")
 
 
 def _has_ids(ids: Array, n: int, is_text: bool) -> None:

@@ -131,6 +131,19 @@ def test_a_tight_tolerance_had_a_ring_that_could_not_meet_it() -> None:
         assert fuzz_certificate.check(engine.snapshot(), tolerance) == []
 
 
+def test_a_map_of_zeros_was_met_where_its_tolerance_was_out_of_reach() -> None:
+    """A tolerance that doubles cannot show of an eigenvalue of 3e-3: published, and not met."""
+    points = np.random.default_rng(0).normal(size=(100, 2))
+    engine = se.Engine(size=100, bandwidth=25.0, scaling=None, tolerance=1e-12)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    np.testing.assert_allclose(
+        snapshot.eigenvalues, truth_of(snapshot).eigenvalues[1:3], atol=1e-13
+    )
+    assert not snapshot.certificate.met
+    assert fuzz_certificate.check(snapshot, 1e-12) == []
+
+
 def test_components_are_counted() -> None:
     """``n_connected`` is the number of parts without a weight between them, one or many."""
     for count in (1, 3, 12):

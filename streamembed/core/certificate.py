@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 TINY = float(np.finfo(np.float64).tiny)
+# Where even the first eigenvalue is smaller than this, and too small for its tolerance, the
+# operator is its constant vector: there are no components to publish.
+NOTHING = 1e-10
 # Halvings of the interval in which lambda_(k+1) is: a 32nd of what a residual leaves open.
 BISECTIONS = 5
 SCOPE = "the operator of the support, not of all events ever seen"
@@ -177,7 +180,8 @@ def certify(
     met = None
     if tolerance is not None:
         # without a single component, up to what could not be certified at that tolerance
-        room = tolerance * largest if values[0] > 0 else rounding / tolerance
+        nothing = min(rounding / tolerance, NOTHING)
+        room = tolerance * largest if values[0] > 0 else nothing
         level = last + max(room, rounding)
         met = bool(residual <= tolerance and max(outside.known, outside.bound) <= level)
     return Certificate(
