@@ -22,7 +22,7 @@ from streamembed import batch, distances, runfolder
 from streamembed.archive import replacing, writable
 from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
+from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, path_text, shown
 from streamembed.eventlog import EventLog, LogBatch, open_log
 from streamembed.pairlog import PairLog, in_order, open_pairs
 from streamembed.parameters import one_of, whole
@@ -90,8 +90,8 @@ def replay(
     engine
         Learns the log, and can go on learning afterwards.
     run
-        The folder to make; it must not exist or be empty, unless ``overwrite``. One replay at a
-        time works in it.
+        The folder to make; it must not exist or be empty, unless ``overwrite``, and lie outside of
+        the folders that are read. One replay at a time works in it.
     snapshot_every
         Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
     features
@@ -115,9 +115,9 @@ def replay(
     FileError
         The run folder cannot be made or written to.
     ParameterError
-        The run folder is not empty, or another replay is at work in it; ``snapshot_every`` does not
-        fit the chunks, ``features`` were given for a log that is open already, or ``pairs`` for an
-        engine that learns none.
+        The run folder is not empty, another replay is at work in it, or the log or the pairs are
+        read from it; ``snapshot_every`` does not fit the chunks, ``features`` were given for a log
+        that is open already, or ``pairs`` for an engine that learns none.
     FeatureError
         The log does not have the features that the engine has learned, or a label or time that
         Parquet cannot hold.
@@ -151,6 +151,8 @@ def replay(
     opened = _opened(log, features, engine)
     check_carried(opened)
     known = None if pairs is None else _known_pairs(pairs, engine, opened)
+    folder = Path(path_text(run, "run"))
+    runfolder.apart("run", folder, (opened,) if known is None else (opened, known.log))
     damage = None
     with (
         runfolder.taken(run, overwrite) as folder,
