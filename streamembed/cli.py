@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import streamembed as se
-from streamembed import archive, demo, runs
+from streamembed import archive, demo, runfolder, runs
 from streamembed.config import Config
 from streamembed.core.mahalanobis import MetricCertificate
 from streamembed.engine import COARSE
@@ -35,6 +35,7 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
     ResolutionWarning,
+    shown,
 )
 from streamembed.eventlog import describe_log, open_log
 
@@ -297,19 +298,30 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @_features_option
+@click.option("--overwrite", is_flag=True, help="Replace an older FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def transform_command(
-    snapshot: str, logs: tuple[str, ...], output: str, features: list[str] | None, as_json: bool
+    snapshot: str,
+    logs: tuple[str, ...],
+    output: str,
+    features: list[str] | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    A LOG of - is standard input. Rows that cannot be embedded keep their place, with nulls and a
-    reason. A snapshot of distances takes logs of distances to its items, in the order of its ids.
+    A LOG of - is standard input. FILE must be none of the inputs, and lie outside of their folders.
+    Rows that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances
+    takes logs of distances to its items, in the order of its ids.
     """
     with _exit_codes():
+        if runfolder.same(output, snapshot):
+            raise ParameterError(
+                f"output={shown(output)} is the snapshot {snapshot} itself: choose another file"
+            )
         loaded = se.Snapshot.load(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
-        facts = runs.transform_log(loaded, log, output)
+        facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))
     else:

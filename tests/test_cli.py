@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 import streamembed as se
 from streamembed import cli, runs
 from streamembed.config import Config
-from streamembed.eventlog import write_distance_log, write_log
+from streamembed.errors import ParameterError
+from streamembed.eventlog import open_log, write_distance_log, write_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -270,6 +271,75 @@ def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
     assert done.stderr == ""
     timeline = pq.read_table(tmp_path / "coarse" / "timeline.parquet")
     assert timeline["resolution"].to_pylist()[-1] == json.loads(done.stdout)["resolution"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_transform_does_not_destroy_its_inputs(
+    tmp_path: Path, log: Path, run: Path, flags: list[str]
+) -> None:
+    """It did once, and said that all was well: the snapshot, the log, a file of its folder."""
+    snapshot = run / "snapshot.arrow"
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    shutil.copy(log, folder / "a")
+    targets = [snapshot, log, folder / "a", folder / "new.parquet", folder / "below" / "new.arrow"]
+    for target in (snapshot, log, folder / "a"):
+        for link, kind in ((f"soft-{target.name}", os.symlink), (f"hard-{target.name}", os.link)):
+            kind(target, tmp_path / link)
+            targets.append(tmp_path / link)
+    outside = tmp_path / "outside"
+    outside.symlink_to(folder)
+    targets.append(outside / "new.parquet")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for target in targets:
+        done = call("transform", snapshot, log, folder, "-o", target, *flags)
+        assert done.exit_code == cli.USAGE, (target, done.output)
+        assert "output=" in done.stderr
+        assert "choose another" in done.stderr or "choose a place" in done.stderr
+        assert "--overwrite" not in done.stderr
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    # a file beside the log, where no folder was named
+    assert call("transform", snapshot, folder / "a", "-o", folder / "new").exit_code == 0
+
+
+def test_transform_does_not_replace_an_older_file_by_chance(
+    tmp_path: Path, log: Path, run: Path
+) -> None:
+    """It must be asked to, in Python too."""
+    output = tmp_path / "out.arrow"
+    output.write_text("mine")
+    transform = ["transform", run / "snapshot.arrow", log, "-o", output]
+    done = call(*transform)
+    assert done.exit_code == cli.USAGE
+    assert "exists already" in done.stderr
+    assert "--overwrite" in done.stderr
+    loaded = se.Snapshot.load(run / "snapshot.arrow")
+    with pytest.raises(ParameterError, match="overwrite=True"):
+        runs.transform_log(loaded, open_log(log), output)
+    assert output.read_text() == "mine"
+    assert call(*transform, "--overwrite").exit_code == 0
+    assert pa.ipc.open_file(output).read_all().num_rows == 230
+
+
+def test_transform_says_that_the_folder_does_not_exist(
+    tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the name of its temporary file, for no other error either."""
+    output = tmp_path / "nodir" / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == cli.IO
+    assert f"the folder {output.parent} does not exist: make it first" in done.stderr
+    assert ".part" not in done.stderr
+
+    def vanishes(*_: Any) -> Any:
+        return pa.OSFile(str(output.parent / "no" / "x.part"), "wb")
+
+    monkeypatch.setattr(runs, "_writer", vanishes)
+    output = tmp_path / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == cli.IO
+    assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
