@@ -32,6 +32,7 @@ from streamembed.errors import (
     InputError,
     LogError,
     MissingFileError,
+    NotAFileError,
     NotReadyError,
     ParameterError,
     ResolutionWarning,
@@ -206,10 +207,15 @@ def replay_command(
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    """The paths, or MissingFileError for the first that is not there; - is standard input."""
+    """The paths, if each is there, and none is a run folder; - is standard input."""
     for path in paths:
         if path != "-" and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")
+        if (Path(path) / "timeline.parquet").exists():
+            raise ParameterError(
+                f"{path} is a run folder; it must be a log: name that, or one file of the run, "
+                f"such as {Path(path) / 'embedding.parquet'}"
+            )
     return list(paths)
 
 
@@ -319,7 +325,7 @@ def transform_command(
             raise ParameterError(
                 f"output={shown(output)} is the snapshot {snapshot} itself: choose another file"
             )
-        loaded = se.Snapshot.load(snapshot)
+        loaded = _snapshot(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
         facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
@@ -330,6 +336,15 @@ def transform_command(
         )
     if facts["damage"] is not None:
         _stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _snapshot(path: str) -> se.Snapshot:
+    """The saved snapshot; where a folder was named, the error says which file of it to name."""
+    if Path(path).is_dir():
+        inside = Path(path) / "snapshot.arrow"
+        hint = f"try {inside}" if inside.exists() else "there is no snapshot.arrow in it"
+        raise NotAFileError(f"{path} is a folder; it must be the file of a saved snapshot: {hint}")
+    return se.Snapshot.load(path)
 
 
 @main.command("inspect")

@@ -174,11 +174,14 @@ def _clear(folder: Path, overwrite: bool) -> None:
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     partials = [name for name in found if name.endswith(".part") and name.startswith(FILES)]
     if found and not overwrite:
-        what = "not empty: choose another folder, or overwrite the run"
+        what = (
+            "not empty: choose another folder, or replace the run with overwrite=True (--overwrite)"
+        )
         if partials:
             what = (
                 f"what a replay left behind that did not end ({partials[0]}): choose another "
-                "folder, or overwrite the run, which learns the log from its start"
+                "folder, or replace the run with overwrite=True (--overwrite), which learns the "
+                "log from its start"
             )
         raise ParameterError(f"run={shown(str(folder))} is {what}")
     for name in (*FILES, *partials):

@@ -342,6 +342,22 @@ def test_transform_says_that_the_folder_does_not_exist(
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
+def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, run: Path) -> None:
+    """For a snapshot the one in it; it was only said to be a directory once."""
+    output = tmp_path / "out"
+    done = call("transform", run, log, "-o", output)
+    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (cli.IO, True)
+    (tmp_path / "empty").mkdir()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (cli.IO, True)
+    for command in (
+        ("replay", run, "--run", tmp_path / "run 2"),
+        ("transform", run / "snapshot.arrow", run, "-o", output),
+    ):
+        done = call(*command)
+        assert (done.exit_code, "is a run folder; it must be a log" in done.stderr) == (2, True)
+
+
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
     """Arguments, exit code, and a part of the message."""
     cut = tmp_path / "cut"

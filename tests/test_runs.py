@@ -229,7 +229,7 @@ def test_a_run_folder_is_not_overwritten_by_chance(tmp_path: Path) -> None:
     """A folder that holds something is refused, unless that was asked for."""
     log = written(tmp_path / "log", "stream", 100)
     se.replay(log, engine(), tmp_path / "run")
-    with pytest.raises(ParameterError, match="is not empty"):
+    with pytest.raises(ParameterError, match=r"is not empty.* overwrite=True \(--overwrite\)"):
         se.replay(log, engine(), tmp_path / "run")
     se.replay(log, engine(), tmp_path / "run", overwrite=True)
     with pytest.raises(ParameterError, match="is a file"):
