@@ -144,9 +144,15 @@ def _exit_codes() -> Iterator[None]:
         _stop(error, USAGE)
     except OSError as error:
         _stop(error, IO)
+    except KeyboardInterrupt as error:
+        notes = getattr(error, "__notes__", None)  # of a replay whose run is whole
+        if not notes:
+            raise
+        click.echo(err=True)  # behind the terminal's ^C
+        _stop(f"interrupted; {notes[0]}", INTERRUPTED)
 
 
-def _stop(error: BaseException, code: int) -> None:
+def _stop(error: object, code: int) -> None:
     click.echo("streamembed: " + " ".join(str(error).split()), err=True)
     sys.exit(code)
 

@@ -455,6 +455,35 @@ def test_an_interrupt_has_a_code(
     assert not list(tmp_path.glob("out.parquet*"))
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_an_interrupted_replay_says_that_its_run_is_whole(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
+    write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
+    original, parts = runs.Recorder.learn, 0
+
+    def stop(*arguments: Any, **options: Any) -> Any:
+        nonlocal parts
+        if (parts := parts + 1) > 4:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(runs.Recorder, "learn", stop)
+    target = tmp_path / "other"
+    done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
+    assert done.exit_code == cli.INTERRUPTED
+    held = pq.read_metadata(target / "embedding.parquet").num_rows
+    assert held == 132
+    assert f"interrupted; the run up to here is written whole: {held} events in" in done.stderr
+    assert str(target) in done.stderr
+    assert done.stdout == ""
+    assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
+    monkeypatch.setattr(cli, "open_log", stop)
+    done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
+    assert (done.exit_code, "whole" in done.stderr) == (cli.INTERRUPTED, False)
+
+
 def test_the_demo_says_how_to_get_its_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
