@@ -374,14 +374,24 @@ def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}"
             yield from _lines(value, indent + "  ")
         elif isinstance(value, (list, tuple)):
-            yield f"{indent}{name:18s} {', '.join(map(str, value)) or '-'}"
+            yield f"{indent}{name:18s} {', '.join(map(_said, value)) or '-'}"
         else:
-            yield f"{indent}{name:18s} {value}"
+            yield f"{indent}{name:18s} {_said(value)}"
+
+
+def _said(value: object) -> str:
+    """A fact as text; where there is none, a dash."""
+    return "-" if value is None else str(value)
 
 
 def _inspected(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and runfolder.unfinished(path):
+        raise DamagedFileError(
+            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
+            "its end, or replay the log again with --overwrite"
+        )
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspected_run(path)
     kind = archive.kind_of(path) if path.is_file() else None

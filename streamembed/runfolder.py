@@ -29,7 +29,7 @@ try:
 except ImportError:  # where the system has no such locks, two replays are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FILES", "LOCK", "apart", "partial", "same", "taken"]
+__all__ = ["FILES", "LOCK", "apart", "partial", "same", "taken", "unfinished"]
 
 FILES = (
     "snapshot.arrow",
@@ -44,6 +44,17 @@ LOCK = ".lock"
 def partial(path: Path) -> Path:
     """Where a table is written until it is whole."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def unfinished(folder: Path) -> bool:
+    """Whether a replay is at work in a folder, or was killed there: it holds what that leaves."""
+    names = [path.name for path in folder.iterdir()]
+    left = [name for name in names if name == LOCK or _is_partial(name)]
+    return bool(left) and {*names} <= {*left, *FILES}
+
+
+def _is_partial(name: str) -> bool:
+    return name.endswith(".part") and name.startswith(FILES)
 
 
 def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
@@ -172,7 +183,7 @@ def _locked(folder: Path) -> BinaryIO:
 def _clear(folder: Path, overwrite: bool) -> None:
     """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    partials = [name for name in found if name.endswith(".part") and name.startswith(FILES)]
+    partials = [name for name in found if _is_partial(name)]
     if found and not overwrite:
         what = (
             "not empty: choose another folder, or replace the run with overwrite=True (--overwrite)"

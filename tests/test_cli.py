@@ -157,6 +157,40 @@ def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
     assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
 
 
+@pytest.mark.parametrize(
+    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
+)
+def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
+    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    done = call("inspect", folder)
+    assert done.exit_code == cli.DAMAGED
+    assert "is an unfinished run" in done.stderr
+    assert "replay the log again with --overwrite" in done.stderr
+    for name in left[1:]:
+        (folder / name).unlink()
+    (folder / left[0]).rename(folder / ".lock")
+    shutil.copy(log, folder / "a")
+    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
+
+
+def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
+    """A dash; there were None and "rows 533, None" beside it once."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    write_log(folder / "2", POINTS, NAMES, format="stream")
+    se.Engine().save(tmp_path / "engine")
+    told = call("inspect", folder).stdout.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
+    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
+    for path in (folder, tmp_path / "engine"):
+        assert "None" not in call("inspect", path).stdout
+
+
 @pytest.mark.parametrize("format", ["stream", "file", "parquet"])
 def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format: str) -> None:
     """As - for replay and for transform, with what the same file gives."""
