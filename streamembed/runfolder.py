@@ -72,7 +72,7 @@ def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
     ParameterError
         It is or holds a file of a log, or is or lies inside a folder of one.
     """
-    inside = _identities([target, *_above(target)])
+    inside = _identities([target, *_above([target])])
     touched = _identities([target, *(target / file for file in FILES)])
     for log in logs:
         folder = next((one for one in log.folders if _identities([one]) & inside), None)
@@ -81,12 +81,13 @@ def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
                 f"{name}={shown(str(target))} is, or lies inside, the folder {folder} that the log "
                 "is read from: choose a place outside of it"
             )
-        for path in log.paths:  # (standard input is not there)
-            if path.exists() and touched & _identities([path, *_above(path)]):
-                what = f"holds {path}, which" if target.is_dir() else "is a file that"
-                raise ParameterError(
-                    f"{name}={shown(str(target))} {what} the log is read from: choose another place"
-                )
+        files = [path for path in log.paths if path.exists()]  # standard input is not there
+        if touched & _identities([*files, *_above(files)]):
+            first = next(path for path in files if touched & _identities([path, *_above([path])]))
+            what = f"holds {first}, which" if target.is_dir() else "is a file that"
+            raise ParameterError(
+                f"{name}={shown(str(target))} {what} the log is read from: choose another place"
+            )
 
 
 def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
@@ -94,10 +95,15 @@ def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     return bool(_identities([Path(one)]) & _identities([Path(other)]))
 
 
-def _above(path: Path) -> set[Path]:
-    """The folders that a path lies in; and where it is a link, those of what it leads to."""
-    holder = Path(os.path.realpath(path.parent))
-    return {holder, *holder.parents, *Path(os.path.realpath(path)).parents}
+def _above(paths: Iterable[Path]) -> set[Path]:
+    """The folders that paths lie in; and where one is a link, those of what it leads to."""
+    holders = set()
+    for path in paths:
+        holders.add(path.parent)
+        if path.is_symlink():
+            holders.add(Path(os.path.realpath(path)).parent)
+    real = {Path(os.path.realpath(holder)) for holder in holders}
+    return real.union(*(holder.parents for holder in real))
 
 
 def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
