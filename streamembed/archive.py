@@ -113,7 +113,14 @@ def writable(path: str | os.PathLike[str]) -> Path:
     target = Path(path_text(path))
     try:
         mode = target.stat().st_mode
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not target.parent.exists():
+            raise file_error(
+                error,
+                target,
+                "written",
+                f"the folder {target.parent} does not exist: make it first",
+            ) from error
         return target
     except OSError as error:
         raise file_error(error, target, "written") from error

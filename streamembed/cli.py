@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import streamembed as se
-from streamembed import archive, demo, runs
+from streamembed import archive, demo, runfolder, runs
 from streamembed.config import Config
 from streamembed.core.mahalanobis import MetricCertificate
 from streamembed.engine import COARSE
@@ -32,9 +32,11 @@ from streamembed.errors import (
     InputError,
     LogError,
     MissingFileError,
+    NotAFileError,
     NotReadyError,
     ParameterError,
     ResolutionWarning,
+    shown,
 )
 from streamembed.eventlog import describe_log, open_log
 
@@ -142,9 +144,15 @@ def _exit_codes() -> Iterator[None]:
         _stop(error, USAGE)
     except OSError as error:
         _stop(error, IO)
+    except KeyboardInterrupt as error:
+        notes = getattr(error, "__notes__", None)  # of a replay whose run is whole
+        if not notes:
+            raise
+        click.echo(err=True)  # behind the terminal's ^C
+        _stop(f"interrupted; {notes[0]}", INTERRUPTED)
 
 
-def _stop(error: BaseException, code: int) -> None:
+def _stop(error: object, code: int) -> None:
     click.echo("streamembed: " + " ".join(str(error).split()), err=True)
     sys.exit(code)
 
@@ -205,10 +213,15 @@ def replay_command(
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    """The paths, or MissingFileError for the first that is not there; - is standard input."""
+    """The paths, if each is there, and none is a run folder; - is standard input."""
     for path in paths:
         if path != "-" and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")
+        if (Path(path) / "timeline.parquet").exists():
+            raise ParameterError(
+                f"{path} is a run folder; it must be a log: name that, or one file of the run, "
+                f"such as {Path(path) / 'embedding.parquet'}"
+            )
     return list(paths)
 
 
@@ -297,19 +310,30 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @_features_option
+@click.option("--overwrite", is_flag=True, help="Replace an older FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def transform_command(
-    snapshot: str, logs: tuple[str, ...], output: str, features: list[str] | None, as_json: bool
+    snapshot: str,
+    logs: tuple[str, ...],
+    output: str,
+    features: list[str] | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    A LOG of - is standard input. Rows that cannot be embedded keep their place, with nulls and a
-    reason. A snapshot of distances takes logs of distances to its items, in the order of its ids.
+    A LOG of - is standard input. FILE must be none of the inputs, and lie outside of their folders.
+    Rows that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances
+    takes logs of distances to its items, in the order of its ids.
     """
     with _exit_codes():
-        loaded = se.Snapshot.load(snapshot)
+        if runfolder.same(output, snapshot):
+            raise ParameterError(
+                f"output={shown(output)} is the snapshot {snapshot} itself: choose another file"
+            )
+        loaded = _snapshot(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
-        facts = runs.transform_log(loaded, log, output)
+        facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -318,6 +342,15 @@ def transform_command(
         )
     if facts["damage"] is not None:
         _stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _snapshot(path: str) -> se.Snapshot:
+    """The saved snapshot; where a folder was named, the error says which file of it to name."""
+    if Path(path).is_dir():
+        inside = Path(path) / "snapshot.arrow"
+        hint = f"try {inside}" if inside.exists() else "there is no snapshot.arrow in it"
+        raise NotAFileError(f"{path} is a folder; it must be the file of a saved snapshot: {hint}")
+    return se.Snapshot.load(path)
 
 
 @main.command("inspect")
@@ -341,14 +374,24 @@ def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}"
             yield from _lines(value, indent + "  ")
         elif isinstance(value, (list, tuple)):
-            yield f"{indent}{name:18s} {', '.join(map(str, value)) or '-'}"
+            yield f"{indent}{name:18s} {', '.join(map(_said, value)) or '-'}"
         else:
-            yield f"{indent}{name:18s} {value}"
+            yield f"{indent}{name:18s} {_said(value)}"
+
+
+def _said(value: object) -> str:
+    """A fact as text; where there is none, a dash."""
+    return "-" if value is None else str(value)
 
 
 def _inspected(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and runfolder.unfinished(path):
+        raise DamagedFileError(
+            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
+            "its end, or replay the log again with --overwrite"
+        )
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspected_run(path)
     kind = archive.kind_of(path) if path.is_file() else None

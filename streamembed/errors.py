@@ -131,8 +131,10 @@ class CostWarning(UserWarning):
     """Parameters make a chunk or a snapshot more than ten times as dear as it usually is."""
 
 
-def file_error(error: OSError, path: object, action: str) -> FileError:
-    """An error of the system as one of this package: ``path cannot be <action>``.
+def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:
+    """An error of the system as one of this package: ``path cannot be <action> (<why>)``.
+
+    The reason is the system's own, not that of pyarrow, which names temporary files.
 
     Examples
     --------
@@ -146,8 +148,8 @@ def file_error(error: OSError, path: object, action: str) -> FileError:
         PermissionError: DeniedFileError,
     }
     kind = next((own for theirs, own in kinds.items() if isinstance(error, theirs)), FileError)
-    reason = error.strerror or str(error) or type(error).__name__
-    made = kind(f"{path} cannot be {action} ({reason})")
+    reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    made = kind(f"{path} cannot be {action} ({why or reason})")
     made.errno = error.errno
     return made
 

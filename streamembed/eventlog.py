@@ -93,6 +93,8 @@ class EventLog:
     ----------
     paths : tuple of Path
         The files, in the order in which they are read.
+    folders : tuple of Path
+        The folders that were named, whose files these are.
     kind : str
         "points" or "distances".
     feature_names : tuple of str
@@ -111,6 +113,7 @@ class EventLog:
     """
 
     paths: tuple[Path, ...]
+    folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
     list_column: str | None
@@ -252,6 +255,7 @@ def open_log(
     used = (*layout.columns, *RESERVED)
     return EventLog(
         paths=tuple(file.path for file in files),
+        folders=tuple(path for path in map(Path, _listed(paths)) if path.is_dir()),
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,

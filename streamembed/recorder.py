@@ -154,14 +154,19 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """However the replay ends, what was learned is written and named."""
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """However the replay ends, what was learned is written and named; an interrupt tells so."""
         self._finish()
         embedding = self._embedding or self._embedding_table(None)
         for table in (embedding, self._timeline, self._rejected):
             table.close()
         if self.engine.ready:
             self.engine.snapshot().save(self._folder / "snapshot.arrow")
+        if isinstance(error, KeyboardInterrupt):
+            held = pq.read_metadata(
+                embedding.path
+            ).num_rows  # it may have fallen between two counts
+            error.add_note(f"the run up to here is written whole: {held} events in {self._folder}")
 
     def learn(self, part: LogBatch) -> None:
         """Take one batch of the log: check it, and learn it slice by slice."""

@@ -2,14 +2,15 @@
 
 A replay holds the lock of the file ``.lock`` until it ends. The system releases it when the process
 is gone, however that came about, so that no lock is ever stale; what a killed process leaves are
-the file itself and partial tables, whose names carry its number.
+the file itself and partial tables, whose names carry its number. Nothing is written where a log is
+read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ from streamembed.errors import (
     path_text,
     shown,
 )
+from streamembed.eventlog import EventLog
 from streamembed.parameters import flag
 
 try:
@@ -27,7 +29,7 @@ try:
 except ImportError:  # where the system has no such locks, two replays are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FILES", "LOCK", "partial", "taken"]
+__all__ = ["FILES", "LOCK", "apart", "partial", "same", "taken", "unfinished"]
 
 FILES = (
     "snapshot.arrow",
@@ -42,6 +44,76 @@ LOCK = ".lock"
 def partial(path: Path) -> Path:
     """Where a table is written until it is whole."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def unfinished(folder: Path) -> bool:
+    """Whether a replay is at work in a folder, or was killed there: it holds what that leaves."""
+    names = [path.name for path in folder.iterdir()]
+    left = [name for name in names if name == LOCK or _is_partial(name)]
+    return bool(left) and {*names} <= {*left, *FILES}
+
+
+def _is_partial(name: str) -> bool:
+    return name.endswith(".part") and name.startswith(FILES)
+
+
+def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
+    """Refuse to write where logs are read, whatever links lead there; nothing is touched.
+
+    Parameters
+    ----------
+    name
+        What the messages call ``target``.
+    target
+        A file to write, or a run folder.
+
+    Raises
+    ------
+    ParameterError
+        It is or holds a file of a log, or is or lies inside a folder of one.
+    """
+    inside = _identities([target, *_above([target])])
+    touched = _identities([target, *(target / file for file in FILES)])
+    for log in logs:
+        folder = next((one for one in log.folders if _identities([one]) & inside), None)
+        if folder is not None:
+            raise ParameterError(
+                f"{name}={shown(str(target))} is, or lies inside, the folder {folder} that the log "
+                "is read from: choose a place outside of it"
+            )
+        files = [path for path in log.paths if path.exists()]  # standard input is not there
+        if touched & _identities([*files, *_above(files)]):
+            first = next(path for path in files if touched & _identities([path, *_above([path])]))
+            what = f"holds {first}, which" if target.is_dir() else "is a file that"
+            raise ParameterError(
+                f"{name}={shown(str(target))} {what} the log is read from: choose another place"
+            )
+
+
+def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one file or folder that is there."""
+    return bool(_identities([Path(one)]) & _identities([Path(other)]))
+
+
+def _above(paths: Iterable[Path]) -> set[Path]:
+    """The folders that paths lie in; and where one is a link, those of what it leads to."""
+    holders = set()
+    for path in paths:
+        holders.add(path.parent)
+        if path.is_symlink():
+            holders.add(Path(os.path.realpath(path)).parent)
+    real = {Path(os.path.realpath(holder)) for holder in holders}
+    return real.union(*(holder.parents for holder in real))
+
+
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """What the system knows the paths by; those that are not there have none."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 @contextlib.contextmanager
@@ -117,13 +189,16 @@ def _locked(folder: Path) -> BinaryIO:
 def _clear(folder: Path, overwrite: bool) -> None:
     """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    partials = [name for name in found if name.endswith(".part") and name.startswith(FILES)]
+    partials = [name for name in found if _is_partial(name)]
     if found and not overwrite:
-        what = "not empty: choose another folder, or overwrite the run"
+        what = (
+            "not empty: choose another folder, or replace the run with overwrite=True (--overwrite)"
+        )
         if partials:
             what = (
                 f"what a replay left behind that did not end ({partials[0]}): choose another "
-                "folder, or overwrite the run, which learns the log from its start"
+                "folder, or replace the run with overwrite=True (--overwrite), which learns the "
+                "log from its start"
             )
         raise ParameterError(f"run={shown(str(folder))} is {what}")
     for name in (*FILES, *partials):

@@ -22,10 +22,17 @@ from streamembed import batch, distances, runfolder
 from streamembed.archive import replacing, writable
 from streamembed.core.arrays import Floats
 from streamembed.engine import Engine
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
+from streamembed.errors import (
+    BadRowError,
+    FeatureError,
+    LogError,
+    ParameterError,
+    path_text,
+    shown,
+)
 from streamembed.eventlog import EventLog, LogBatch, open_log
 from streamembed.pairlog import PairLog, in_order, open_pairs
-from streamembed.parameters import one_of, whole
+from streamembed.parameters import flag, one_of, whole
 from streamembed.recorder import Recorder, check_carried
 from streamembed.snapshot import Snapshot
 
@@ -90,8 +97,8 @@ def replay(
     engine
         Learns the log, and can go on learning afterwards.
     run
-        The folder to make; it must not exist or be empty, unless ``overwrite``. One replay at a
-        time works in it.
+        The folder to make; it must not exist or be empty, unless ``overwrite``, and lie outside of
+        the folders that are read. One replay at a time works in it.
     snapshot_every
         Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
     features
@@ -115,9 +122,9 @@ def replay(
     FileError
         The run folder cannot be made or written to.
     ParameterError
-        The run folder is not empty, or another replay is at work in it; ``snapshot_every`` does not
-        fit the chunks, ``features`` were given for a log that is open already, or ``pairs`` for an
-        engine that learns none.
+        The run folder is not empty, another replay is at work in it, or the log or the pairs are
+        read from it; ``snapshot_every`` does not fit the chunks, ``features`` were given for a log
+        that is open already, or ``pairs`` for an engine that learns none.
     FeatureError
         The log does not have the features that the engine has learned, or a label or time that
         Parquet cannot hold.
@@ -151,6 +158,8 @@ def replay(
     opened = _opened(log, features, engine)
     check_carried(opened)
     known = None if pairs is None else _known_pairs(pairs, engine, opened)
+    folder = Path(path_text(run, "run"))
+    runfolder.apart("run", folder, (opened,) if known is None else (opened, known.log))
     damage = None
     with (
         runfolder.taken(run, overwrite) as folder,
@@ -228,7 +237,11 @@ def _cadence(chunk_size: int, every: int | None) -> int:
 
 
 def transform_log(
-    snapshot: Snapshot, log: EventLog, output: str | os.PathLike[str]
+    snapshot: Snapshot,
+    log: EventLog,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Embed a log, batch by batch, into a file that has its name only once it is whole.
 
@@ -239,7 +252,10 @@ def transform_log(
         was learned from distances.
     output
         Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
-        coverage, and the reason where a row has none.
+        coverage, and the reason where a row has none. It must lie outside of the folders that
+        the log is read from, in a folder that exists.
+    overwrite
+        Whether to replace an older file.
 
     Returns
     -------
@@ -252,9 +268,17 @@ def transform_log(
         The log does not have the snapshot's features.
     FileError
         The output cannot be written, or is something else than a file.
+    ParameterError
+        The output exists and is not to be replaced, or the log is read from there.
     """
     _check_fit(snapshot, log)
     path = writable(output)
+    runfolder.apart("output", path, (log,))
+    if not flag("overwrite", overwrite) and os.path.lexists(path):
+        raise ParameterError(
+            f"output={shown(str(path))} exists already: choose another file, or replace it with "
+            "overwrite=True (--overwrite)"
+        )
     schema = pa.schema(
         [
             ("offset", pa.int64()),

@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 import streamembed as se
 from streamembed import cli, runs
 from streamembed.config import Config
-from streamembed.eventlog import write_distance_log, write_log
+from streamembed.errors import ParameterError
+from streamembed.eventlog import open_log, write_distance_log, write_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -156,6 +157,40 @@ def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
     assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
 
 
+@pytest.mark.parametrize(
+    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
+)
+def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
+    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    done = call("inspect", folder)
+    assert done.exit_code == cli.DAMAGED
+    assert "is an unfinished run" in done.stderr
+    assert "replay the log again with --overwrite" in done.stderr
+    for name in left[1:]:
+        (folder / name).unlink()
+    (folder / left[0]).rename(folder / ".lock")
+    shutil.copy(log, folder / "a")
+    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
+
+
+def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
+    """A dash; there were None and "rows 533, None" beside it once."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    write_log(folder / "2", POINTS, NAMES, format="stream")
+    se.Engine().save(tmp_path / "engine")
+    told = call("inspect", folder).stdout.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
+    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
+    for path in (folder, tmp_path / "engine"):
+        assert "None" not in call("inspect", path).stdout
+
+
 @pytest.mark.parametrize("format", ["stream", "file", "parquet"])
 def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format: str) -> None:
     """As - for replay and for transform, with what the same file gives."""
@@ -272,6 +307,91 @@ def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
     assert timeline["resolution"].to_pylist()[-1] == json.loads(done.stdout)["resolution"]
 
 
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_transform_does_not_destroy_its_inputs(
+    tmp_path: Path, log: Path, run: Path, flags: list[str]
+) -> None:
+    """It did once, and said that all was well: the snapshot, the log, a file of its folder."""
+    snapshot = run / "snapshot.arrow"
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    shutil.copy(log, folder / "a")
+    targets = [snapshot, log, folder / "a", folder / "new.parquet", folder / "below" / "new.arrow"]
+    for target in (snapshot, log, folder / "a"):
+        for link, kind in ((f"soft-{target.name}", os.symlink), (f"hard-{target.name}", os.link)):
+            kind(target, tmp_path / link)
+            targets.append(tmp_path / link)
+    outside = tmp_path / "outside"
+    outside.symlink_to(folder)
+    targets.append(outside / "new.parquet")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for target in targets:
+        done = call("transform", snapshot, log, folder, "-o", target, *flags)
+        assert done.exit_code == cli.USAGE, (target, done.output)
+        assert "output=" in done.stderr
+        assert "choose another" in done.stderr or "choose a place" in done.stderr
+        assert "--overwrite" not in done.stderr
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    # a file beside the log, where no folder was named
+    assert call("transform", snapshot, folder / "a", "-o", folder / "new").exit_code == 0
+
+
+def test_transform_does_not_replace_an_older_file_by_chance(
+    tmp_path: Path, log: Path, run: Path
+) -> None:
+    """It must be asked to, in Python too."""
+    output = tmp_path / "out.arrow"
+    output.write_text("mine")
+    transform = ["transform", run / "snapshot.arrow", log, "-o", output]
+    done = call(*transform)
+    assert done.exit_code == cli.USAGE
+    assert "exists already" in done.stderr
+    assert "--overwrite" in done.stderr
+    loaded = se.Snapshot.load(run / "snapshot.arrow")
+    with pytest.raises(ParameterError, match="overwrite=True"):
+        runs.transform_log(loaded, open_log(log), output)
+    assert output.read_text() == "mine"
+    assert call(*transform, "--overwrite").exit_code == 0
+    assert pa.ipc.open_file(output).read_all().num_rows == 230
+
+
+def test_transform_says_that_the_folder_does_not_exist(
+    tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the name of its temporary file, for no other error either."""
+    output = tmp_path / "nodir" / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == cli.IO
+    assert f"the folder {output.parent} does not exist: make it first" in done.stderr
+    assert ".part" not in done.stderr
+
+    def vanishes(*_: Any) -> Any:
+        return pa.OSFile(str(output.parent / "no" / "x.part"), "wb")
+
+    monkeypatch.setattr(runs, "_writer", vanishes)
+    output = tmp_path / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == cli.IO
+    assert f"{output} cannot be written (No such file or directory)" in done.stderr
+
+
+def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, run: Path) -> None:
+    """For a snapshot the one in it; it was only said to be a directory once."""
+    output = tmp_path / "out"
+    done = call("transform", run, log, "-o", output)
+    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (cli.IO, True)
+    (tmp_path / "empty").mkdir()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (cli.IO, True)
+    for command in (
+        ("replay", run, "--run", tmp_path / "run 2"),
+        ("transform", run / "snapshot.arrow", run, "-o", output),
+    ):
+        done = call(*command)
+        assert (done.exit_code, "is a run folder; it must be a log" in done.stderr) == (2, True)
+
+
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
     """Arguments, exit code, and a part of the message."""
     cut = tmp_path / "cut"
@@ -367,6 +487,35 @@ def test_an_interrupt_has_a_code(
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == cli.INTERRUPTED
     assert not list(tmp_path.glob("out.parquet*"))
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_an_interrupted_replay_says_that_its_run_is_whole(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
+    write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
+    original, parts = runs.Recorder.learn, 0
+
+    def stop(*arguments: Any, **options: Any) -> Any:
+        nonlocal parts
+        if (parts := parts + 1) > 4:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(runs.Recorder, "learn", stop)
+    target = tmp_path / "other"
+    done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
+    assert done.exit_code == cli.INTERRUPTED
+    held = pq.read_metadata(target / "embedding.parquet").num_rows
+    assert held == 132
+    assert f"interrupted; the run up to here is written whole: {held} events in" in done.stderr
+    assert str(target) in done.stderr
+    assert done.stdout == ""
+    assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
+    monkeypatch.setattr(cli, "open_log", stop)
+    done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
+    assert (done.exit_code, "whole" in done.stderr) == (cli.INTERRUPTED, False)
 
 
 def test_the_demo_says_how_to_get_its_picture(

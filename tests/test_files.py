@@ -241,7 +241,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_says_what_to_do(tmp_path: P
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     (tmp_path / "run" / f"embedding.parquet.{killed.pid}.part").touch()
-    with pytest.raises(ParameterError, match=r"did not end .*overwrite"):
+    with pytest.raises(ParameterError, match=r"did not end .*overwrite=True .--overwrite"):
         se.replay(tmp_path / "log", small(), tmp_path / "run")
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
     assert done.accepted == 80

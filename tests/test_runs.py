@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -228,11 +229,63 @@ def test_a_run_folder_is_not_overwritten_by_chance(tmp_path: Path) -> None:
     """A folder that holds something is refused, unless that was asked for."""
     log = written(tmp_path / "log", "stream", 100)
     se.replay(log, engine(), tmp_path / "run")
-    with pytest.raises(ParameterError, match="is not empty"):
+    with pytest.raises(ParameterError, match=r"is not empty.* overwrite=True \(--overwrite\)"):
         se.replay(log, engine(), tmp_path / "run")
     se.replay(log, engine(), tmp_path / "run", overwrite=True)
     with pytest.raises(ParameterError, match="is a file"):
         se.replay(log, engine(), log)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_run_is_not_written_where_its_log_is_read(
+    tmp_path: Path, overwrite: bool, opened: bool
+) -> None:
+    """Its own log was deleted or polluted once: by name, through links, as pairs; none is touched.
+
+    A folder that merely lies beside the log is none of its business.
+    """
+    folder = tmp_path / "d"
+    folder.mkdir()
+    written(folder / "embedding.parquet", "parquet", 100)
+    (tmp_path / "symbolic").symlink_to(folder)
+    (tmp_path / "hard").mkdir()
+    os.link(folder / "embedding.parquet", tmp_path / "hard" / "snapshot.arrow")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "a").symlink_to(folder / "embedding.parquet")
+    (tmp_path / "pairs").mkdir()
+    ends = [f"{name}_{side}" for name in NAMES for side in (1, 2)]
+    write_log(tmp_path / "pairs" / "p", np.ones((9, 7)), [*ends, "similar"])
+    before = contents(tmp_path)
+    file = folder / "embedding.parquet"
+    cases: list[tuple[Any, Path, dict[str, Any]]] = [
+        (file, folder, {}),
+        (folder, folder, {}),
+        (folder, folder / "below" / "run", {}),
+        (folder, tmp_path / "symbolic", {}),
+        (tmp_path / "symbolic", folder / "run", {}),
+        (file, tmp_path / "hard", {}),
+        (tmp_path / "links", folder, {}),
+        (tmp_path / "links" / "a", tmp_path / "links", {}),
+        (folder, tmp_path, {}),
+        (file, tmp_path / "pairs", {"pairs": tmp_path / "pairs"}),
+        (file, tmp_path / "pairs" / "run", {"pairs": tmp_path / "pairs"}),
+    ]
+    for log, run, given in cases:
+        learner = engine(metrics=("itml",)) if given else engine()
+        source = open_log(log) if opened else log
+        with pytest.raises(ParameterError, match=r"run=.*choose") as caught:
+            se.replay(source, learner, run, overwrite=overwrite, **given)
+        assert "the log is read from" in str(caught.value), (log, run)
+        assert contents(tmp_path) == before, (log, run)
+    se.replay(file, engine(), folder / "run", overwrite=overwrite)
+    se.replay(folder, engine(), folder / ".." / "run", overwrite=overwrite)
 
 
 def test_snapshots_fit_the_chunks(tmp_path: Path) -> None:
