@@ -348,7 +348,11 @@ def arrow_of(X: Any) -> Any:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
-            return frame.to_arrow().select(frame.columns)
+            if all(type(name) is str for name in frame.columns):
+                return frame.to_arrow().select(frame.columns)
+            # pyarrow would take whole numbers for places, and warns of mixed names
+            columns = [frame.get_column(name).to_arrow() for name in frame.columns]
+            return pa.table(columns, names=[feature_name(name) for name in frame.columns])
         if hasattr(X, "__arrow_c_stream__"):
             return pa.table(X)
         if hasattr(X, "__arrow_c_array__"):

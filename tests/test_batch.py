@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import streamembed as se
 from streamembed import batch
 from streamembed.errors import BadRowError, FeatureError, InputError, StreamembedError
 
@@ -182,3 +183,34 @@ def test_ids_are_whole_numbers_or_strings() -> None:
         batch.read(VALUES, ids=[1.5, 2.5, 3.5])
     with pytest.raises(BadRowError, match="the id is null"):
         batch.read(VALUES, ids=["a", None, "b"])
+
+
+def test_whole_number_column_names_are_names() -> None:
+    """Not places, in whatever order and beside text; where two read alike, this is said."""
+    four = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    found = batch.read(four.drop(columns=0))
+    assert found.names == ("1", "2", "3")
+    np.testing.assert_array_equal(found.points, four.to_numpy()[:, 1:])
+    known = batch.read(four)
+    np.testing.assert_array_equal(
+        batch.read(four[[2, 0, 3, 1]], names=known.names).points, known.points
+    )
+    mixed = four.set_axis(["a", "b", 0, 1], axis=1)
+    assert batch.read(mixed).names == ("0", "1", "a", "b")
+    np.testing.assert_array_equal(batch.read(mixed).points, four.to_numpy()[:, [2, 3, 0, 1]])
+    with pytest.raises(FeatureError, match="columns of the same name"):
+        batch.read(four.set_axis(["a", "b", "0", 0], axis=1))
+
+
+def test_whole_number_column_names_are_learned_and_transformed() -> None:
+    """By engines, in pairs too, in any order of the columns."""
+    points = pd.DataFrame(np.random.default_rng(0).standard_normal((90, 4))).drop(columns=0)
+    turned = points[[3, 1, 2]]
+    one, two = (se.Engine(size=50, metrics=("itml",)) for _ in range(2))
+    for engine, X in ((one, points), (two, turned)):
+        engine.learn(X)
+        engine.learn_pairs(X[:60], points[30:], np.arange(60) % 2 == 0)
+    left, right = one.snapshot(), two.snapshot()
+    assert left.feature_names == ("1", "2", "3")
+    np.testing.assert_array_equal(left.transform(turned), right.transform(points))
+    assert left.metrics["itml"] == right.metrics["itml"]
