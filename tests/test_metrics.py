@@ -315,8 +315,10 @@ def test_pairs_are_checked() -> None:
         (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points and X2 has 2"),
         (WINE[:2], WINE[:2], [True], InputError, "similar has 1 entries; it must have 2"),
         (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar holds .* must be True or False"),
-        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X has 4 columns"),
-        (bad, WINE[:2], [True, True], BadRowError, "NaN in '3'"),
+        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X2 has 4 columns"),
+        (bad, WINE[:2], [True, True], BadRowError, "rows of X1 .*NaN in '3'.*leave such pairs"),
+        (WINE[:2], bad, [True, True], BadRowError, "rows of X2 .*NaN in '3'"),
+        (WINE[:2], {"a": 1.0}, [True, True], InputError, "X2 is a dict"),
     ):
         with pytest.raises(error, match=says):
             engine.learn_pairs(left, right, similar)

@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base
 
+from streamembed import batch
 from streamembed.core import balance
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
 from streamembed.estimators import parameters, rows
 from streamembed.estimators.rows import Rows
-from streamembed.labels import LARGEST_CLASSES, label_key
+from streamembed.labels import LARGEST_CLASSES, answers, label_key
 from streamembed.metric_learning import course, examples
 from streamembed.metric_learning.course import WARM_UP, Course
 from streamembed.metric_learning.learner import Learner, Totals
@@ -245,33 +246,40 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         Parameters
         ----------
         X1, X2
-            Tables of equal length, as for `learn_many`.
+            Tables of equal length and of the same features, as for `learn_many`; of dicts, each
+            may lack some.
         similar
-            A boolean a pair; where it is None, the pair is counted and not learned.
+            A boolean a pair, or a number that is exactly 0 or 1; where it is None or NaN, the pair
+            is counted and not learned.
 
         Raises
         ------
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        one, two = rows.read(X1), rows.read(X2)
+        with batch.called("X1"):
+            one = rows.read(X1)
+        with batch.called("X2"):
+            two = rows.read(X2)
         if len(one) != len(two):
             raise InputError(
                 f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
                 "have the same length"
             )
-        answers = rows.booleans(similar, len(one))
-        self._check_width(one, two)
+        given = answers(similar, len(one))
+        rows.check_pairs(one, two)
+        for table, name in ((one, "X1"), (two, "X2")):
+            with batch.called(name):
+                self._check_width(table)
         codes = [
             examples.NOT_LEARNED
             if answer is None
             else examples.SIMILAR
             if answer
             else examples.DISSIMILAR
-            for answer in answers
+            for answer in given
         ]
         with self._whole():
-            self._check_width(one, two)
             self.unlabelled += codes.count(examples.NOT_LEARNED)
             self._take(one, two, np.array(codes, dtype=np.int64))
 
@@ -326,14 +334,13 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             self._labels.append(label)
         return self._classes[key]
 
-    def _check_width(self, *tables: Rows) -> None:
+    def _check_width(self, table: Rows) -> None:
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
-        for table in tables:
-            if names and (self.ready or table.ordered):
-                table.check(names)
-            if table.ordered and len(table) and not table.names:
-                raise FeatureError("X has no features: it must have at least one column")
+        if names and (self.ready or table.ordered):
+            table.check(names)
+        if table.ordered and len(table) and not table.names:
+            raise FeatureError("X has no features: it must have at least one column")
 
     def _take(self, one: Rows, two: Rows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
