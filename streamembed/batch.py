@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.core.arrays import Array, Floats, Ints
-from streamembed.errors import BadRowError, FeatureError, InputError, shown
+from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
 
 __all__ = [
     "Batch",
@@ -613,12 +613,7 @@ def _matched(columns: _Columns, names: tuple[str, ...], ordered: bool) -> _Colum
             )
         return columns
     if set(columns.names) != set(names):
-        missing = sorted(set(names) - set(columns.names))
-        unknown = sorted(set(columns.names) - set(names))
-        raise FeatureError(
-            f"X lacks the features {shown(missing)} and has the unknown {shown(unknown)}; this "
-            f"engine learns {shown(list(names))}"
-        )
+        raise FeatureError(other_features("X", columns.names, names))
     if columns.names == names:
         return columns
     place = [columns.names.index(name) for name in names]

@@ -134,6 +134,9 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def metric(self) -> Mahalanobis:
         """The metric in the caller's raw coordinates; the same object until more is learned.
 
+        It takes frames by name, and arrays with their columns in the order of ``feature_names``;
+        its own are None where features are called by their place, 0 to d - 1.
+
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
@@ -160,22 +163,23 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def _reading(self) -> tuple[Mahalanobis, Any] | None:
         """What the course says; in the warm-up, what it would say with the features seen so far."""
         if self._course is not None:
-            return course.read(self._course, self._learner, self._key)
+            return _named(course.read(self._course, self._learner, self._key), self._names)
         if not self._learner.additive or not self._early:
             return None
         try:
             settled = self._settled()
         except FeatureError:
             return None  # no number yet
-        return course.read(self._started(settled, whole=False), self._learner, self._key)
+        begun = self._started(settled, whole=False)
+        return _named(course.read(begun, self._learner, self._key), settled.names)
 
     def _identity(self) -> Mahalanobis:
-        d = len(self.feature_names)
-        if not d:
+        names = self.feature_names
+        if not names:
             raise NotReadyError(
                 "no event has come, so that the features are not known; learn one first"
             )
-        return course.untaught(d)
+        return course.untaught(len(names)).named(rows.names_of_columns(names))
 
     def _columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
@@ -435,3 +439,10 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_read": None, "_root": None}
+
+
+def _named(
+    read: tuple[Mahalanobis, Any] | None, names: tuple[str, ...]
+) -> tuple[Mahalanobis, Any] | None:
+    """What was read of a course, the metric with the names of its columns."""
+    return None if read is None else (read[0].named(rows.names_of_columns(names)), read[1])

@@ -29,6 +29,7 @@ __all__ = [
     "given_back",
     "in_order",
     "labels",
+    "names_of_columns",
     "one_point",
     "read",
     "read_one",
@@ -133,6 +134,11 @@ def in_order(names: set[str]) -> tuple[str, ...]:
 def are_places(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
+
+
+def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What a metric calls its columns: nothing where they are "0" to "d - 1", as of an array."""
+    return None if names == tuple(map(str, range(len(names)))) else names
 
 
 def read(X: Any) -> Rows:
