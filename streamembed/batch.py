@@ -356,14 +356,23 @@ def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
     if isinstance(X, pa.Table):
         return _from_arrow(X)
     if isinstance(X, Mapping):
-        raise InputError(
-            "X is a dict; one point is a list of one dict: learn([x]), or learn_one(x)"
-        )
+        raise InputError("X is a dict; one point x is a list of one dict: pass [x]")
     if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray)):
         if len(X) and all(isinstance(row, Mapping) for row in X):
             return _from_dicts(X, names)
         return _from_array(as_array(X))
-    return _from_arrow(arrow_of(X))
+    columns = _from_arrow(arrow_of(X))
+    if columns.nulls.size and _mixes_nulls(X):
+        for i in np.flatnonzero(columns.nulls.any(axis=1)).tolist():
+            name = columns.names[int(np.argmax(columns.nulls[i]))]
+            columns.faults[i] = f"null or NaN in {name!r}"
+    return columns
+
+
+def _mixes_nulls(X: Any) -> bool:
+    """Whether this frame has one thing for null and NaN, as those of pandas have."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return isinstance(frame, nw.DataFrame) and frame.implementation.is_pandas_like()
 
 
 def arrow_of(X: Any) -> Any:
@@ -608,7 +617,7 @@ def _matched(columns: _Columns, names: tuple[str, ...], ordered: bool) -> _Colum
             )
         if columns.values.shape[1] != len(names):
             raise FeatureError(
-                f"X has {columns.values.shape[1]} columns; this engine learns {len(names)}: "
+                f"X has {columns.values.shape[1]} columns; it must have {len(names)}: "
                 f"{shown(list(names))}"
             )
         return columns

@@ -179,13 +179,13 @@ def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> st
     Examples
     --------
     >>> other_features("X", ["a", "z"], ["a"])
-    "X has the unknown features ['z']; it must have ['a']: try X[list(feature_names)]"
+    "X has the unknown ['z']; it must have ['a']: try X[list(feature_names)]"
     """
     found, known = set(found), set(wanted)
     missing, unknown = sorted(known - found), sorted(found - known)
     parts = [f"lacks the features {shown(missing)}"] if missing else []
     if unknown:
-        parts.append(f"has the unknown features {shown(unknown)}")
+        parts.append(f"has the unknown {shown(unknown)}")
     remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
     return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
 

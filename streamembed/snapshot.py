@@ -326,7 +326,8 @@ class Snapshot:
                 )
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
-        return batch.read(X, None, self.feature_names, self._ordered).points
+        remedy = "nothing was transformed: mend them, or leave them out"
+        return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
         """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.

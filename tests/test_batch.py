@@ -169,7 +169,7 @@ def test_features_are_matched_by_name() -> None:
     np.testing.assert_array_equal(read.points, VALUES[:, ::-1])
     with pytest.raises(FeatureError, match=r"lacks the features \['c'\].*unknown \['b'\]"):
         batch.read(pa.table(COLUMNS), names=("a", "c"))
-    with pytest.raises(FeatureError, match="2 columns; this engine learns 3"):
+    with pytest.raises(FeatureError, match="2 columns; it must have 3"):
         batch.read(VALUES, names=("0", "1", "2"), ordered=True)
 
 
@@ -214,3 +214,26 @@ def test_whole_number_column_names_are_learned_and_transformed() -> None:
     assert left.feature_names == ("1", "2", "3")
     np.testing.assert_array_equal(left.transform(turned), right.transform(points))
     assert left.metrics["itml"] == right.metrics["itml"]
+
+
+def test_named_features_that_differ_are_told_without_empty_lists() -> None:
+    """And with what to try."""
+    for columns, says in (
+        ({"a": [1.0]}, r"^X lacks the features \['b'\]; it must have \['a', 'b'\]: add or rename"),
+        (
+            {"a": [1.0], "b": [1.0], "zz": [1.0]},
+            r"^X has the unknown \['zz'\]; it must have .* try X\[list\(feature_names\)\]",
+        ),
+    ):
+        with pytest.raises(FeatureError, match=says):
+            batch.read(pd.DataFrame(columns), names=("a", "b"))
+
+
+def test_nulls_of_pandas_are_not_told_from_nan() -> None:
+    """One thing there; two in Arrow and polars."""
+    columns = {"a": [1.0, 2.0, None], "b": [1.0, np.nan, 3.0]}
+    found = batch.read(pd.DataFrame(columns), names=("b", "a"), on_bad_row="skip")
+    assert [row.reason for row in found.rejected] == ["null or NaN in 'b'", "null or NaN in 'a'"]
+    for kind in (pl.DataFrame, pa.table):
+        found = batch.read(kind(columns), on_bad_row="skip")
+        assert [row.reason for row in found.rejected] == ["NaN in 'b'", "null in 'a'"]
