@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import array
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -21,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.core.arrays import Array, Floats, Ints
-from streamembed.errors import BadRowError, FeatureError, InputError, shown
+from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
 
 __all__ = [
     "Batch",
@@ -30,6 +32,7 @@ __all__ = [
     "arrow_of",
     "as_array",
     "as_number",
+    "called",
     "checked",
     "column_values",
     "feature_name",
@@ -45,6 +48,8 @@ __all__ = [
 
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
+# What errors of bad rows say to try, where rows are learned.
+LEARNING = "nothing was learned: mend them, or set them aside with on_bad_row='skip'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +100,27 @@ class _Columns:
     faults: dict[int, str]
 
 
+@contextmanager
+def called(name: str) -> Iterator[None]:
+    """What is said of X in here is said of the argument of that name; values in quotes stay."""
+    try:
+        yield
+    except InputError as error:
+        parts = re.split(r"('[^']*'|\"[^\"]*\")", str(error))
+        told = "".join(
+            [re.sub(r"\bX\b", name, part) if part[:1] not in ("'", '"') else part for part in parts]
+        )
+        error.args = (told, *error.args[1:])
+        raise
+
+
 def read(
     X: Any,
     ids: Any = None,
     names: tuple[str, ...] | None = None,
     ordered: bool = False,
     on_bad_row: str = "raise",
+    remedy: str = LEARNING,
 ) -> Batch:
     """Return the rows of ``X`` as a checked batch, columns in the order of ``names``.
 
@@ -118,6 +138,8 @@ def read(
         (named features are then ordered by name).
     on_bad_row
         "raise" refuses the whole call, "skip" sets bad rows aside in ``rejected``.
+    remedy
+        What an error of bad rows says to try.
 
     Raises
     ------
@@ -146,6 +168,7 @@ def read(
         columns.faults,
         ids,
         on_bad_row,
+        remedy,
     )
 
 
@@ -157,6 +180,7 @@ def checked(
     faults: Mapping[int, str],
     ids: Any,
     on_bad_row: str,
+    remedy: str = LEARNING,
 ) -> Batch:
     """The rows of a float64 matrix that can be learned, and the others by reason.
 
@@ -185,8 +209,7 @@ def checked(
         rows = tuple(sorted(reasons.items()))
         first = "; ".join(f"row {i}: {reason}" for i, reason in rows[:3])
         raise BadRowError(
-            f"{len(rows)} of {len(values)} rows of X cannot be used ({first}); nothing was "
-            "learned: mend them, or set them aside with on_bad_row='skip'",
+            f"{len(rows)} of {len(values)} rows of X cannot be used ({first}); {remedy}",
             rows,
         )
     kept = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
@@ -333,14 +356,23 @@ def _columns(X: Any, names: tuple[str, ...] | None) -> _Columns:
     if isinstance(X, pa.Table):
         return _from_arrow(X)
     if isinstance(X, Mapping):
-        raise InputError(
-            "X is a dict; one point is a list of one dict: learn([x]), or learn_one(x)"
-        )
+        raise InputError("X is a dict; one point x is a list of one dict: pass [x]")
     if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray)):
         if len(X) and all(isinstance(row, Mapping) for row in X):
             return _from_dicts(X, names)
         return _from_array(as_array(X))
-    return _from_arrow(arrow_of(X))
+    columns = _from_arrow(arrow_of(X))
+    if columns.nulls.size and _mixes_nulls(X):
+        for i in np.flatnonzero(columns.nulls.any(axis=1)).tolist():
+            name = columns.names[int(np.argmax(columns.nulls[i]))]
+            columns.faults[i] = f"null or NaN in {name!r}"
+    return columns
+
+
+def _mixes_nulls(X: Any) -> bool:
+    """Whether this frame has one thing for null and NaN, as those of pandas have."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return isinstance(frame, nw.DataFrame) and frame.implementation.is_pandas_like()
 
 
 def arrow_of(X: Any) -> Any:
@@ -348,11 +380,22 @@ def arrow_of(X: Any) -> Any:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
-            return frame.to_arrow().select(frame.columns)
+            if all(type(name) is str for name in frame.columns):
+                return frame.to_arrow().select(frame.columns)
+            if any(isinstance(name, tuple) for name in frame.columns):
+                raise FeatureError(
+                    f"X has columns of several levels ({shown(frame.columns)}): join their names "
+                    "into one text each"
+                )
+            # pyarrow would take whole numbers for places, and warns of mixed names
+            columns = [frame.get_column(name).to_arrow() for name in frame.columns]
+            return pa.table(columns, names=[feature_name(name) for name in frame.columns])
         if hasattr(X, "__arrow_c_stream__"):
             return pa.table(X)
         if hasattr(X, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(X)])
+    except FeatureError:
+        raise
     # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
     except Exception as error:
         raise FeatureError(
@@ -574,17 +617,12 @@ def _matched(columns: _Columns, names: tuple[str, ...], ordered: bool) -> _Colum
             )
         if columns.values.shape[1] != len(names):
             raise FeatureError(
-                f"X has {columns.values.shape[1]} columns; this engine learns {len(names)}: "
+                f"X has {columns.values.shape[1]} columns; it must have {len(names)}: "
                 f"{shown(list(names))}"
             )
         return columns
     if set(columns.names) != set(names):
-        missing = sorted(set(names) - set(columns.names))
-        unknown = sorted(set(columns.names) - set(names))
-        raise FeatureError(
-            f"X lacks the features {shown(missing)} and has the unknown {shown(unknown)}; this "
-            f"engine learns {shown(list(names))}"
-        )
+        raise FeatureError(other_features("X", columns.names, names))
     if columns.names == names:
         return columns
     place = [columns.names.index(name) for name in names]

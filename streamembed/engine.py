@@ -368,15 +368,16 @@ class Engine:
         X1, X2
             The points of each pair, shape (p, d), of any kind that `learn` takes.
         similar
-            Shape (p,): True for a similar pair.
+            Shape (p,): True for a similar pair, False for another; or numbers that are exactly 1
+            or 0. None and NaN are refused (estimators leave such pairs out, and count them).
 
         Raises
         ------
         ParameterError
             This engine learns no metrics.
         FeatureError, BadRowError, InputError
-            Points that cannot be learned, or not as many of one as of the other; nothing was
-            learned.
+            Points that cannot be learned, not as many of one as of the other, or answers that are
+            none; nothing was learned.
         """
         if not self.config.metrics:
             raise ParameterError(
@@ -384,8 +385,11 @@ class Engine:
                 "as metrics=('itml',)"
             )
         names, ordered = self._features_of_points()
-        left = batch.read(X1, None, names, ordered)
-        right = batch.read(X2, None, left.names, left.ordered)
+        remedy = "nothing was learned: mend them, or leave such pairs out"
+        with batch.called("X1"):
+            left = batch.read(X1, None, names, ordered, remedy=remedy)
+        with batch.called("X2"):
+            right = batch.read(X2, None, left.names, left.ordered, remedy=remedy)
         if len(left.points) != len(right.points):
             raise InputError(
                 f"X1 has {len(left.points)} points and X2 has {len(right.points)}: there must be "

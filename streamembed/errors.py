@@ -28,6 +28,7 @@ the snapshot's certificate.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BadRowError",
@@ -172,6 +173,23 @@ def path_text(path: object, name: str = "path") -> str:
     if not text or "\0" in text:
         raise ParameterError(f"{name}={shown(path)} must be a path, not empty and without NUL")
     return text
+
+
+def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> str:
+    """What a `FeatureError` says of named features that are not those that are wanted.
+
+    Examples
+    --------
+    >>> other_features("X", ["a", "z"], ["a"])
+    "X has the unknown ['z']; it must have ['a']: try X[list(feature_names)]"
+    """
+    found, known = set(found), set(wanted)
+    missing, unknown = sorted(known - found), sorted(found - known)
+    parts = [f"lacks the features {shown(missing)}"] if missing else []
+    if unknown:
+        parts.append(f"has the unknown {shown(unknown)}")
+    remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
+    return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
 
 
 def shown(value: object) -> str:

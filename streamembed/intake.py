@@ -118,7 +118,7 @@ class Intake:
                 if again and policy == "raise":
                     self.progress = before
                     index = start + again[0]
-                    raise DuplicateIdError(_duplicate(keys, index, int(kept[index])))
+                    raise DuplicateIdError(_duplicate(keys, index, kept))
                 if again:
                     repeated += [start + i for i in again]
                     chosen = np.delete(np.arange(start, stop), again)
@@ -182,7 +182,7 @@ class Intake:
             if fault is not None:
                 if policy == "raise":
                     self.progress = before
-                    raise DuplicateIdError(_duplicate(keys, index, index))
+                    raise DuplicateIdError(_duplicate(keys, index, np.arange(len(call))))
                 call.aside.append(index)
                 rejected.append(Rejected(index, keys and keys[index], fault))
                 continue
@@ -245,7 +245,7 @@ class Intake:
         if not again:
             return now
         if self.config.memory != "landmarks":
-            raise DuplicateIdError(_duplicate(keys, again[0], int(rows[again[0]])))
+            raise DuplicateIdError(_duplicate(keys, again[0], rows))
         return self._rings.wait(now.on_its_own)
 
     def _accept(self, after: Progress) -> Progress:
@@ -342,9 +342,11 @@ def _named(now: Progress, ids: Array | None, count: int) -> Array:
     return np.arange(now.position, now.position + count, dtype=np.int64)
 
 
-def _duplicate(keys: list[Any] | None, index: int, row: int) -> str:
-    key = None if keys is None else keys[index]
-    return (
-        f"id {key!r} (row {row}) is held already: ids must be unique within the support; nothing "
-        "was learned"
-    )
+def _duplicate(keys: list[Any] | None, index: int, rows: Ints) -> str:
+    """What is said of an id that may not come; ``rows`` are the indices in the call."""
+    key, row = None if keys is None else keys[index], int(rows[index])
+    fault = f"id {key!r} (row {row}) is held already"
+    if keys is not None and key in keys[:index]:
+        earlier = index - 1 - keys[:index][::-1].index(key)
+        fault = f"id {key!r} comes twice in this call (row {int(rows[earlier])} and row {row})"
+    return f"{fault}: ids must be unique within the support; nothing was learned"

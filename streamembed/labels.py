@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.batch import sequence_of
+from streamembed.batch import as_number, sequence_of
 from streamembed.core.arrays import Bools, Ints
 from streamembed.errors import InputError, shown
 
-__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "booleans", "label_key", "listed"]
+__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "answers", "booleans", "label_key", "listed"]
 
 UNKNOWN = -1
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
@@ -38,27 +38,63 @@ def listed(y: Any, n: int) -> list[Label | None]:
     return [_plain(value, i) for i, value in enumerate(values)]
 
 
+def answers(similar: Any, n: int) -> list[bool | None]:
+    """Answers to "similar?" of n pairs; None where one is null, NaN or masked.
+
+    Raises
+    ------
+    InputError
+        Not one a pair, or what is neither a boolean nor a number that is exactly 0 or 1.
+    """
+    given = sequence_of(similar, n, "similar")
+    if set(map(type, given)) <= {bool, NoneType}:
+        return given
+    return [_answer(value, i) for i, value in enumerate(given)]
+
+
+def _answer(value: Any, row: int) -> bool | None:
+    if _is_missing(value):
+        return None
+    number = as_number(value)
+    if number is not None and math.isnan(number):
+        return None
+    if number not in (0.0, 1.0):
+        raise InputError(
+            f"similar holds {shown(value)}; it must be True or False (or 1 or 0) for every pair, "
+            f"and is not in row {row}: labels of +1 and -1 are similar=(y == 1)"
+        )
+    return number == 1.0
+
+
 def booleans(similar: Any, n: int) -> Bools:
     """Answers to "similar?" of n pairs, shape (n,).
 
     Raises
     ------
     InputError
-        Not one a pair, or what is neither a boolean nor 0 or 1.
+        As `answers`, and where one is missing.
     """
-    answers = sequence_of(similar, n, "similar")
-    for answer in answers:
-        if not isinstance(answer, (bool, int, np.bool_, np.integer)) or answer not in (0, 1):
-            raise InputError(
-                f"similar holds {shown(answer)}; it must be True or False (or 1 or 0) for every "
-                "pair"
-            )
-    return np.array(answers, dtype=bool)
+    found = answers(similar, n)
+    if None in found:
+        row = found.index(None)
+        raise InputError(
+            "similar holds None or NaN; it must be True or False (or 1 or 0) for every pair, and "
+            f"is not in row {row}: leave such pairs out of X1, X2 and similar"
+        )
+    return np.array(found, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, masked, NA or NaT, also in a scalar of Arrow."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    missing = value is None or value is np.ma.masked
+    return missing or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _plain(value: Any, row: int) -> Label | None:
     value = value.as_py() if isinstance(value, pa.Scalar) else value
-    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
+    if _is_missing(value):
         return None
     if isinstance(value, np.generic) and not isinstance(value, (np.timedelta64, np.datetime64)):
         value = value.item()

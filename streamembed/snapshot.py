@@ -167,7 +167,11 @@ class Snapshot:
 
     @property
     def metrics(self) -> Mapping[str, Mahalanobis]:
-        """The learned metrics by name, in the caller's units, each with its certificate."""
+        """The learned metrics by name, in the caller's units, each with its certificate.
+
+        They take frames by name where the engine learned named features, and arrays in the order
+        of their ``feature_names``.
+        """
         return MappingProxyType(self._metrics)
 
     @classmethod
@@ -210,7 +214,10 @@ class Snapshot:
             "metrics": {},
         }
         if state.metrics is not None:
-            numbers["metrics"] = learners.published(state.metrics, state.scaling.scale)
+            numbers["metrics"] = {
+                name: one.named(None if ordered else feature_names)
+                for name, one in learners.published(state.metrics, state.scaling.scale).items()
+            }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         return cls(arrays, numbers, (state.factor, columns.normal, order))
 
@@ -319,7 +326,8 @@ class Snapshot:
                 )
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
-        return batch.read(X, None, self.feature_names, self._ordered).points
+        remedy = "nothing was transformed: mend them, or leave them out"
+        return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
         """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.
@@ -400,6 +408,7 @@ class Snapshot:
                     "matrix": one.matrix.tolist(),
                     "factor": one.factor.tolist(),
                     "certificate": one.certificate.as_dict(),
+                    "feature_names": one.feature_names,
                 }
                 for name, one in self.metrics.items()
             },
@@ -452,6 +461,8 @@ class Snapshot:
                     frozen(np.array(one["matrix"], dtype=np.float64)),
                     frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
                     MetricCertificate(one["certificate"]),
+                    # files of the first releases have none
+                    None if one.get("feature_names") is None else tuple(one["feature_names"]),
                 )
                 for name, one in header.get("metrics", {}).items()
             },
@@ -544,6 +555,8 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
         must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
         must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
+        known = metric.feature_names in (None, tuple(names))
+        must(known, f"the metric {name} has other features")
 
 
 def _check_facts(certificate: Certificate, frame: Frame) -> None:

@@ -246,7 +246,9 @@ class UnsupervisedPipeline:
                 labelled=0,
                 pairs=fit.n_similar + fit.n_dissimilar,
             )
-            self._fitted = balance.handed_out(matrix, told, self._scale), fit
+            metric = balance.handed_out(matrix, told, self._scale)
+            names, ordered = self._names or (None, True)
+            self._fitted = metric.named(None if ordered else names), fit
         return self._fitted
 
     # ------------------------------------------------------------------ learning

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import streamembed as se
 from streamembed import batch
 from streamembed.errors import BadRowError, FeatureError, InputError, StreamembedError
 
@@ -168,7 +169,7 @@ def test_features_are_matched_by_name() -> None:
     np.testing.assert_array_equal(read.points, VALUES[:, ::-1])
     with pytest.raises(FeatureError, match=r"lacks the features \['c'\].*unknown \['b'\]"):
         batch.read(pa.table(COLUMNS), names=("a", "c"))
-    with pytest.raises(FeatureError, match="2 columns; this engine learns 3"):
+    with pytest.raises(FeatureError, match="2 columns; it must have 3"):
         batch.read(VALUES, names=("0", "1", "2"), ordered=True)
 
 
@@ -182,3 +183,57 @@ def test_ids_are_whole_numbers_or_strings() -> None:
         batch.read(VALUES, ids=[1.5, 2.5, 3.5])
     with pytest.raises(BadRowError, match="the id is null"):
         batch.read(VALUES, ids=["a", None, "b"])
+
+
+def test_whole_number_column_names_are_names() -> None:
+    """Not places, in whatever order and beside text; where two read alike, this is said."""
+    four = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    found = batch.read(four.drop(columns=0))
+    assert found.names == ("1", "2", "3")
+    np.testing.assert_array_equal(found.points, four.to_numpy()[:, 1:])
+    known = batch.read(four)
+    np.testing.assert_array_equal(
+        batch.read(four[[2, 0, 3, 1]], names=known.names).points, known.points
+    )
+    mixed = four.set_axis(["a", "b", 0, 1], axis=1)
+    assert batch.read(mixed).names == ("0", "1", "a", "b")
+    np.testing.assert_array_equal(batch.read(mixed).points, four.to_numpy()[:, [2, 3, 0, 1]])
+    with pytest.raises(FeatureError, match="columns of the same name"):
+        batch.read(four.set_axis(["a", "b", "0", 0], axis=1))
+
+
+def test_whole_number_column_names_are_learned_and_transformed() -> None:
+    """By engines, in pairs too, in any order of the columns."""
+    points = pd.DataFrame(np.random.default_rng(0).standard_normal((90, 4))).drop(columns=0)
+    turned = points[[3, 1, 2]]
+    one, two = (se.Engine(size=50, metrics=("itml",)) for _ in range(2))
+    for engine, X in ((one, points), (two, turned)):
+        engine.learn(X)
+        engine.learn_pairs(X[:60], points[30:], np.arange(60) % 2 == 0)
+    left, right = one.snapshot(), two.snapshot()
+    assert left.feature_names == ("1", "2", "3")
+    np.testing.assert_array_equal(left.transform(turned), right.transform(points))
+    assert left.metrics["itml"] == right.metrics["itml"]
+
+
+def test_named_features_that_differ_are_told_without_empty_lists() -> None:
+    """And with what to try."""
+    for columns, says in (
+        ({"a": [1.0]}, r"^X lacks the features \['b'\]; it must have \['a', 'b'\]: add or rename"),
+        (
+            {"a": [1.0], "b": [1.0], "zz": [1.0]},
+            r"^X has the unknown \['zz'\]; it must have .* try X\[list\(feature_names\)\]",
+        ),
+    ):
+        with pytest.raises(FeatureError, match=says):
+            batch.read(pd.DataFrame(columns), names=("a", "b"))
+
+
+def test_nulls_of_pandas_are_not_told_from_nan() -> None:
+    """One thing there; two in Arrow and polars."""
+    columns = {"a": [1.0, 2.0, None], "b": [1.0, np.nan, 3.0]}
+    found = batch.read(pd.DataFrame(columns), names=("b", "a"), on_bad_row="skip")
+    assert [row.reason for row in found.rejected] == ["null or NaN in 'b'", "null or NaN in 'a'"]
+    for kind in (pl.DataFrame, pa.table):
+        found = batch.read(kind(columns), on_bad_row="skip")
+        assert [row.reason for row in found.rejected] == ["NaN in 'b'", "null in 'a'"]

@@ -185,7 +185,7 @@ def test_skipped_rows_are_reported_and_do_not_count() -> None:
 def test_duplicate_ids_are_refused() -> None:
     """Within a call and against the support; an id that left the window may come again."""
     engine = small()
-    with pytest.raises(DuplicateIdError, match=r"id 'a' \(row 2\) is held already"):
+    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice in this call \(row 0 and"):
         engine.learn(POINTS[:3], ids=["a", "b", "a"])
     assert engine.position == 0
     engine.learn(POINTS[:70], ids=[f"e{i}" for i in range(70)])
@@ -194,6 +194,19 @@ def test_duplicate_ids_are_refused() -> None:
     engine.learn(POINTS[:1], ids=["e3"])
     with pytest.raises(DuplicateIdError, match="ids are positions in this call"):
         engine.learn(POINTS[:1])
+
+
+def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> None:
+    """With both rows, the nearest earlier one where there are several."""
+    engine = small()
+    with pytest.raises(DuplicateIdError, match=r"id 1 comes twice .*\(row 0 and row 1\)"):
+        engine.learn(POINTS[:2], ids=[1, 1])
+    engine.learn(POINTS[:5], ids=range(5))
+    with pytest.raises(DuplicateIdError, match=r"id 4 \(row 1\) is held already"):
+        engine.learn(POINTS[:3], ids=[7, 4, 4])
+    things = se.Engine(size=10, warm_up=5)
+    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice .*\(row 0 and row 2\)"):
+        things.learn_distances([[], [1.0], [1.0, 1.0]], ids=["a", "b", "a"])
 
 
 def test_duplicate_ids_can_be_set_aside() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -203,3 +207,64 @@ def test_no_points():
     metric = Mahalanobis.of(np.eye(3))
     assert metric.transform(np.ones((0, 3))).shape == (0, 3)
     assert metric.distances(np.ones((0, 3)), np.ones((2, 3))).shape == (0, 2)
+
+
+# ------------------------------------------------------------------ names of columns
+
+NAMED = Mahalanobis.of([[4.0, 1.0], [1.0, 2.0]]).named(["a", "b"])
+COLUMNS = {"b": [1.0, 2.0, 3.0], "a": [0.5, 0.0, -1.0]}  # not in the metric's order
+KINDS = [pd.DataFrame, pl.DataFrame, pa.table, pa.RecordBatch.from_pydict]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_named_tables_are_taken_by_name(kind: Any) -> None:
+    """A frame was taken by position: silently wrong numbers."""
+    X, table = np.column_stack([COLUMNS["a"], COLUMNS["b"]]), kind(COLUMNS)
+    np.testing.assert_array_equal(NAMED.transform(table), NAMED.transform(X))
+    np.testing.assert_array_equal(NAMED.distances(table, X), NAMED.distances(X, X))
+    np.testing.assert_array_equal(NAMED.squared_distances(X, table), NAMED.squared_distances(X, X))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_other_names_are_refused(kind: Any) -> None:
+    """With the order that they must have."""
+    for columns, says in (
+        ({"a": [1.0]}, r"Y lacks the features \['b'\]; it must have \['a', 'b'\]"),
+        ({"a": [1.0], "c": [1.0]}, r"lacks the features \['b'\] and has the unknown .*\['c'\]"),
+        (
+            {**COLUMNS, "zz": ["x"] * 3},
+            r"Y has the unknown \['zz'\]; .*list\(feature_names",
+        ),
+    ):
+        with pytest.raises(FeatureError, match=says):
+            NAMED.distances(np.zeros((1, 2)), kind(columns))
+    with pytest.raises(FeatureError, match="by their place alone: pass an array"):
+        NAMED.named(None).transform(kind(COLUMNS))
+
+
+def test_whole_number_and_repeated_column_names() -> None:
+    """Whole numbers are names like others; what comes twice is nobody's."""
+    metric = NAMED.named(["3", "1"])
+    X = np.array([[1.0, 2.0]])
+    swapped = pd.DataFrame(X[:, ::-1], columns=[1, 3])
+    np.testing.assert_array_equal(metric.transform(swapped), metric.transform(X))
+    with pytest.raises(FeatureError, match="columns of the same name"):
+        NAMED.transform(pd.DataFrame(np.zeros((1, 3)), columns=["a", "b", "b"]))
+
+
+def test_names_are_kept() -> None:
+    """By `unscaled`, pickles and copies; metrics of other names are not equal."""
+    assert NAMED.feature_names == ("a", "b")
+    assert NAMED.named(None).feature_names is None
+    assert NAMED.unscaled(2.0).feature_names == ("a", "b")
+    assert pickle.loads(pickle.dumps(NAMED)) == NAMED
+    assert pickle.loads(pickle.dumps(NAMED)).feature_names == ("a", "b")
+    assert NAMED.named(None) != NAMED
+    assert NAMED.named(["b", "a"]) != NAMED
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], "ab", ["a", 1]])
+def test_names_must_be_one_a_column(names: Any) -> None:
+    """Different ones, of text."""
+    with pytest.raises(ParameterError, match="must be 2 different names"):
+        NAMED.named(names)

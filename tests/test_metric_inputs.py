@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from streamembed import estimators, reservoir
+from streamembed import Engine, estimators, reservoir
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.estimators import FENN, ITML, EigDML, GeometricMeanMetric, MustLinkMetric
 from streamembed.estimators.metric import MetricEstimator
@@ -133,7 +133,7 @@ def test_refused_pairs_change_nothing() -> None:
         (POINTS[:5], POINTS[:5], [True] * 4, "similar has 4 entries; it must have 5"),
         (POINTS[:2], POINTS[:2], [1, -1], r"similar holds -1; .*similar=\(y == 1\)"),
         (POINTS[:2], POINTS[:2], ["yes", "no"], "similar holds 'yes'"),
-        (POINTS[:2], POINTS[:2, :3], [True, False], "X has 3 columns"),
+        (POINTS[:2], POINTS[:2, :3], [True, False], "X1 has 4 columns and X2 has 3"),
     ):
         with pytest.raises(InputError, match=message):
             model.learn_pairs(X1, X2, similar)
@@ -332,3 +332,90 @@ def test_samples_and_merged_reservoirs() -> None:
     assert [len(part) for part in merged.samples] == [40, 40, 40]
     assert np.count_nonzero(merged.samples[1] >= 1000) == 10  # 50 of 200
     assert (merged.samples[2] >= 1000).all()
+
+
+# ------------------------------------------------------------------ pairs, here and in engines
+
+
+@pytest.mark.parametrize(
+    "similar",
+    [
+        [True, False, True],
+        [1, 0, 1],
+        [1.0, 0.0, 1.0],
+        np.array([True, False, True]),
+        np.array([1, 0, 1], dtype=np.int8),
+        np.array([1, 0, 1], dtype=np.float32),
+        pd.Series([1.0, 0.0, 1.0]),
+        pd.Series([True, False, True], dtype="boolean"),
+        pa.array([1, 0, 1]),
+    ],
+    ids=str,
+)
+def test_answers_have_one_rule_in_engines_and_estimators(similar: Any) -> None:
+    """Booleans, or numbers that are exactly 0 or 1."""
+    engine, face = Engine(metrics=("geometric_mean",), size=50), GeometricMeanMetric()
+    engine.learn(POINTS)
+    engine.learn_pairs(POINTS[:3], POINTS[3:6], similar)
+    face.learn_pairs(POINTS[:3], POINTS[3:6], similar)
+    plain = GeometricMeanMetric()
+    plain.learn_pairs(POINTS[:3], POINTS[3:6], [True, False, True])
+    assert face.metric == plain.metric == engine.snapshot().metrics["geometric_mean"]
+
+
+@pytest.mark.parametrize("wrong", [-1, -1.0, 2, 0.5, np.int64(-1), "1", float("inf"), 1j])
+def test_other_answers_are_refused_with_one_message(wrong: Any) -> None:
+    """The hint for labels of +1 and -1 in both."""
+    engine, face = Engine(metrics=("itml",)), ITML()
+    for model in (engine, face):
+        with pytest.raises(InputError, match=r"similar holds .* in row 1: .*similar=\(y == 1\)"):
+            model.learn_pairs(POINTS[:2], POINTS[2:4], [1, wrong])
+        assert model.position == 0
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, pd.NA, pa.scalar(None)])
+def test_missing_answers_are_refused_by_engines_and_counted_by_estimators(missing: Any) -> None:
+    """Strict there, lenient here."""
+    face = ITML()
+    face.learn_pairs(POINTS[:2], POINTS[2:4], [missing, True])
+    assert (face.unlabelled, face.position) == (1, 1)
+    with pytest.raises(InputError, match=r"similar holds None or NaN; .* in row 0: leave such"):
+        Engine(metrics=("itml",)).learn_pairs(POINTS[:2], POINTS[2:4], [missing, True])
+
+
+FRAME = pd.DataFrame(POINTS[:3], columns=list("abcd"))
+
+
+@pytest.mark.parametrize(
+    ("X1", "X2", "says"),
+    [
+        (POINTS[:3], POINTS[:3, :2], "X1 has 4 columns and X2 has 2"),
+        (FRAME, FRAME.drop(columns="b"), r"X1 has the features .*'b'.* and X2 has \['a', 'c'"),
+        (FRAME, FRAME.rename(columns={"b": "X"}), r"X2 has \['X', 'a'"),
+        (FRAME, POINTS[:3], "X2 has no feature names, and X1 has"),
+        (POINTS[:3], FRAME, "X1 has no feature names, and X2 has"),
+        (POINTS[:3], FRAME.to_dict("records"), "X1 has no feature names, and X2 has"),
+        (POINTS[:3], POINTS[0], "X2 has shape"),
+        ({"a": 1.0}, FRAME, "X1 is a dict"),
+    ],
+)
+def test_ends_of_pairs_have_the_same_features(X1: Any, X2: Any, says: str) -> None:
+    """A fresh estimator took 13 columns against 3, and a frame against an array."""
+    model = ITML()
+    before = pickle.dumps(model)
+    with pytest.raises(InputError, match=says):
+        model.learn_pairs(X1, X2, [True, False, True])
+    assert pickle.dumps(model) == before
+
+
+def test_ends_of_pairs_may_be_permuted_and_dicts_may_lack_features() -> None:
+    """Frames are taken by name; what a dict lacks is imputed, as everywhere."""
+    one, two = ITML(), ITML()
+    one.learn_pairs(FRAME, FRAME[::-1], [True, False, True])
+    two.learn_pairs(FRAME, FRAME[::-1][list("dbca")], [True, False, True])
+    for model in (one, two):
+        model.flush()
+    assert one.metric == two.metric
+    one.learn_pairs([{"a": 1.0}], [{"b": 1.0, "c": 2.0, "d": 0.0}], [True])
+    one.flush()
+    assert one.imputed == 4

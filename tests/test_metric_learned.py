@@ -85,6 +85,28 @@ def test_merged_optimisers_go_on(way: str) -> None:
     assert left.info.gap < 0.5  # 0.38 and 0.01 measured, at a smoothing of 0.5
 
 
+def test_an_estimator_is_not_merged_with_itself() -> None:
+    """All that it learned would count twice."""
+    model = learned("FENN")
+    before = pickle.dumps(model)
+    with pytest.raises(ParameterError, match="other is this very estimator"):
+        model.merge(model)
+    assert pickle.dumps(model) == before
+
+
+def test_refused_merges_are_told_on_one_line() -> None:
+    """What differs, not all parameters of both."""
+    model = learned("FENN")
+    for wrong, says in (
+        (learned("FENN", chunk_size=9), r"other has chunk_size=9 and this has chunk_size=\d+:"),
+        (learned("ContrastMetric"), "other is a ContrastMetric and this a FENN:"),
+        (None, "other is a NoneType and this a FENN:"),
+    ):
+        with pytest.raises(ParameterError, match=says) as caught:
+            model.merge(wrong)
+        assert "\n" not in str(caught.value)
+
+
 def test_what_does_not_fit_is_not_merged() -> None:
     """Other parameters, another class, other features: nothing of either changes."""
     model = learned("FENN")

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,9 +15,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_iris, load_wine
 
 import streamembed as se
+from streamembed import archive, estimators
 from streamembed.core import contrast, eig_dml, scatter
 from streamembed.errors import (
     BadRowError,
+    DamagedFileError,
     DuplicateIdError,
     FeatureError,
     InputError,
@@ -315,8 +318,10 @@ def test_pairs_are_checked() -> None:
         (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points and X2 has 2"),
         (WINE[:2], WINE[:2], [True], InputError, "similar has 1 entries; it must have 2"),
         (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar holds .* must be True or False"),
-        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X has 4 columns"),
-        (bad, WINE[:2], [True, True], BadRowError, "NaN in '3'"),
+        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X2 has 4 columns"),
+        (bad, WINE[:2], [True, True], BadRowError, "rows of X1 .*NaN in '3'.*leave such pairs"),
+        (WINE[:2], bad, [True, True], BadRowError, "rows of X2 .*NaN in '3'"),
+        (WINE[:2], {"a": 1.0}, [True, True], InputError, "X2 is a dict"),
     ):
         with pytest.raises(error, match=says):
             engine.learn_pairs(left, right, similar)
@@ -496,3 +501,68 @@ def test_one_equality_of_labels(one: Any, other: Any, same: bool) -> None:
     """Numbers are equal by value, booleans are no numbers, numpy's scalars are Python's."""
     assert (label_key(one) == label_key(other)) is same
     assert len({label_key(one), label_key(other)}) == (1 if same else 2)
+
+
+# ------------------------------------------------------------------ names of columns
+
+TURNED = (3, 12, 0, 7, 1, 10, 2, 11, 4, 9, 5, 8, 6)  # not in the order of their names
+FRAME = pd.DataFrame(WINE, columns=[f"f{j}" for j in TURNED])
+
+
+def test_learned_metrics_take_frames_by_name() -> None:
+    """Features are kept sorted by name, and the frame was taken by position."""
+    engine = small()
+    engine.learn(FRAME, y=KINDS)
+    face = estimators.GeometricMeanMetric()
+    face.learn_many(FRAME, KINDS)
+    order = sorted(FRAME.columns)
+    for metric in [*engine.snapshot().metrics.values(), face.metric]:
+        assert metric.feature_names == tuple(order)
+        by_place = metric.transform(FRAME[order].to_numpy())
+        np.testing.assert_array_equal(metric.transform(FRAME), by_place)
+        with pytest.raises(FeatureError, match="lacks the features"):
+            metric.transform(FRAME[order[1:]])
+
+
+def test_metrics_of_arrays_refuse_frames() -> None:
+    """Their columns have no names."""
+    engine, face = small(), estimators.ITML()
+    engine.learn(WINE, y=KINDS)
+    face.learn_many(WINE, KINDS)
+    for metric in [*engine.snapshot().metrics.values(), face.metric]:
+        assert metric.feature_names is None
+        with pytest.raises(FeatureError, match="pass an array"):
+            metric.distances(FRAME, FRAME)
+
+
+def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> None:
+    """The identity, metrics that show what waits, and that of pairs of the map too."""
+    for face in (estimators.ITML(), estimators.FENN()):
+        face.learn_many([{"b": 1.0, "a": 2.0, "c": "text"}] * 3, [0, 1, 0])
+        names = face.metric.feature_names
+        assert names is not None
+        assert len(names) == face.metric.n_features
+        assert {"a", "b"} <= set(names)
+    model = estimators.UnsupervisedMetric(warm_up=40, size=60)
+    model.learn_many(FRAME)
+    assert model.metric.feature_names == tuple(sorted(FRAME.columns))
+
+
+def test_names_are_saved_with_snapshots(tmp_path: Any) -> None:
+    """Files that were written without them have none."""
+    engine = small()
+    engine.learn(FRAME, y=KINDS)
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "now")
+    assert dict(se.Snapshot.load(tmp_path / "now").metrics) == dict(snapshot.metrics)
+    table, header = archive.read_table(tmp_path / "now", "snapshot")
+    for one in header["metrics"].values():
+        del one["feature_names"]
+    archive.write_table(tmp_path / "then", table, "snapshot", header)
+    for metric in se.Snapshot.load(tmp_path / "then").metrics.values():
+        assert metric.feature_names is None
+    for one in header["metrics"].values():
+        one["feature_names"] = ["a"]
+    archive.write_table(tmp_path / "wrong", table, "snapshot", header)
+    with pytest.raises(DamagedFileError, match="other features"):
+        se.Snapshot.load(tmp_path / "wrong")

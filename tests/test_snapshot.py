@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, DamagedFileError, FeatureError
+from streamembed.errors import BadRowError, DamagedFileError, FeatureError, InputError
 
 POINTS = np.random.default_rng(0).standard_normal((300, 3))
 
@@ -236,3 +236,20 @@ def test_loading_runs_no_code_and_no_pickle(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == "loaded\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("method", ["transform", "coverage", "transform_with_coverage"])
+def test_errors_say_what_fits_a_snapshot(method: str) -> None:
+    """It learns nothing, and has no ``on_bad_row``."""
+    points = np.random.default_rng(0).standard_normal((60, 3))
+    engine = se.Engine(size=50)
+    engine.learn(points)
+    ask = getattr(engine.snapshot(), method)
+    points[1, 1] = np.nan
+    with pytest.raises(BadRowError, match=r"1 of 60 rows of X .*nothing was transformed") as caught:
+        ask(points)
+    assert "learn" not in str(caught.value)
+    assert "on_bad_row" not in str(caught.value)
+    with pytest.raises(InputError, match=r"X is a dict; one point .*pass \[x\]") as refused:
+        ask({"0": 1.0})
+    assert "learn" not in str(refused.value)

@@ -6,8 +6,8 @@ A = L^T L; d(x, y) = ||L x - L y||; D = diag of the scales that features were di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from streamembed.errors import (
     InputError,
     ParameterError,
     StreamembedError,
+    other_features,
     shown,
 )
 
@@ -161,6 +162,9 @@ class Mahalanobis:
         L, read-only; rows in descending order of eigenvalues, the largest entry of each positive.
     certificate : MetricCertificate
         What its maker proves of it, under the same keys whoever made it.
+    feature_names : tuple of str or None
+        Of the d columns; None where they go by their place: made of a bare matrix, or learned from
+        arrays.
 
     Examples
     --------
@@ -178,6 +182,7 @@ class Mahalanobis:
     matrix: Floats
     factor: Floats
     certificate: MetricCertificate = field(default_factory=MetricCertificate)
+    feature_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -234,11 +239,42 @@ class Mahalanobis:
         return cls._frozen(A, factor, certificate)
 
     @classmethod
-    def _frozen(cls, matrix: Floats, factor: Floats, certificate: Any) -> Mahalanobis:
+    def _frozen(
+        cls,
+        matrix: Floats,
+        factor: Floats,
+        certificate: Any,
+        feature_names: tuple[str, ...] | None = None,
+    ) -> Mahalanobis:
         """The metric with arrays that nobody else writes to; + 0 makes an end of -0."""
         if not isinstance(certificate, MetricCertificate):
             certificate = MetricCertificate(certificate)
-        return cls(frozen(matrix + 0.0), frozen(factor + 0.0), certificate)
+        return cls(frozen(matrix + 0.0), frozen(factor + 0.0), certificate, feature_names)
+
+    def named(self, feature_names: Sequence[str] | None) -> Mahalanobis:
+        """The same metric of columns with these names; None: they go by their place.
+
+        Raises
+        ------
+        ParameterError
+            They are not d different names.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Mahalanobis.of(np.eye(2)).named(["height", "width"]).feature_names
+        ('height', 'width')
+        """
+        if feature_names is None:
+            return replace(self, feature_names=None)
+        names = () if isinstance(feature_names, str) else tuple(feature_names)
+        texts = all(isinstance(name, str) for name in names)
+        if not texts or len(names) != self.n_features or len(set(names)) != len(names):
+            raise ParameterError(
+                f"feature_names={shown(feature_names)} must be {self.n_features} different names, "
+                "one a column, or None"
+            )
+        return replace(self, feature_names=names)
 
     @property
     def rank(self) -> int:
@@ -253,10 +289,16 @@ class Mahalanobis:
     def transform(self, X: npt.ArrayLike) -> Floats:
         """X L^T, shape (n, r): points whose Euclidean distances are the metric's. O(n d r).
 
+        Parameters
+        ----------
+        X
+            Shape (n, d). A frame of pandas or polars, or an Arrow table or record batch, is taken
+            by name, in whatever order; an array has its columns in the order of ``feature_names``.
+
         Raises
         ------
         FeatureError
-            X has not d columns.
+            X has not d columns, or other names; or it has names, and ``feature_names`` is None.
         InputError
             X is not a table of finite numbers.
         """
@@ -331,10 +373,13 @@ class Mahalanobis:
                 "one; give constant features the scale 1"
             )
         s = np.broadcast_to(s, self.n_features)
-        return self._frozen(self.matrix / s / s[:, None], self.factor / s, self.certificate)
+        return self._frozen(
+            self.matrix / s / s[:, None], self.factor / s, self.certificate, self.feature_names
+        )
 
     def _points(self, X: npt.ArrayLike, name: str) -> Floats:
-        """X as a table of finite numbers with d columns."""
+        """X as a table of finite numbers with d columns in the metric's order."""
+        place = None if type(X) is np.ndarray else self._places(X, name)
         points = numbers_of(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
@@ -350,16 +395,36 @@ class Mahalanobis:
             raise InputError(
                 f"{name} holds NaN or infinities; it must be finite: leave such rows out"
             )
-        return points
+        return points if place is None else points[:, place]
+
+    def _places(self, X: Any, name: str) -> list[int] | None:
+        """Where the columns of a named table are; None for what has no names."""
+        found = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
+        found = getattr(X, "columns", None) if found is None else found
+        if found is None or callable(found):
+            return None
+        names = [str(one) for one in found]
+        if self.feature_names is None:
+            raise FeatureError(
+                f"{name} has the columns {shown(names)}, and this metric knows its "
+                f"{self.n_features} features by their place alone: pass an array with the columns "
+                f"in the order in which they were learned, such as {name}.to_numpy()"
+            )
+        if len(set(names)) < len(names):
+            raise FeatureError(f"{name} has columns of the same name: {shown(names)}")
+        if set(names) != set(self.feature_names):
+            raise FeatureError(other_features(name, names, self.feature_names))
+        return [names.index(one) for one in self.feature_names]
 
     def __eq__(self, other: object) -> bool:
-        """Equal bits of matrix and factor, and equal certificates."""
+        """Equal bits of matrix and factor, equal certificates and equal names."""
         if not isinstance(other, Mahalanobis):
             return NotImplemented
         return (
             np.array_equal(self.matrix, other.matrix)
             and np.array_equal(self.factor, other.factor)
             and bool(self.certificate == other.certificate)
+            and self.feature_names == other.feature_names
         )
 
     def __hash__(self) -> int:
@@ -367,7 +432,8 @@ class Mahalanobis:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
-        return Mahalanobis._frozen, (self.matrix, self.factor, self.certificate)
+        parts = (self.matrix, self.factor, self.certificate, self.feature_names)
+        return Mahalanobis._frozen, parts
 
     def __copy__(self) -> Mahalanobis:
         return self

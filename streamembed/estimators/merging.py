@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from streamembed.core.arrays import Ints
-from streamembed.errors import FeatureError, ParameterError
+from streamembed.errors import FeatureError, ParameterError, shown
 from streamembed.estimators import rows
 from streamembed.estimators.metric import Early, MetricEstimator
 from streamembed.metric_learning import course
@@ -32,27 +32,46 @@ class MergeableMetric(MetricEstimator):
         Raises
         ------
         ParameterError
-            Another class, or other parameters.
+            Itself, another class, or other parameters.
         FeatureError
             Other features.
         """
-        mine, theirs = repr(self._get_params()), repr(getattr(other, "_get_params", dict)())
-        if type(other) is not type(self) or mine != theirs:
+        if other is self:
             raise ParameterError(
-                f"other={other!r} cannot be merged with {self!r}: both must be built with the "
-                "same class and parameters"
+                "other is this very estimator, and all that it learned would count twice: merge "
+                "one that learned another stream"
             )
-        if self._course is not None and other._course is not None and self._names != other._names:
-            raise FeatureError(
-                f"other learns the features {list(other._names)} and this {list(self._names)}: "
-                "only metrics of the same features can be merged"
-            )
+        self._check_alike(other)
         # in an order of the two that does not hang on who was asked
         first, second = sorted((self, other), key=lambda model: model._digest())
         merged = copy.copy(first)
         merged._classes, merged._labels = dict(first._classes), list(first._labels)
         merged._take_in(second)
         vars(self).update(vars(merged))
+
+    def _check_alike(self, other: Self) -> None:
+        """Refuse another class, other parameters, other features."""
+        if type(other) is not type(self):
+            raise ParameterError(
+                f"other is a {type(other).__name__} and this a {type(self).__name__}: only "
+                "estimators of the same class and parameters can be merged"
+            )
+        mine, theirs = self._get_params(), other._get_params()
+        differ = [name for name in mine if repr(mine[name]) != repr(theirs[name])]
+        if differ:
+            has, had = (
+                ", ".join(f"{name}={shown(given[name])}" for name in differ)
+                for given in (theirs, mine)
+            )
+            raise ParameterError(
+                f"other has {has} and this has {had}: only estimators of the same class and "
+                "parameters can be merged"
+            )
+        if self._course is not None and other._course is not None and self._names != other._names:
+            raise FeatureError(
+                f"other learns the features {shown(list(other._names))} and this "
+                f"{shown(list(self._names))}: only metrics of the same features can be merged"
+            )
 
     def _take_in(self, other: Self) -> None:
         """This, a copy, becomes the two together."""

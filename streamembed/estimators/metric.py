@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base
 
+from streamembed import batch
 from streamembed.core import balance
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
 from streamembed.estimators import parameters, rows
 from streamembed.estimators.rows import Rows
-from streamembed.labels import LARGEST_CLASSES, label_key
+from streamembed.labels import LARGEST_CLASSES, answers, label_key
 from streamembed.metric_learning import course, examples
 from streamembed.metric_learning.course import WARM_UP, Course
 from streamembed.metric_learning.learner import Learner, Totals
@@ -133,6 +134,9 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def metric(self) -> Mahalanobis:
         """The metric in the caller's raw coordinates; the same object until more is learned.
 
+        It takes frames by name, and arrays with their columns in the order of ``feature_names``;
+        its own are None where features are called by their place, 0 to d - 1.
+
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
@@ -159,22 +163,23 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def _reading(self) -> tuple[Mahalanobis, Any] | None:
         """What the course says; in the warm-up, what it would say with the features seen so far."""
         if self._course is not None:
-            return course.read(self._course, self._learner, self._key)
+            return _named(course.read(self._course, self._learner, self._key), self._names)
         if not self._learner.additive or not self._early:
             return None
         try:
             settled = self._settled()
         except FeatureError:
             return None  # no number yet
-        return course.read(self._started(settled, whole=False), self._learner, self._key)
+        begun = self._started(settled, whole=False)
+        return _named(course.read(begun, self._learner, self._key), settled.names)
 
     def _identity(self) -> Mahalanobis:
-        d = len(self.feature_names)
-        if not d:
+        names = self.feature_names
+        if not names:
             raise NotReadyError(
                 "no event has come, so that the features are not known; learn one first"
             )
-        return course.untaught(d)
+        return course.untaught(len(names)).named(rows.names_of_columns(names))
 
     def _columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
@@ -245,33 +250,40 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         Parameters
         ----------
         X1, X2
-            Tables of equal length, as for `learn_many`.
+            Tables of equal length and of the same features, as for `learn_many`; of dicts, each
+            may lack some.
         similar
-            A boolean a pair; where it is None, the pair is counted and not learned.
+            A boolean a pair, or a number that is exactly 0 or 1; where it is None or NaN, the pair
+            is counted and not learned.
 
         Raises
         ------
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        one, two = rows.read(X1), rows.read(X2)
+        with batch.called("X1"):
+            one = rows.read(X1)
+        with batch.called("X2"):
+            two = rows.read(X2)
         if len(one) != len(two):
             raise InputError(
                 f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
                 "have the same length"
             )
-        answers = rows.booleans(similar, len(one))
-        self._check_width(one, two)
+        given = answers(similar, len(one))
+        rows.check_pairs(one, two)
+        for table, name in ((one, "X1"), (two, "X2")):
+            with batch.called(name):
+                self._check_width(table)
         codes = [
             examples.NOT_LEARNED
             if answer is None
             else examples.SIMILAR
             if answer
             else examples.DISSIMILAR
-            for answer in answers
+            for answer in given
         ]
         with self._whole():
-            self._check_width(one, two)
             self.unlabelled += codes.count(examples.NOT_LEARNED)
             self._take(one, two, np.array(codes, dtype=np.int64))
 
@@ -326,14 +338,13 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             self._labels.append(label)
         return self._classes[key]
 
-    def _check_width(self, *tables: Rows) -> None:
+    def _check_width(self, table: Rows) -> None:
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
-        for table in tables:
-            if names and (self.ready or table.ordered):
-                table.check(names)
-            if table.ordered and len(table) and not table.names:
-                raise FeatureError("X has no features: it must have at least one column")
+        if names and (self.ready or table.ordered):
+            table.check(names)
+        if table.ordered and len(table) and not table.names:
+            raise FeatureError("X has no features: it must have at least one column")
 
     def _take(self, one: Rows, two: Rows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
@@ -428,3 +439,10 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_read": None, "_root": None}
+
+
+def _named(
+    read: tuple[Mahalanobis, Any] | None, names: tuple[str, ...]
+) -> tuple[Mahalanobis, Any] | None:
+    """What was read of a course, the metric with the names of its columns."""
+    return None if read is None else (read[0].named(rows.names_of_columns(names)), read[1])

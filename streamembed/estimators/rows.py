@@ -24,11 +24,12 @@ __all__ = [
     "LARGEST",
     "Rows",
     "are_places",
-    "booleans",
+    "check_pairs",
     "frame_of",
     "given_back",
     "in_order",
     "labels",
+    "names_of_columns",
     "one_point",
     "read",
     "read_one",
@@ -67,6 +68,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def is_dicts(self) -> bool:
+        """Whether it came as dicts, one a row."""
+        return self.frame is None and not self.ordered
 
     def check(self, names: tuple[str, ...]) -> None:
         """Refuse columns that cannot be told apart: an array of another width, names for places.
@@ -128,6 +134,11 @@ def in_order(names: set[str]) -> tuple[str, ...]:
 def are_places(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
+
+
+def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What a metric calls its columns: nothing where they are "0" to "d - 1", as of an array."""
+    return None if names == tuple(map(str, range(len(names)))) else names
 
 
 def read(X: Any) -> Rows:
@@ -283,22 +294,34 @@ def labels(y: Any, n: int) -> list[Hashable | None]:
     return [_label(value) for value in batch.sequence_of(y, n, "y")]
 
 
-def booleans(similar: Any, n: int) -> list[bool | None]:
-    """n answers to "similar?", None where there is none.
+def check_pairs(one: Rows, two: Rows) -> None:
+    """Refuse ends of pairs that do not have the same features.
+
+    Dicts need not have every feature: what one lacks is imputed.
 
     Raises
     ------
-    InputError
-        Another length, or what is neither a boolean nor 0 or 1.
+    FeatureError
+        Arrays of several widths, frames of several names, an array beside names.
     """
-    answers = [_label(value) for value in batch.sequence_of(similar, n, "similar")]
-    for answer in answers:
-        if answer is not None and answer not in (0, 1):
-            raise InputError(
-                f"similar holds {shown(answer)}; it must be True or False (or 1 or 0) for every "
-                "pair: labels of +1 and -1 are similar=(y == 1)"
-            )
-    return [None if answer is None else bool(answer) for answer in answers]
+    named = two if one.ordered else one
+    if one.ordered != two.ordered and named.names and not are_places(named.names):
+        bare, other = ("X1", "X2") if one.ordered else ("X2", "X1")
+        raise FeatureError(
+            f"{bare} has no feature names, and {other} has {shown(list(named.names))}: pass both "
+            "as arrays, or both as frames or dicts"
+        )
+    if one.is_dicts or two.is_dicts or set(one.names) == set(two.names):
+        return
+    if one.ordered and two.ordered:
+        raise FeatureError(
+            f"X1 has {len(one.names)} columns and X2 has {len(two.names)}: both ends of a pair "
+            "must have the same features"
+        )
+    raise FeatureError(
+        f"X1 has the features {shown(sorted(one.names))} and X2 has {shown(sorted(two.names))}: "
+        "both ends of a pair must have the same features"
+    )
 
 
 def _label(value: Any) -> Hashable | None:

@@ -115,7 +115,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
                 f"{len(self._early)} events have come, and {SETTLING} settle the features: learn "
                 "more of them"
             )
-        return self._pipeline.metric
+        return self._pipeline.metric.named(rows.names_of_columns(self._names))
 
     @property
     def fit(self) -> Fit:
