@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed import batch
+from streamembed.archive import writable
 from streamembed.core.arrays import Floats
 from streamembed.distances import numbers_of
-from streamembed.errors import FeatureError, InputError, LogError, path_text, shown
+from streamembed.errors import FeatureError, InputError, LogError, shown
 from streamembed.logcolumns import DISTANCES, RESERVED
 from streamembed.logfile import FORMATS, said
 from streamembed.parameters import one_of, whole
@@ -198,10 +199,10 @@ def _lists(rows: list[Floats | None]) -> Any:
 
 
 def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
-    """Write record batches as one file."""
-    text = path_text(path)
+    """Write record batches as one file; never into a pipe, which would wait for a reader."""
+    target = writable(path)
     try:
-        with pa.OSFile(text, "wb") as sink, _writer(sink, schema, format) as writer:
+        with pa.OSFile(str(target), "wb") as sink, _writer(sink, schema, format) as writer:
             for part in batches:
                 writer.write_batch(part)
     except (pa.ArrowException, OSError) as error:

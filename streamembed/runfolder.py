@@ -57,7 +57,7 @@ def _is_partial(name: str) -> bool:
     return name.endswith(".part") and name.startswith(FILES)
 
 
-def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
+def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
     """Refuse to write where logs are read, whatever links lead there; nothing is touched.
 
     Parameters
@@ -66,20 +66,24 @@ def apart(name: str, target: Path, logs: Iterable[EventLog]) -> None:
         What the messages call ``target``.
     target
         A file to write, or a run folder.
+    folder
+        Whether it is a run folder; one below a folder of logs is apart, for those are not read
+        with what is below them.
 
     Raises
     ------
     ParameterError
-        It is or holds a file of a log, or is or lies inside a folder of one.
+        It is or holds a file of a log, or is a folder of one, or a file in it.
     """
-    inside = _identities([target, *_above([target])])
+    places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
+    inside = _identities(places)
     touched = _identities([target, *(target / file for file in FILES)])
     for log in logs:
-        folder = next((one for one in log.folders if _identities([one]) & inside), None)
-        if folder is not None:
+        read = next((one for one in log.folders if _identities([one]) & inside), None)
+        if read is not None:
             raise ParameterError(
-                f"{name}={shown(str(target))} is, or lies inside, the folder {folder} that the log "
-                "is read from: choose a place outside of it"
+                f"{name}={shown(str(target))} is, or lies in, the folder {read} that the log is "
+                "read from: choose another place"
             )
         files = [path for path in log.paths if path.exists()]  # standard input is not there
         if touched & _identities([*files, *_above(files)]):

@@ -159,7 +159,8 @@ def replay(
     check_carried(opened)
     known = None if pairs is None else _known_pairs(pairs, engine, opened)
     folder = Path(path_text(run, "run"))
-    runfolder.apart("run", folder, (opened,) if known is None else (opened, known.log))
+    logs = (opened,) if known is None else (opened, known.log)
+    runfolder.apart("run", folder, logs, folder=True)
     damage = None
     with (
         runfolder.taken(run, overwrite) as folder,
@@ -273,7 +274,7 @@ def transform_log(
     """
     _check_fit(snapshot, log)
     path = writable(output)
-    runfolder.apart("output", path, (log,))
+    runfolder.apart("output", path, (log,), folder=False)
     if not flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
             f"output={shown(str(path))} exists already: choose another file, or replace it with "

@@ -314,9 +314,9 @@ def test_transform_does_not_destroy_its_inputs(
     """It did once, and said that all was well: the snapshot, the log, a file of its folder."""
     snapshot = run / "snapshot.arrow"
     folder = tmp_path / "folder"
-    (folder / "below").mkdir(parents=True)
+    folder.mkdir()
     shutil.copy(log, folder / "a")
-    targets = [snapshot, log, folder / "a", folder / "new.parquet", folder / "below" / "new.arrow"]
+    targets = [snapshot, log, folder / "a", folder / "new.parquet"]
     for target in (snapshot, log, folder / "a"):
         for link, kind in ((f"soft-{target.name}", os.symlink), (f"hard-{target.name}", os.link)):
             kind(target, tmp_path / link)
@@ -329,7 +329,7 @@ def test_transform_does_not_destroy_its_inputs(
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
         assert done.exit_code == cli.USAGE, (target, done.output)
         assert "output=" in done.stderr
-        assert "choose another" in done.stderr or "choose a place" in done.stderr
+        assert "choose another" in done.stderr
         assert "--overwrite" not in done.stderr
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before

@@ -343,3 +343,10 @@ def test_logs_of_no_path_are_refused_by_type(tmp_path: Path) -> None:
             open_log(path)  # type: ignore[arg-type]
     with pytest.raises(LogError):
         open_log(tmp_path / ("x" * 300))
+
+
+def test_a_log_written_into_a_pipe_waited_for_ever(tmp_path: Path) -> None:
+    """A pipe without a reader is refused, as it is by everything that is saved."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotAFileError, match="pipe, device or socket"):
+        write_log(tmp_path / "pipe", np.ones((3, 2)), ["x", "y"])
