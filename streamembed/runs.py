@@ -202,7 +202,8 @@ def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
 def _opened(log: Any, features: Sequence[str] | None, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
-        return _fitting(open_log(log, features or engine.feature_names or None), engine)
+        known = engine.feature_names or None
+        return _fitting(open_log(log, known if features is None else features), engine)
     if features is not None:
         raise ParameterError(
             "features were given for an EventLog, which has its own: give them to open_log"

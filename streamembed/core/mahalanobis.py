@@ -373,9 +373,13 @@ class Mahalanobis:
                 "one; give constant features the scale 1"
             )
         s = np.broadcast_to(s, self.n_features)
-        return self._frozen(
-            self.matrix / s / s[:, None], self.factor / s, self.certificate, self.feature_names
-        )
+        with np.errstate(over="ignore"):
+            matrix, factor = self.matrix / s / s[:, None], self.factor / s
+        if not (np.isfinite(matrix).all() and np.isfinite(factor).all()):
+            raise ParameterError(
+                f"scale, from {s.min():g} on, is too small: the metric would leave the doubles"
+            )
+        return self._frozen(matrix, factor, self.certificate, self.feature_names)
 
     def _points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns in the metric's order."""
@@ -399,6 +403,8 @@ class Mahalanobis:
 
     def _places(self, X: Any, name: str) -> list[int] | None:
         """Where the columns of a named table are; None for what has no names."""
+        if hasattr(X, "collect"):
+            raise InputError(f"{name} is a lazy frame: hand in {name}.collect()")
         found = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
         found = getattr(X, "columns", None) if found is None else found
         if found is None or callable(found):

@@ -278,7 +278,8 @@ def given_back(coordinates: Floats, X: Any, frame: Any) -> Any:
         return pa.record_batch({str(j): coordinates[:, j] for j in columns})
     if frame is not None:
         return to_native_frame({j: coordinates[:, j] for j in columns}, like=frame)
-    if isinstance(X, np.ndarray) or not all(isinstance(row, Mapping) for row in X):
+    is_list = isinstance(X, Sequence) and not isinstance(X, memoryview)
+    if not is_list or not all(isinstance(row, Mapping) for row in X):
         return coordinates
     return [dict(enumerate(row)) for row in coordinates.tolist()]
 
