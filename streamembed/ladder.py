@@ -33,6 +33,9 @@ from streamembed.state import State
 __all__ = ["LARGEST_EXACT", "Pairs", "rungs"]
 
 REFRESHES = 4
+# Columns of a float64 factor were 3e-10 off orthonormal after many borders; their residuals are no
+# better known.
+ORTHONORMAL = 1e-9
 # A pair of the factor may be too small by what was cut off in its own direction, which is an
 # eigenvalue of what the factor does not know: twice what the probes heard of that is allowed for.
 PARTLY = 2.0
@@ -94,6 +97,14 @@ class Pairs:
         left = 0.5 * (1.0 - axes.TOLERANCE_SHARE) * self.room(config)
         return last + max(left, self.rounding)
 
+    def lacks(self, config: Config) -> bool:
+        """True where a leading eigenvalue was seen that is not among these."""
+        k, leading = config.n_components, self.outside.leading
+        found = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
+        room = max(self.room(config), self.rounding)
+        short = float((leading - found).max(initial=0.0))
+        return short > room or self.outside.known > self.level(config)
+
     def fits(self, config: Config) -> bool:
         """True where the k published columns are within the tolerance, before any turning."""
         if len(self.values) == 0:
@@ -107,7 +118,7 @@ class _Operator:
     def __init__(self, state: State, normal: Normalisation) -> None:
         self.graph = state.graph
         self.normal = normal
-        self.rounding = rounding_norm(self.graph.buffer.dtype, self.graph.n)
+        self.rounding = ORTHONORMAL + rounding_norm(self.graph.buffer.dtype, self.graph.n)
         self._scale = normal.scaling.astype(self.graph.buffer.dtype)[:, None]
 
     def apply(self, block: Floats) -> Floats:
@@ -132,7 +143,7 @@ def rungs(state: State, config: Config) -> Iterator[Pairs]:
     for attempt in range(REFRESHES + 1):
         look = _looked(operator, config, factor, starts, images, strength, rung)
         yield look.settled(look.pairs, config)
-        lost = look.pairs.outside.known > look.pairs.level(config)
+        lost = look.pairs.lacks(config)
         if not (lost or look.pairs.fits(config)):  # a polish makes residuals smaller, nothing else
             yield look.settled(_polished(look, config), config)
         if attempt == REFRESHES:
@@ -324,7 +335,7 @@ def _exact(state: State, config: Config) -> Pairs:
     chosen = view.deflate(vectors[:, :kept], normal.constant)
     errors = operator @ chosen - chosen * values[:kept]
     following = float(values[min(kept, config.n_components) :].max(initial=0.0))
-    outside = Outside(following, following)
+    outside = Outside(following, following, values[: min(kept, config.n_components)])
     return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact")
 
 
@@ -341,7 +352,7 @@ def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> 
         count,
         BATCH_SHARE * config.tolerance,
     )
-    pairs = _measured(operator, vectors, image, count, "batch", Outside(0.0, 1.0))
+    pairs = _measured(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
 
     def unknown(block: Floats) -> Floats:
         missed = view.deflate(operator.apply(block), constant)

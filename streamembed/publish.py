@@ -116,7 +116,9 @@ def _estimated(state: State, config: Config) -> Columns:
     images = normal.scaling[chosen, None] * (graph.rows(chosen) @ scaled)
     norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
     known = float(values[k]) if len(values) > k else 0.0
-    pairs = Pairs(values, vectors, vectors[:, :0], Outside(known, 1.0), normal, 0.0, "view")
+    pairs = Pairs(
+        values, vectors, vectors[:, :0], Outside(known, 1.0, np.zeros(0)), normal, 0.0, "view"
+    )
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
     return _framed(state, config, psi, residuals, pairs, "sampled rows")
 
@@ -159,16 +161,15 @@ def _framed(
         displacement,
         movement,
         pairs.rung,
-        _connected(state, residuals, pairs),
+        _connected(state, config, residuals, pairs),
     )
 
 
-def _connected(state: State, residuals: Residuals, pairs: Pairs) -> int:
+def _connected(state: State, config: Config, residuals: Residuals, pairs: Pairs) -> int:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
-    norms = np.sqrt(np.maximum(np.diag(residuals.gram), 0.0))
-    largest = float((residuals.values + norms).max(initial=pairs.outside.bound))
-    if pairs.outside.bound == 1.0 and pairs.errors.shape[1] == 0:  # the plain view bounds nothing
-        largest = float(residuals.values.max(initial=0.0)) + NEAR_ONE
-    if largest + pairs.rounding < 1.0:
+    room = NEAR_ONE if config.tolerance is None else pairs.room(config)
+    largest = float(residuals.values.max(initial=0.0))
+    bound = 0.0 if config.tolerance is None else pairs.outside.bound
+    if max(largest + room, bound) + pairs.rounding < 1.0:
         return 1
     return int(components.label(state.graph.weights).max()) + 1

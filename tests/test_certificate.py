@@ -189,6 +189,12 @@ def test_random_streams_have_true_certificates() -> None:
         (1276, "one component, of two: the first column was turned below 1"),
         (2776, "outside_bound 0.003 for 0.78: probes of nothing were not orthogonal"),
         (2816, "a column of length 1e-3: a pair at the rounding of its factor"),
+        (11069, "a mode of .95 met and missed: .62 in the factor, .33 in what it does not know"),
+        (12088, "one component, of two: the eigenvalue 1 was resolved to 2e-7 only"),
+        (12468, "the second eigenvector in the place of the first: held still through a crossing"),
+        (12757, "an eigenvalue 1 met and missed: .64 in the factor, .36 in what it does not know"),
+        (12887, "a residual of 3e-10 claimed as 2e-10: columns that are not quite orthonormal"),
+        (14824, "lambda_30 off by 2e-5 at a tolerance of 1e-6: guards that were not exact"),
     ],
 )
 def test_streams_that_failed_once(seed: int, once: str) -> None:
