@@ -16,7 +16,7 @@ from streamembed import batch
 from streamembed.archive import writable
 from streamembed.core.arrays import Floats
 from streamembed.distances import numbers_of
-from streamembed.errors import FeatureError, InputError, LogError, shown
+from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, shown
 from streamembed.logcolumns import DISTANCES, RESERVED
 from streamembed.logfile import FORMATS, said
 from streamembed.parameters import one_of, whole
@@ -200,7 +200,10 @@ def _lists(rows: list[Floats | None]) -> Any:
 
 def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
     """Write record batches as one file; never into a pipe, which would wait for a reader."""
-    target = writable(path)
+    try:
+        target = writable(path)
+    except MissingFileError as error:
+        raise LogError(str(error)) from error
     try:
         with pa.OSFile(str(target), "wb") as sink, _writer(sink, schema, format) as writer:
             for part in batches:
