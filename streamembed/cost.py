@@ -9,8 +9,8 @@ __all__ = ["of_chunk", "of_snapshot"]
 # Times as dear as usual from which a warning is due.
 CLIFF = 10.0
 # A whole decomposition of 1,000 points beside a certified snapshot of as many, as measured (0.25 s
-# and 4.5 ms); the ratio grows with the square of their number. Batches of 1,200 and 1,500 points took
-# 75 ms and 0.8 s, 15 times a certified snapshot and more.
+# and 4.5 ms); the ratio grows with the square of their number. Batches of 1,200 and 1,500 points
+# took 75 ms and 0.8 s, 15 times a certified snapshot and more.
 EXACT_AT_1000, BATCH = 55.0, 20.0
 
 
