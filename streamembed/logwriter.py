@@ -95,7 +95,8 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
 
 def _names(feature_names: Any) -> list[str]:
     """The names, as a list of strings."""
-    is_list = isinstance(feature_names, (Sequence, np.ndarray))
+    is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
+    is_list = is_array or isinstance(feature_names, Sequence)
     if not is_list or not all(isinstance(name, str) for name in feature_names):
         raise FeatureError(
             f"feature_names is {shown(feature_names)}; it must be a list of different names"

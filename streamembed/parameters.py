@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -70,9 +70,10 @@ def real(
 
 def percentiles(name: str, value: object) -> tuple[float, float]:
     """Two numbers that ascend within (0, 100)."""
-    if not isinstance(value, (tuple, list, np.ndarray)) or np.ndim(value[:0]) != 1:
+    is_array = isinstance(value, np.ndarray) and value.ndim == 1
+    if not is_array and not isinstance(value, (tuple, list)):
         raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
-    ends = [real(name, end, 0.0, 100.0, opened=True) for end in value]
+    ends = [real(name, end, 0.0, 100.0, opened=True) for end in cast("Sequence[object]", value)]
     if len(ends) != 2 or not ends[0] < ends[1]:
         raise ParameterError(f"{name}={shown(value)} must be two numbers that ascend")
     return ends[0], ends[1]

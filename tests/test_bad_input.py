@@ -323,6 +323,13 @@ def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
         small(**{name: value})
 
 
+@pytest.mark.parametrize("value", [np.array(5.0), np.ma.masked, "ab", None, [1.0], (9.0, 3.0)])
+def test_percentiles_are_two_numbers(value: Any) -> None:
+    """An array without a length is refused like any other mistake."""
+    with pytest.raises(ParameterError, match="percentiles"):
+        se.PairGenerator(percentiles=value)
+
+
 # ------------------------------------------------------------------ river faces
 
 

@@ -1146,6 +1146,7 @@ def test_write_log_writes_what_is_read(tmp_path: Path) -> None:
         ({"feature_names": ["a", "b"]}, InputError, "points has 3 columns"),
         ({"feature_names": ["a", "b", "a"]}, FeatureError, "different names"),
         ({"feature_names": ["a", "b", "id"]}, FeatureError, "none of"),
+        ({"feature_names": np.array("auto")}, FeatureError, "list of different names"),
         ({"ids": [1, 2]}, InputError, "ids has 2 entries"),
         ({"labels": [1, 2]}, InputError, "labels has 2 entries"),
         ({"ids": [1, "a"] * 26 + [1]}, InputError, "ids are no column"),
