@@ -13,7 +13,7 @@ import streamembed as se
 from scenarios.audit import operator
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import two_circles
-from streamembed.core import svd
+from streamembed.core import literal_map
 from streamembed.core.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
@@ -70,13 +70,13 @@ def _batch(points: Floats) -> tuple[Floats, float]:
 
 def _literal(points: Floats, first: int) -> tuple[Floats, float]:
     """The paper's update: its estimate of the same columns, and the seconds of the chunks."""
-    state = svd.literal_init(cdist(points[:first], points[:first]), BANDWIDTH, 1.0, K + 1)
+    state = literal_map.init(cdist(points[:first], points[:first]), BANDWIDTH, 1.0, K + 1)
     start = time.perf_counter()
     for position in range(first, len(points), CHUNK):
         new = points[position : position + CHUNK]
-        state = svd.literal_update(state, cdist(new, points[: position + CHUNK]), K + 1)
+        state = literal_map.update(state, cdist(new, points[: position + CHUNK]), K + 1)
     seconds = time.perf_counter() - start
-    return svd.literal_span(state, K + 1), seconds
+    return literal_map.span(state, K + 1), seconds
 
 
 def _engine(points: Floats, first: int) -> tuple[se.Engine, float]:

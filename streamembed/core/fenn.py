@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from streamembed.core.arrays import Floats, Ints
-from streamembed.core.kernel import squared_distances
+from streamembed.core.linalg import squared_distances
 from streamembed.core.pencil import RANK_CUT, scaled_identity, signed, whiten
 from streamembed.core.scatter import Scatters
 

@@ -4,50 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
 
 from streamembed.core.arrays import Array, Floats
+from streamembed.core.linalg import squared_distances
 
-__all__ = ["choose_bandwidth", "gaussian", "gaussian_rows", "squared_distances"]
+__all__ = ["choose_bandwidth", "gaussian", "gaussian_rows"]
 
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
 NEIGHBOUR = 7
-
-
-def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats:
-    """Squared Euclidean distances between the rows of two arrays.
-
-    Parameters
-    ----------
-    left, right
-        Shapes (a, d) and (b, d), finite, best centred near the origin.
-    loss
-        What the result may be off by, absolute; 0 for the rounding of the differences alone.
-
-    Returns
-    -------
-    Shape (a, b), non-negative. One matrix product; where the norms are so large beside the
-    distances that the expanded form would lose more than ``loss``, differences are taken one by
-    one instead.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])).tolist()
-    [[25.0]]
-    """
-    left2 = np.einsum("ij,ij->i", left, left)
-    right2 = np.einsum("ij,ij->i", right, right)
-    largest = max(left2.max(initial=0.0), right2.max(initial=0.0))
-    if largest * np.finfo(np.float64).eps > loss:
-        exact: Floats = cdist(left, right, "sqeuclidean")
-        return exact
-    d2 = left @ right.T
-    d2 *= -2.0
-    d2 += left2[:, None]
-    d2 += right2
-    return np.maximum(d2, 0.0, out=d2)
 
 
 def gaussian(d2: Array, bandwidth: float) -> Array:

@@ -1,16 +1,24 @@
-"""Small dense linear algebra shared by the spectral rooms: bases, Nystrom pairs, signs.
+"""Small dense linear algebra: squared distances, bases, Nystrom pairs.
 
-Source: docs/algorithms/tracker.md. Everything here is `numpy.linalg.eigh` of a small symmetric
-matrix: the whole spectrum at once is 3-4 times faster than asking for a subset at these sizes.
+Source: docs/algorithms/tracker.md. Eigenpairs are `numpy.linalg.eigh` of a small symmetric matrix:
+the whole spectrum at once is 3-4 times faster than asking for a subset at these sizes.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from streamembed.core.arrays import Array, Floats
 
-__all__ = ["descending_eigh", "mixed", "nystrom_pairs", "orthonormal_basis", "symmetric"]
+__all__ = [
+    "descending_eigh",
+    "mixed",
+    "nystrom_pairs",
+    "orthonormal_basis",
+    "squared_distances",
+    "symmetric",
+]
 
 # A negative eigenvalue of more than this share of the largest one, or a Nystrom eigenvalue above
 # the norm by as much, is no rounding (1e-6 in float32): the operator is not positive semidefinite.
@@ -128,3 +136,38 @@ def _ritz(basis: Array, theta: Floats, mix: Floats, floor: float) -> tuple[Float
     """The Rayleigh-Ritz pairs of positive value."""
     keep = theta > floor * theta[0]
     return theta[keep], mixed(basis, mix[:, keep])
+
+
+def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats:
+    """Squared Euclidean distances between the rows of two arrays.
+
+    Parameters
+    ----------
+    left, right
+        Shapes (a, d) and (b, d), finite, best centred near the origin.
+    loss
+        What the result may be off by, absolute; 0 for the rounding of the differences alone.
+
+    Returns
+    -------
+    Shape (a, b), non-negative. One matrix product; where the norms are so large beside the
+    distances that the expanded form would lose more than ``loss``, differences are taken one by
+    one instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])).tolist()
+    [[25.0]]
+    """
+    left2 = np.einsum("ij,ij->i", left, left)
+    right2 = np.einsum("ij,ij->i", right, right)
+    largest = max(left2.max(initial=0.0), right2.max(initial=0.0))
+    if largest * np.finfo(np.float64).eps > loss:
+        exact: Floats = cdist(left, right, "sqeuclidean")
+        return exact
+    d2 = left @ right.T
+    d2 *= -2.0
+    d2 += left2[:, None]
+    d2 += right2
+    return np.maximum(d2, 0.0, out=d2)

@@ -21,8 +21,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from streamembed.core.arrays import Floats, Ints
-from streamembed.core.kernel import squared_distances
-from streamembed.core.linalg import descending_eigh
+from streamembed.core.linalg import descending_eigh, squared_distances
 
 __all__ = ["joined", "nearest", "self_tuning", "self_tuning_map", "walk"]
 

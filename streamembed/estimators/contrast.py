@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamembed.estimators import parameters
+from streamembed import parameters
 from streamembed.estimators.merging import MergeableMetric
 from streamembed.metric_learning.moments import ContrastLearner, GeometricMeanLearner
 

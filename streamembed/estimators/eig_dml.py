@@ -6,8 +6,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from streamembed import parameters
 from streamembed.core.eig_dml import Settings
-from streamembed.estimators import parameters
 from streamembed.estimators.merging import MergeableMetric
 from streamembed.metric_learning.eig_dml import EigInfo, EigLearner
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamembed import parameters
 from streamembed.core import itml
 from streamembed.core.mahalanobis import numbers_of
 from streamembed.errors import ParameterError
-from streamembed.estimators import parameters
 from streamembed.estimators.metric import MetricEstimator
 from streamembed.metric_learning.itml import ITMLInfo, ITMLLearner
 

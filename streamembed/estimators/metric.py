@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base
 
-from streamembed import batch
+from streamembed import batch, parameters
 from streamembed.core import balance
 from streamembed.core.arrays import Floats, Ints
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
-from streamembed.estimators import parameters, rows
+from streamembed.estimators import rows
 from streamembed.estimators.rows import Rows
 from streamembed.labels import LARGEST_CLASSES, answers, label_key
 from streamembed.metric_learning import course, examples

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from streamembed import parameters
 from streamembed.core.arrays import Floats
 from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.estimators import parameters
 from streamembed.estimators.merging import MergeableMetric
 from streamembed.metric_learning.moments import (
     DiscriminantInfo,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamembed import parameters
 from streamembed.errors import ParameterError
-from streamembed.estimators import parameters
 from streamembed.estimators.merging import MergeableMetric
 from streamembed.metric_learning.learner import Learner
 from streamembed.metric_learning.moments import LeadingLearner

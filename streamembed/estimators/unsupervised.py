@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from river import base
 
+from streamembed import parameters
 from streamembed.core import balance
 from streamembed.core.arrays import Floats
 from streamembed.core.mahalanobis import Mahalanobis
 from streamembed.errors import NotReadyError
-from streamembed.estimators import parameters, rows
+from streamembed.estimators import rows
 from streamembed.estimators.rows import Rows
 from streamembed.strands import Fit
 from streamembed.unsupervised import UnsupervisedPipeline
