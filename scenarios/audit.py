@@ -11,7 +11,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from streamembed.core.arrays import Floats
+from streamembed.numeric.arrays import Floats
 
 __all__ = ["Audit", "BatchMap", "Summary", "audit", "batch_map", "operator", "summary"]
 

@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 import streamembed as se
 from scenarios import bench_landmarks, bench_metrics, streams
 from scenarios.audit import operator
-from streamembed.core import kernel
-from streamembed.core.arrays import Floats
+from streamembed.geometry import kernel
+from streamembed.numeric.arrays import Floats
 
 K = 10
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"

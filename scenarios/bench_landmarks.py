@@ -10,9 +10,9 @@ from pathlib import Path
 import streamembed as se
 from scenarios import landmark_stream
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
-from streamembed.core import landmarks
-from streamembed.core.arrays import Floats
-from streamembed.eventlog import write_log
+from streamembed.geometry import landmarks
+from streamembed.logs.reader import write_log
+from streamembed.numeric.arrays import Floats
 
 __all__ = ["pace", "quality"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 import streamembed as se
 from scenarios.streams import DataAbsent, drifting_rings, labelled_pairs, table
-from streamembed.core import eig_dml, itml, itml_fast
-from streamembed.core.arrays import Bools, Floats
-from streamembed.learners import PAIR_METRICS
+from streamembed.engine.metrics import PAIR_METRICS
+from streamembed.metric_learning import eig_dml, itml, itml_numba
+from streamembed.numeric.arrays import Bools, Floats
 
 __all__ = ["added", "itml_pace", "others", "steps"]
 
@@ -36,8 +36,8 @@ def itml_pace() -> list[str]:
         d2 = np.einsum("ij,ij->i", differences, differences)
         upper, lower = np.quantile(d2, [0.05, 0.95]).tolist()
         paces = []
-        for backend in ("numpy", "numba") if itml_fast.available else ("numpy",):
-            sweep = itml_fast.sweeper(backend)
+        for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
+            sweep = itml_numba.sweeper(backend)
             state = itml.init(np.eye(d))
             state, _ = itml.update(state, differences, similar, upper, lower, sweep=sweep)
             nothing = differences[:0], similar[:0]
@@ -126,8 +126,8 @@ def others() -> list[str]:
         f"| metric-learn 0.7 | {seconds:.2f} | 1 | |",
     ]
     matrix = theirs.components_.T @ theirs.components_
-    for backend in ("numpy", "numba") if itml_fast.available else ("numpy",):
-        sweep = itml_fast.sweeper(backend)
+    for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
+        sweep = itml_numba.sweeper(backend)
         options: dict[str, Any] = {"gamma": 0.1, "tolerance": 1e-300, "seed": None, "sweep": sweep}
         itml.solve(ends, kinds > 0, upper, lower, max_sweeps=1, **options)
         start = time.perf_counter()

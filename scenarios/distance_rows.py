@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings
-from streamembed.core.arrays import Floats
+from streamembed.numeric.arrays import Floats
 
 K, BANDWIDTH = 4, 0.7
 MEMORIES = ("window", "landmarks", "all")

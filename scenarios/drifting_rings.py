@@ -14,7 +14,7 @@ from scenarios.streams import (
     letter,
     swiss_roll,
 )
-from streamembed.core.arrays import Floats
+from streamembed.numeric.arrays import Floats
 
 TOLERANCE = 3e-3
 CHUNK = 10

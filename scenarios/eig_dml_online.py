@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from scenarios.baselines import mirror_prox
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, labelled_pairs, table
-from streamembed.core import eig_dml, mirror_prox
-from streamembed.core.arrays import Floats
-from streamembed.core.eig_dml import Settings
+from streamembed.metric_learning import eig_dml
+from streamembed.metric_learning.eig_dml import Settings
+from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
 
 BATCH = 50

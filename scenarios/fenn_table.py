@@ -9,8 +9,8 @@ import numpy as np
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, table
-from streamembed.core import fenn, scatter
-from streamembed.core.arrays import Floats, Ints
+from streamembed.metric_learning import fenn, scatter
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
 NEIGHBORS, FOLDS, CHUNK = 5, 10, 50

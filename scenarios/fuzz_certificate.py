@@ -22,9 +22,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from streamembed.core.arrays import Array, Floats
+from streamembed.engine.ladder import LARGEST_EXACT
 from streamembed.errors import CostWarning, ResolutionWarning
-from streamembed.ladder import LARGEST_EXACT
+from streamembed.numeric.arrays import Array, Floats
 
 __all__ = ["KINDS", "Result", "check", "run"]
 

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 import streamembed as se
-from streamembed import archive
 from streamembed.errors import DamagedFileError
-from streamembed.unsupervised import UnsupervisedPipeline
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.storage import archive
 
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "snapshot": se.Snapshot.load,

@@ -30,11 +30,12 @@ from click.testing import CliRunner
 import streamembed as se
 from scenarios import hostile
 from scenarios.hostile import NAMES, D
-from streamembed import cli, estimators
+from streamembed import estimators
+from streamembed.cli import commands as cli
 from streamembed.errors import ResolutionWarning, StreamembedError
-from streamembed.eventlog import describe_log, open_log, write_distance_log, write_log
-from streamembed.pairlog import open_pairs
-from streamembed.unsupervised import UnsupervisedPipeline
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.logs.pairs import open_pairs
+from streamembed.logs.reader import describe_log, open_log, write_distance_log, write_log
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
 READERS += ["coverage_distances"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from scenarios.baselines import lego
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, labelled_pairs, table
-from streamembed.core import bregman, itml, lego
-from streamembed.core.arrays import Bools, Floats
+from streamembed.metric_learning import bregman, itml
+from streamembed.numeric.arrays import Bools, Floats
 from streamembed.threads import one_blas_thread
 
 BATCH, GAMMA = 50, 0.1

@@ -12,7 +12,7 @@ import streamembed as se
 from scenarios.audit import BatchMap, batch_map
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings, still_rings, swiss_roll
-from streamembed.core.arrays import Floats
+from streamembed.numeric.arrays import Floats
 
 K = 8
 HELD_OUT = 1000

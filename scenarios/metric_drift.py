@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from scenarios.scenario import Expected, Outcome, Scenario
-from streamembed.core import eig_dml, fenn, scatter
-from streamembed.core.arrays import Floats, Ints
-from streamembed.core.eig_dml import Settings
+from streamembed.metric_learning import eig_dml, fenn, scatter
+from streamembed.metric_learning.eig_dml import Settings
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
 FEATURES, INFORMATIVE, CLASSES, CHUNK = 16, 4, 4, 50

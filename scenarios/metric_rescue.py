@@ -7,10 +7,10 @@ from scipy.spatial import cKDTree
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, digits, two_circles
-from streamembed.core import neighbors
-from streamembed.core.arrays import Floats, Ints
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.geometry import neighbors
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
-from streamembed.unsupervised import UnsupervisedPipeline
 
 N, BLOBS_APART, VOTERS = 1000, 1.93, 5
 LITTLE = 0.01  # of points: what the noise may take before there is something to rescue

@@ -12,9 +12,9 @@ import pyarrow as pa
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings
-from streamembed.core.arrays import Floats
 from streamembed.estimators import DiffusionMap
-from streamembed.eventlog import write_log
+from streamembed.logs.reader import write_log
+from streamembed.numeric.arrays import Floats
 
 NAMES = [f"x{i:02d}" for i in range(16)]
 

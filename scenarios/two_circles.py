@@ -11,10 +11,10 @@ from scipy.spatial.distance import cdist
 
 import streamembed as se
 from scenarios.audit import operator
+from scenarios.baselines import literal_map
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import two_circles
-from streamembed.core import literal_map
-from streamembed.core.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
 # nine components and the constant: the ten columns that the design compares

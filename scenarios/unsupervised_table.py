@@ -11,10 +11,10 @@ from scipy.spatial import cKDTree
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import data_folder
-from streamembed.core import neighbors
-from streamembed.core.arrays import Floats, Ints
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.geometry import neighbors
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
-from streamembed.unsupervised import UnsupervisedPipeline
 
 KS = (1, 3, 5, 7, 10, 15, 20, 30)
 MOST_LEARNED = 2500  # events behind a map; the others are only neighbours to vote

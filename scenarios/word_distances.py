@@ -9,7 +9,7 @@ import numpy as np
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, words
-from streamembed.core.arrays import Floats
+from streamembed.numeric.arrays import Floats
 
 K, BANDWIDTH = 6, 4.0
 

@@ -21,12 +21,12 @@
 The floors and what is absent on purpose: docs/architecture.md.
 """
 
-from streamembed.core.certificate import Certificate
-from streamembed.core.mahalanobis import Mahalanobis
-from streamembed.engine import Engine, Learned
-from streamembed.generator import PairGenerator
-from streamembed.runs import Replayed, replay
-from streamembed.snapshot import Frame, Snapshot
+from streamembed.engine.engine import Engine, Learned
+from streamembed.engine.snapshot import Frame, Snapshot
+from streamembed.estimators.pair_generator import PairGenerator
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.runs.run import Replayed, replay
+from streamembed.spectral.certificate import Certificate
 
 __version__ = "0.1.0"
 

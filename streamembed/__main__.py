@@ -1,5 +1,5 @@
 """``python -m streamembed``."""
 
-from streamembed.cli import main
+from streamembed.cli.commands import main
 
 main(prog_name="streamembed")

@@ -14,8 +14,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from streamembed.core.arrays import Array, Floats
 from streamembed.errors import InputError, NotReadyError, ParameterError
+from streamembed.numeric.arrays import Array, Floats
 
 __all__ = ["OnlineTransformer"]
 

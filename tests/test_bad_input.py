@@ -22,7 +22,6 @@ import scipy.sparse
 import streamembed as se
 from scenarios import fuzz_inputs
 from streamembed import estimators
-from streamembed.core.mahalanobis import COMMON, MetricCertificate
 from streamembed.errors import (
     BadRowError,
     DuplicateIdError,
@@ -32,6 +31,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
+from streamembed.metric_learning.mahalanobis import COMMON, MetricCertificate
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 NAMES = ["a", "b", "c"]

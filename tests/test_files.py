@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import streamembed as se
 from scenarios import fuzz_files
-from streamembed import archive, cli, runfolder
+from streamembed.cli import commands
 from streamembed.errors import (
     DamagedFileError,
     FileError,
@@ -29,8 +29,10 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
-from streamembed.eventlog import open_log, write_log
-from streamembed.unsupervised import UnsupervisedPipeline
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.logs.reader import open_log, write_log
+from streamembed.runs import folder
+from streamembed.storage import archive
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 LOADS: list[Callable[[Path], Any]] = [
@@ -178,7 +180,7 @@ def test_commands_say_what_is_wrong_with_a_file(tmp_path: Path) -> None:
         (["transform", str(tmp_path / "e"), str(tmp_path / "log"), "-o", str(tmp_path / "o")], 3),
         (["transform", str(tmp_path), str(tmp_path / "log"), "-o", str(tmp_path / "o")], 4),
     ):
-        done = CliRunner().invoke(cli.main, arguments)
+        done = CliRunner().invoke(commands.main, arguments)
         assert done.exit_code == code, done.output
         assert isinstance(done.exception, SystemExit)
 
@@ -246,7 +248,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_says_what_to_do(tmp_path: P
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
     assert done.accepted == 80
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {*runfolder.FILES} - {"rejected_pairs.parquet"}
+    assert names == {*folder.FILES} - {"rejected_pairs.parquet"}
 
 
 def test_run_folders_that_cannot_be_made_are_refused_by_type(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def under_a_limit(source: str, path: Path) -> str:
         "import resource, sys\n"
         "import numpy as np, streamembed as se\n"
         "from streamembed.errors import StreamembedError\n"
-        "from streamembed.eventlog import open_log\n"
+        "from streamembed.logs.reader import open_log\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT} * 2**20, {LIMIT} * 2**20))\n"
         + textwrap.dedent(source),
         str(path),

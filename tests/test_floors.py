@@ -1,96 +1,54 @@
-"""The floors of docs/architecture.md: imports point down, the core is pure, no room without one."""
+"""The floors of docs/architecture.md: imports point down, no circle in a package, a pure core."""
 
 from __future__ import annotations
 
 import ast
+import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "streamembed"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "streamembed"
+# Packages that take arrays and return arrays; what they may import beside one another.
+PURE = {"numeric", "geometry", "spectral", "metric_learning", "pairs", "learners"}
+QUIET = {
+    "numpy",
+    "scipy",
+    "dataclasses",
+    "collections",
+    "abc",
+    "math",
+    "types",
+    "typing",
+    "__future__",
+}
+EXTRAS = {"metric_learning.itml_numba": {"numba", "contextlib"}}  # the extra ``fast``
+LARGEST_PACKAGE = 15
 
-# Lowest first; rooms of one floor do not know each other. A new file must be given a floor here.
-FLOORS: list[set[str]] = [
-    {"errors", "core", "core.arrays"},
-    {"core.linalg", "parameters"},
-    {
-        "core.bregman",
-        "core.codec",
-        "core.graph",
-        "core.histogram",
-        "core.kernel",
-        "core.mahalanobis",
-        "core.pencil",
-        "core.separation",
-        "core.spread",
-    },
-    {"core.balance", "core.evidence"},
-    {
-        "core.certificate",
-        "core.components",
-        "core.eig_dml",
-        "core.extension",
-        "core.filtered",
-        "core.frame",
-        "core.itml",
-        "core.itml_fast",
-        "core.landmarks",
-        "core.lego",
-        "core.mirror_prox",
-        "core.neighbors",
-        "core.pairs",
-        "core.probes",
-        "core.scatter",
-        "core.shrink",
-        "core.support",
-        "core.svd",
-        "core.tracker",
-        "core.view",
-    },
-    {"core.contrast", "core.fenn", "core.must_link", "core.reproduction"},
-    {"batch"},
-    {"labels", "reservoir", "metric_learning", "metric_learning.examples"},
-    {"metric_learning.learner", "metric_learning.paired"},
-    {"metric_learning.course", "metric_learning.eig_dml", "metric_learning.itml"},
-    {"metric_learning.moments", "metric_learning.must_link"},
-    {"metric_learning.table"},
-    {"learners"},
-    {"config", "chunk", "ids", "state", "threads", "archive"},
-    {"axes", "cost", "distances", "logfile", "progress", "saved"},
-    {"logcolumns"},
-    {"logwriter"},
-    {"eventlog"},
-    {"flow", "ladder"},
-    {"publish", "pairlog", "runfolder"},
-    {"snapshot", "intake"},
-    {"engine", "generator"},
-    {"feed", "strands"},
-    {"recorder", "unsupervised"},
-    {"runs"},
-    # the river faces: what they share, then family by family
-    {"estimators.parameters", "estimators.rows"},
-    {"estimators.precomputed"},
-    {"estimators.metric", "estimators.diffusion", "estimators.unsupervised"},
-    {"estimators.merging", "estimators.itml"},
-    {"estimators.contrast", "estimators.eig_dml", "estimators.moments", "estimators.must_link"},
-    {"estimators"},
-    {"", "demo", "cli"},
-    {"__main__", "sklearn"},  # nobody imports these
-]
-# Facades that re-export their own floor: they may look sideways.
-FACADES = {"estimators", "", "cli"}
-CORE_MAY_IMPORT = {"numpy", "scipy", "dataclasses", "collections", "typing", "__future__"}
-CORE_MAY_IMPORT |= {"types"}
-EXTRAS = {"core.itml_fast": {"numba", "contextlib"}}  # the extra ``fast``, where it is installed
-LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+
+def floors() -> dict[str, int]:
+    """Package (or top-level file) to floor, from the table on the page."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.MULTILINE)
+    return {name: int(level) for level, cell in rows for name in re.findall(r"`(\w+)`", cell)}
+
+
+LEVEL = floors()
 
 
 def room_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
+    return ".".join(part for part in parts if part != "__init__") or "__init__"
 
 
 ROOMS = {room_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+PACKAGES = sorted({path.parent.name for path in PACKAGE.glob("*/__init__.py")})
+
+
+def package_of(room: str) -> str:
+    return room.split(".")[0]
 
 
 def imports_of(path: Path) -> tuple[set[str], set[str]]:
@@ -108,35 +66,47 @@ def imports_of(path: Path) -> tuple[set[str], set[str]]:
                 continue
             for alias in node.names:
                 inside = f"{rest}.{alias.name}".strip(".")
-                own.add(inside if inside in ROOMS else rest)
+                own.add(inside if inside in ROOMS else rest or "__init__")
     return own, other
 
 
-def test_every_room_has_a_floor() -> None:
-    """The written list and the files agree."""
-    assert set(ROOMS) == set(LEVEL)
+def test_every_package_has_a_floor() -> None:
+    """The table and the folders agree."""
+    assert {package_of(room) for room in ROOMS} == set(LEVEL)
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_point_down(room: str) -> None:
-    """A room imports from lower floors only; strangers on its own floor stay strangers."""
+    """From lower floors or the own package only; strangers on one floor stay strangers."""
     own, _ = imports_of(ROOMS[room])
-    for imported in own - {room}:
-        if imported == "" and room in {"demo", "cli", "__main__"}:
-            continue  # the version and the public names
-        allowed = LEVEL[room] if room in FACADES else LEVEL[room] - 1
-        assert LEVEL[imported] <= allowed, f"{room} imports {imported}"
+    here = package_of(room)
+    for imported in own:
+        there = package_of(imported)
+        if there == here or LEVEL[there] == LEVEL[here] == max(LEVEL.values()):
+            continue  # doors know one another: `python -m streamembed` is the command line
+        assert LEVEL[there] < LEVEL[here], f"{room} imports {imported}"
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room.startswith("core")])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_circle_in_a_package(package: str) -> None:
+    """Its files can be read in an order in which each knows only those before it."""
+    inside = {room for room in ROOMS if room.startswith(package + ".")}
+    order = TopologicalSorter({room: imports_of(ROOMS[room])[0] & inside for room in inside})
+    assert set(order.static_order()) == inside
+    for room in inside:  # a room names the file that it needs, not the front of its own house
+        assert package not in imports_of(ROOMS[room])[0], room
+    assert len(inside) <= LARGEST_PACKAGE
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if package_of(room) in PURE])
 def test_the_core_is_pure(room: str) -> None:
     """numpy, scipy and quiet standard modules: no I/O, clock, logging, river or Arrow."""
     own, other = imports_of(ROOMS[room])
-    assert other <= CORE_MAY_IMPORT | EXTRAS.get(room, set())
-    assert all(name.startswith("core") or name == "errors" for name in own)
-    source = ROOMS[room].read_text()
-    assert "np.random.seed" not in source
-    assert "open(" not in source
+    assert other <= QUIET | EXTRAS.get(room, set())
+    assert {package_of(name) for name in own} <= PURE | {"errors"}
+    tree = ast.parse(ROOMS[room].read_text())
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert not called & {"open", "print", "np.random.seed", "np.save", "np.load"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -157,7 +127,6 @@ def test_no_import_hides_in_a_function(room: str) -> None:
 
 def test_only_the_adapter_names_what_is_no_dependency() -> None:
     """No other room imports scikit-learn, pandas or polars, not even within a function."""
-    source = "\n".join(path.read_text() for room, path in ROOMS.items() if room != "sklearn")
-    for name in ("sklearn", "pandas", "polars"):
-        assert f"import {name}" not in source
-        assert f"from {name}" not in source
+    for room, path in ROOMS.items():
+        if room != "sklearn":
+            assert not imports_of(path)[1] & {"sklearn", "pandas", "polars"}, room

@@ -1,7 +1,7 @@
 """Metrics from the sums over all similar and all dissimilar pairs: contrast, geometric mean.
 
-From labels, every pair of the stream counts, by way of class moments (`streamembed.core.scatter`),
-and none is drawn; pairs that were given count beside them.
+From labels, every pair of the stream counts, by way of class moments
+(`streamembed.metric_learning.scatter`), and none is drawn; pairs that were given count beside them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from streamembed import parameters
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.metric_learning.moments import ContrastLearner, GeometricMeanLearner
+from streamembed.learners.class_moments import ContrastLearner, GeometricMeanLearner
 
 __all__ = ["ContrastMetric", "GeometricMeanMetric"]
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from streamembed import parameters
-from streamembed.core.eig_dml import Settings
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.metric_learning.eig_dml import EigInfo, EigLearner
+from streamembed.learners.eig_dml import EigInfo, EigLearner
+from streamembed.metric_learning.eig_dml import Settings
 
 __all__ = ["EigDML", "EigInfo"]
 

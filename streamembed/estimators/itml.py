@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed import parameters
-from streamembed.core import itml
-from streamembed.core.mahalanobis import numbers_of
 from streamembed.errors import ParameterError
 from streamembed.estimators.metric import MetricEstimator
-from streamembed.metric_learning.itml import ITMLInfo, ITMLLearner
+from streamembed.learners.itml import ITMLInfo, ITMLLearner
+from streamembed.metric_learning import itml
+from streamembed.metric_learning.mahalanobis import numbers_of
 
 __all__ = ["ITML", "ITMLInfo"]
 

@@ -8,12 +8,12 @@ from typing import Self
 
 import numpy as np
 
-from streamembed.core.arrays import Ints
+from streamembed.data import impute
 from streamembed.errors import FeatureError, ParameterError, shown
-from streamembed.estimators import rows
 from streamembed.estimators.metric import Early, MetricEstimator
-from streamembed.metric_learning import course
-from streamembed.metric_learning.examples import mapped
+from streamembed.learners import course
+from streamembed.learners.examples import mapped
+from streamembed.numeric.arrays import Ints
 from streamembed.threads import one_blas_thread
 
 __all__ = ["MergeableMetric"]
@@ -96,7 +96,7 @@ class MergeableMetric(MetricEstimator):
                     self._course, other._course, self._learning, indices, size
                 )
         for one, two, code in early:
-            ends = rows.read([one]), None if two is None else rows.read([two])
+            ends = impute.read([one]), None if two is None else impute.read([two])
             self._take(*ends, np.array([code]))
 
     def _digest(self) -> tuple[int, bytes]:

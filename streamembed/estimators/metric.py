@@ -2,7 +2,7 @@
 
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
 that somebody knows to be alike or not. An *event* is one labelled point or one pair. Features are
-settled by the first events; from then on a course (`streamembed.metric_learning.course`) feeds the
+settled by the first events; from then on a course (`streamembed.learners.course`) feeds the
 metric's learner, chunk by chunk of the stream's own positions. So learning event by event or many
 at a time is the same, bit for bit; and so is an engine that learns the metric beside its map.
 """
@@ -19,17 +19,17 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base
 
-from streamembed import batch, parameters
-from streamembed.core import balance
-from streamembed.core.arrays import Floats, Ints
-from streamembed.core.mahalanobis import Mahalanobis
+from streamembed import parameters
+from streamembed.data import batch, impute
+from streamembed.data.impute import Rows
+from streamembed.data.labels import LARGEST_CLASSES, answers, label_key
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
-from streamembed.estimators import rows
-from streamembed.estimators.rows import Rows
-from streamembed.labels import LARGEST_CLASSES, answers, label_key
-from streamembed.metric_learning import course, examples
-from streamembed.metric_learning.course import WARM_UP, Course
-from streamembed.metric_learning.learner import Learner, Totals
+from streamembed.learners import course, examples
+from streamembed.learners.course import WARM_UP, Course
+from streamembed.learners.learner import Learner, Totals
+from streamembed.metric_learning import balance
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
 __all__ = ["WARM_UP", "Early", "MetricEstimator"]
@@ -123,7 +123,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         if self._course is not None:
             return self._names
         parts = (part for one, two, _ in self._early for part in (one, two) if part)
-        return rows.in_order({name for part in parts for name in part})
+        return impute.in_order({name for part in parts for name in part})
 
     @property
     def classes(self) -> tuple[Hashable, ...]:
@@ -140,7 +140,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
-        ``certificate`` (`streamembed.metric_learning.learner.certificate`).
+        ``certificate`` (`streamembed.learners.learner.certificate`).
         """
         return self._current()[0]
 
@@ -179,7 +179,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             raise NotReadyError(
                 "no event has come, so that the features are not known; learn one first"
             )
-        return course.untaught(len(names)).named(rows.names_of_columns(names))
+        return course.untaught(len(names)).named(impute.names_of_columns(names))
 
     def _columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
@@ -199,7 +199,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         The space moves with whole chunks only, so that points mapped between two can be compared;
         `metric` may be ahead of it by the events that wait.
         """
-        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
+        return dict(enumerate(self._placed(impute.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of frame that came in.
@@ -208,13 +208,13 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         dicts as lists of dicts, record batches as record batches. Columns are 0 to d - 1, as
         strings where frames must have strings.
         """
-        table = rows.read(X)
-        return rows.given_back(self._placed(table), X, table.frame)
+        table = impute.read(X)
+        return impute.given_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
         if self._course is None:
-            names = self.feature_names or rows.in_order(set(table.names))
+            names = self.feature_names or impute.in_order(set(table.names))
             values = table.aligned(names)[0]
             return np.where(np.isnan(values), 0.0, values)
         values = self._course.spread.filled(table.aligned(self._names)[0])
@@ -225,7 +225,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Take one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = rows.read_one(x), rows.labels([y], 1)
+        table, labels = impute.read_one(x), impute.labels([y], 1)
         with self._whole():
             self._take_points(table, labels)
 
@@ -239,8 +239,8 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         FeatureError
             An array of another width than the first; nothing was learned.
         """
-        table = rows.read(X)
-        labels = rows.labels(y, len(table))
+        table = impute.read(X)
+        labels = impute.labels(y, len(table))
         with self._whole():
             self._take_points(table, labels)
 
@@ -262,16 +262,16 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             As `learn_many`; nothing was learned.
         """
         with batch.called("X1"):
-            one = rows.read(X1)
+            one = impute.read(X1)
         with batch.called("X2"):
-            two = rows.read(X2)
+            two = impute.read(X2)
         if len(one) != len(two):
             raise InputError(
                 f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
                 "have the same length"
             )
         given = answers(similar, len(one))
-        rows.check_pairs(one, two)
+        impute.check_pairs(one, two)
         for table, name in ((one, "X1"), (two, "X2")):
             with batch.called(name):
                 self._check_width(table)
@@ -417,7 +417,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         known = {name for end in ends for name in end}
         if all(name.isdecimal() for name in known):
             usable = known  # an array keeps its columns
-        names = rows.in_order(usable)
+        names = impute.in_order(usable)
         first, second = np.full((2, len(self._early), len(names)), np.nan)
         for i, (one, two, _) in enumerate(self._early):
             first[i] = [one.get(name, math.nan) for name in names]
@@ -445,4 +445,4 @@ def _named(
     read: tuple[Mahalanobis, Any] | None, names: tuple[str, ...]
 ) -> tuple[Mahalanobis, Any] | None:
     """What was read of a course, the metric with the names of its columns."""
-    return None if read is None else (read[0].named(rows.names_of_columns(names)), read[1])
+    return None if read is None else (read[0].named(impute.names_of_columns(names)), read[1])

@@ -7,9 +7,9 @@ from typing import Any
 from streamembed import parameters
 from streamembed.errors import ParameterError
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.metric_learning.learner import Learner
-from streamembed.metric_learning.moments import LeadingLearner
-from streamembed.metric_learning.must_link import LinkLearner
+from streamembed.learners.class_moments import LeadingLearner
+from streamembed.learners.learner import Learner
+from streamembed.learners.must_link import LinkLearner
 
 __all__ = ["MustLinkMetric"]
 

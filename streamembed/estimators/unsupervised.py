@@ -9,14 +9,14 @@ import numpy as np
 from river import base
 
 from streamembed import parameters
-from streamembed.core import balance
-from streamembed.core.arrays import Floats
-from streamembed.core.mahalanobis import Mahalanobis
+from streamembed.data import impute
+from streamembed.data.impute import Rows
 from streamembed.errors import NotReadyError
-from streamembed.estimators import rows
-from streamembed.estimators.rows import Rows
-from streamembed.strands import Fit
-from streamembed.unsupervised import UnsupervisedPipeline
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.strand import Fit
+from streamembed.metric_learning import balance
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric.arrays import Floats
 
 __all__ = ["UnsupervisedMetric"]
 
@@ -39,7 +39,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
     Parameters
     ----------
     n_components, diffusion_time, memory, size, warm_up, chunk_size, gamma, shrunk, seed
-        See `streamembed.unsupervised.UnsupervisedPipeline`.
+        See `streamembed.estimators.pipeline.UnsupervisedPipeline`.
 
     Raises
     ------
@@ -116,7 +116,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
                 f"{len(self._early)} events have come, and {SETTLING} settle the features: learn "
                 "more of them"
             )
-        return self._pipeline.metric.named(rows.names_of_columns(self._names))
+        return self._pipeline.metric.named(impute.names_of_columns(self._names))
 
     @property
     def fit(self) -> Fit:
@@ -125,25 +125,25 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Take one event of the stream."""
-        self._take(rows.read_one(x))
+        self._take(impute.read_one(x))
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: any table that `transform_many` takes."""
-        self._take(rows.read(X))
+        self._take(impute.read(X))
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""
-        return dict(enumerate(self._placed(rows.read_one(x))[0].tolist()))
+        return dict(enumerate(self._placed(impute.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of table that came in."""
-        table = rows.read(X)
-        return rows.given_back(self._placed(table), X, table.frame)
+        table = impute.read(X)
+        return impute.given_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         if not self.ready:
             early = {name for row in self._early for name in row}
-            names = self._names or rows.in_order(early or set(table.names))
+            names = self._names or impute.in_order(early or set(table.names))
             values = table.aligned(names)[0]
             return np.where(np.isnan(values), 0.0, values)
         values = self._filled(table.aligned(self._names)[0])
@@ -172,10 +172,10 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
     def _settle(self) -> None:
         """The features are those seen so far; what waited is learned."""
         early, self._early = self._early, []
-        self._names = rows.in_order({name for row in early for name in row}) or ("0",)
+        self._names = impute.in_order({name for row in early for name in row}) or ("0",)
         self._sums = np.zeros(len(self._names))
         self._counts = np.zeros(len(self._names))
-        waiting = rows.read(early)
+        waiting = impute.read(early)
         for i in range(len(early)):
             self._push(waiting, i)
 

@@ -1,1 +1,1 @@
-"""Metric learning: one learner a metric, on which an engine and the river estimators both stand."""
+"""Mahalanobis metrics: how each is computed from pairs or labels, in batch and as a stream."""

@@ -1,83 +1,265 @@
-"""Must-link metrics that remember far pairs, as learners: Xing's roots, and weights of features."""
+"""Must-link and cannot-link pairs as metrics: a closed form, weights of features, Xing's roots.
+
+Symbols: delta = x - y; C, F = means of delta delta^T over must-link (close) and cannot-link (far)
+pairs, (d, d); S, D = the sums that the sources print in their place; A = the metric; q =
+delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.constraint`).
+
+Three answers to one question, from one state:
+
+* `leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of the
+  rank asked for.
+* `update`: largest mean root of q at tr(A H) = d. The root keeps the answer from a line; it is no
+  function of F, so that recent far pairs are remembered. The steps are those of `eig_dml`.
+* `diagonal`: the same over A = diag(w), w >= 0: weights of features.
+
+Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
+with application to clustering with side-information, NIPS 15.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from streamembed import reservoir
-from streamembed.core import eig_dml, must_link
-from streamembed.core.arrays import Floats, Ints
-from streamembed.core.eig_dml import Settings
-from streamembed.core.must_link import DiagonalInfo
-from streamembed.metric_learning import paired
-from streamembed.metric_learning.eig_dml import EigInfo
-from streamembed.metric_learning.examples import Examples
-from streamembed.metric_learning.learner import NO_UPDATES, Learner, Measured, Totals, widened
-from streamembed.reservoir import Reservoirs
+from streamembed.metric_learning import eig_dml
+from streamembed.metric_learning.eig_dml import Settings
+from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 
-__all__ = ["LinkInfo", "LinkLearner", "LinkState", "WeightsInfo"]
+__all__ = [
+    "SETTINGS",
+    "DiagonalInfo",
+    "LeadingInfo",
+    "State",
+    "diagonal",
+    "init",
+    "leading",
+    "leading_directions",
+    "measure",
+    "merge",
+    "update",
+]
+
+# The mean root of a buffer that prefers near pairs would not be that of the stream.
+SETTINGS = Settings(objective="root", policy="recent")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinkState:
-    """The core's state, and a sample of every class to draw partners from."""
+class State:
+    """What persists between two calls.
 
-    core: must_link.State
-    sample: Reservoirs
+    Attributes
+    ----------
+    pairs : eig_dml.State
+        C as ``pairs.close``, A as ``pairs.matrix``, and the far pairs remembered.
+    far : (d, d)
+        F, decayed like C; over all far pairs, remembered or not.
+    mass : float
+        How many far pairs that is a mean of.
+    """
+
+    pairs: eig_dml.State
+    far: Floats
+    mass: float
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        arrays, numbers = self.pairs.to_arrays()
+        return {**arrays, "far_mean": self.far}, {**numbers, "far_mass": self.mass}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
+        """The state that `to_arrays` took apart."""
+        pairs = eig_dml.State.from_arrays(arrays, numbers)
+        return cls(pairs, arrays["far_mean"], numbers["far_mass"])
 
 
-# of the roots: objective, bound and gap, and what became of all chunks
-LinkInfo = EigInfo
+@dataclass(frozen=True, slots=True, eq=False)
+class LeadingInfo:
+    """What is known of the closed form.
+
+    Attributes
+    ----------
+    value : float
+        tr(A C) at tr(A F) = 1; for rank one the least there is.
+    ratios : (r,)
+        f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
+        which stands for no close spread at all.
+    status : str
+        ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
+    """
+
+    value: float
+    ratios: Floats
+    status: Literal["exact", "no close pairs", "no far pairs"]
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsInfo(DiagonalInfo):
-    """`streamembed.core.must_link.DiagonalInfo`, and what became of all chunks in ``totals``."""
+class DiagonalInfo:
+    """How good the weights are for the far pairs remembered.
 
-    totals: Totals = NO_UPDATES
+    Attributes
+    ----------
+    objective, bound, gap : float
+        Mean root of q; what no weights exceed; 1 - objective / bound.
+    steps : int
+        Taken.
+    n_features : int
+        Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
+    status : str
+        ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or
+        ``no far pairs``: every feature has the weight 1 / H_kk.
+    """
+
+    objective: float
+    bound: float
+    gap: float
+    steps: int
+    n_features: int
+    status: Literal["certified", "gap open", "no close pairs", "no far pairs"]
 
 
-@dataclass(frozen=True)
-class LinkLearner(Learner):
-    """See `streamembed.estimators.MustLinkMetric` with ``kind`` "roots" or "diagonal"."""
+def init(n_features: int) -> State:
+    """The state before any pair."""
+    return State(eig_dml.init(n_features), np.zeros((n_features, n_features)), 0.0)
 
-    kind: Literal["roots", "diagonal"] = "roots"
-    seed: int = 0
 
-    @property
-    def settings(self) -> Settings:
-        """Of the core; weights are solved for when they are read, without steps before."""
-        steps = must_link.SETTINGS.steps if self.kind == "roots" else 0
-        return replace(must_link.SETTINGS, steps=steps, seed=self.seed)
+def update(
+    state: State, close: Floats, far: Floats, settings: Settings = SETTINGS
+) -> tuple[State, eig_dml.Info]:
+    """argmax over A of the mean of sqrt(q) subject to A >= 0 and tr(A H) = d: nearer by K steps.
 
-    def init(self, examples: Examples, scale: Floats) -> LinkState:
-        """No pair yet."""
-        return LinkState(must_link.init(len(scale)), reservoir.init(paired.CAPACITY))
+    Parameters
+    ----------
+    close, far
+        Differences of must-link and cannot-link pairs, shapes (b, d) and (c, d), finite; either
+        may be empty.
+    settings
+        With ``objective="root"``; ``steps=0`` where only `leading` or `diagonal` is wanted.
 
-    def update(self, state: LinkState, examples: Examples) -> tuple[LinkState, eig_dml.Info]:
-        """Sums, far pairs, and steps where there are any."""
-        sample, differences, similar = paired.pairs(state.sample, examples)
-        core, info = must_link.update(
-            state.core, differences[similar], differences[~similar], self.settings
+    Returns
+    -------
+    As `eig_dml.update`, whose cost it has, and O(c d^2).
+
+    Source: Xing et al., eq. (3)-(5): max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1.
+    Differs: 1. means in the place of sums, at tr(A H) = d: the same A up to a factor. 2. Projected
+    gradients with projections onto two sets in turn there; Frank-Wolfe, and a bound, here.
+    """
+    mean, mass = eig_dml.pooled(state.far, state.mass, far, settings.decay)
+    pairs, info = eig_dml.update(state.pairs, close, far, settings)
+    return State(pairs, mean, mass), info
+
+
+def measure(state: State, settings: Settings = SETTINGS) -> eig_dml.Info:
+    """Objective, bound and gap of the roots over the far pairs remembered; `eig_dml.measure`."""
+    return eig_dml.measure(state.pairs, settings)
+
+
+def merge(left: State, right: State, settings: Settings = SETTINGS) -> State:
+    """Two streams' states as one: C and F exactly, A as `eig_dml.merge` has it."""
+    mass = left.mass + right.mass
+    share = right.mass / mass if mass > 0 else 0.5
+    return State(
+        eig_dml.merge(left.pairs, right.pairs, settings),
+        (1.0 - share) * left.far + share * right.far,
+        mass,
+    )
+
+
+def leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
+    """argmin over A of tr(A C) subject to A >= 0 and tr(A F) = 1, or its r best directions.
+
+    The answer has rank one: A = u u^T / (u^T F u) with u of the least u^T C u / u^T F u, which is
+    the value. For rank r: sum sqrt(f_i) u_i u_i^T over the r largest f of F u = f C u,
+    u^T C u = 1, scaled to tr(A F) = 1.
+
+    Parameters
+    ----------
+    rank
+        At least 1; at most as many directions are kept as pairs differ in.
+
+    Returns
+    -------
+    A, shape (d, d), exactly symmetric, and what is known of it. O(d^3).
+
+    Notes
+    -----
+    Solved for the pair (C, C + F), with shares c = 1 / (1 + f): it needs no inverse of C and no
+    ridge, and units of features do not matter. One direction is useless among many classes
+    (5-NN on letter: 21 %).
+
+    Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
+    min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
+    """
+    return leading_directions(state.pairs.close, state.far, rank)
+
+
+def leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, LeadingInfo]:
+    """`leading` of the means C and F over pairs, (d, d), however they came."""
+    d = len(far)
+    if not close.any():
+        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
+    if not far.any():
+        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no far pairs")
+    shares, vectors, _ = generalised_eigh(close, close + far)
+    shares, vectors = np.clip(shares[:rank], SHARE_FLOOR, 1.0 - SHARE_FLOOR), vectors[:, :rank]
+    ratios = (1.0 - shares) / shares
+    weights = np.sqrt(ratios) / shares  # of vectors with b^T (C + F) b = 1, b^T C b = c
+    weights /= float(weights @ (1.0 - shares))
+    half = vectors * np.sqrt(weights)
+    return half @ half.T, LeadingInfo(float(weights @ shares), ratios, "exact")
+
+
+def diagonal(
+    state: State, tolerance: float = 1e-3, max_steps: int = 1000
+) -> tuple[Floats, DiagonalInfo]:
+    """argmax over w of the mean of sqrt(sum_k w_k delta_k^2), w >= 0 and sum w_k H_kk = d.
+
+    Parameters
+    ----------
+    tolerance
+        Relative gap at which to stop.
+    max_steps
+        Where to give up; wine, letter, segment and wdbc take 10 to 100.
+
+    Returns
+    -------
+    diag(w), shape (d, d), and how near to the optimum it is, over the far pairs remembered. Pure;
+    O(n d) a step.
+
+    Notes
+    -----
+    With x_k = w_k H_kk / d and g = the gradient of the objective in x, a step is x_k <- x_k g_k^2,
+    rescaled to sum 1. By Jensen, sqrt(sum w' a) >= sum r_k sqrt(q w'_k / w_k) with r_k =
+    w_k a_k / q, and the step maximises that: the objective never falls. The bound is that of the
+    roots with the largest g_k in the place of the eigenvalue.
+
+    Source: Xing et al., section 2.1, "the case of diagonal A"; weighted distance of the blog.
+    Differs: Newton's method on another form of the problem there, with its step length to search.
+    """
+    far, d = state.pairs.far, len(state.far)
+    allowance = np.diag(eig_dml.constraint(state.pairs))
+    if not state.pairs.close.any() or not len(far):
+        missing: Literal["no close pairs", "no far pairs"] = (
+            "no far pairs" if state.pairs.close.any() else "no close pairs"
         )
-        return LinkState(core, sample), info
-
-    def measure(self, state: LinkState, scale: Floats) -> Measured:
-        """The roots' metric as the steps left it; weights to their tolerance."""
-        unscaled = np.ones(len(scale))
-        if self.kind == "diagonal":
-            matrix, weights = must_link.diagonal(state.core)
-            own = widened(WeightsInfo, weights)
-            return Measured(matrix, unscaled, own, own)
-        info = widened(LinkInfo, must_link.measure(state.core, self.settings))
-        return Measured(state.core.pairs.matrix, unscaled, info, info)
-
-    def merge(self, left: LinkState, right: LinkState, indices: Ints) -> LinkState:
-        """Sums exactly, far pairs of both; the metric goes on from between."""
-        return LinkState(
-            must_link.merge(left.core, right.core, self.settings),
-            paired.merged(left.sample, right.sample, indices, self.seed),
-        )
+        return np.diag(1.0 / allowance), DiagonalInfo(0.0, 0.0, 0.0, 0, d, missing)
+    spreads = d * (far / np.sqrt(allowance)) ** 2  # (n, d), so that q = spreads x
+    shares, step = spreads.any(axis=0) / np.count_nonzero(spreads.any(axis=0)), 0
+    while True:
+        roots = np.sqrt(np.maximum(spreads @ shares, np.finfo(np.float64).tiny))
+        objective = float(roots.mean())
+        gradient = (0.5 / roots) @ spreads / len(far)
+        bound = float(np.sqrt(2.0 * gradient.max() * objective))
+        if objective >= (1.0 - tolerance) * bound or step == max_steps:
+            break
+        shares = shares * (gradient / gradient.max()) ** 2
+        shares /= shares.sum()
+        step += 1
+    gap = max(1.0 - objective / bound, 0.0)
+    return np.diag(d * shares / allowance), DiagonalInfo(
+        objective, bound, gap, step, int(np.count_nonzero(shares > 1e-6)),
+        "certified" if gap <= tolerance else "gap open",
+    )  # fmt: skip

@@ -1,0 +1,472 @@
+"""The commands: demo, replay, transform, inspect.
+
+Data go to standard output, progress and errors to standard error. ``--json`` prints one object and
+nothing else on standard output.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import streamembed as se
+from streamembed.cli import demo
+from streamembed.engine.config import Config
+from streamembed.engine.engine import COARSE
+from streamembed.errors import (
+    DamagedFileError,
+    InputError,
+    LogError,
+    MissingFileError,
+    NotAFileError,
+    NotReadyError,
+    ParameterError,
+    ResolutionWarning,
+    shown,
+)
+from streamembed.logs.reader import describe_log, open_log
+from streamembed.metric_learning.mahalanobis import MetricCertificate
+from streamembed.runs import folder
+from streamembed.runs import run as runs
+from streamembed.storage import archive
+
+__all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "main"]
+
+OK, INTERRUPTED, USAGE, DAMAGED, IO = 0, 1, 2, 3, 4  # 1 is how click ends after Ctrl-C
+
+HELP = {
+    "method": "What is embedded how.",
+    "n_components": "Coordinates of the embedding.",
+    "memory": "window: the last SIZE events; landmarks: SIZE of all; all: every event.",
+    "size": "Slots of the window, or landmarks.",
+    "half_life": "Events after which a landmark's mass has halved, or none.",
+    "kernel": "The affinity of two points.",
+    "bandwidth": "Width of the kernel in scaled units, or auto.",
+    "alpha": "Density correction, 0 to 2.",
+    "diffusion_time": "t of the coordinates lambda**t psi.",
+    "rank": "Columns of the tracked factor, or auto.",
+    "tolerance": "Largest residual of a certified snapshot, or none.",
+    "chunk_size": "Events per update.",
+    "warm_up": "Events before the first snapshot, or none for the default.",
+    "scaling": "standard: by mean and deviation of the warm-up; none.",
+    "metrics": "Metrics to learn, by name: itml,eig_dml; default: none.",
+    "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
+    "seed": "Of everything random.",
+}
+
+
+class _OrNone(click.ParamType[Any]):
+    """A number, or one of a few words; "none" is None."""
+
+    def __init__(self, kind: type, words: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.words = words
+        self.name = "|".join((*words, *([] if kind is str else [kind.__name__])))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, the word, or None for "none"."""
+        if value is None or not isinstance(value, str):
+            return value
+        if value in self.words:
+            return None if value == "none" else value
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number, nor {' or '.join(self.words)}", param, ctx)
+
+
+class _Names(click.ParamType[Any]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple of them."""
+        if not isinstance(value, str):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
+    special: dict[str, Any] = {
+        "bandwidth": _OrNone(float, ("auto",)),
+        "half_life": _OrNone(float, ("none",)),
+        "rank": _OrNone(int, ("auto",)),
+        "tolerance": _OrNone(float, ("none",)),
+        "warm_up": _OrNone(int, ("none",)),
+        "scaling": _OrNone(str, ("none", "standard")),
+        "metrics": _Names(),
+    }
+    for parameter in reversed(fields(Config)):
+        assert parameter.default is not MISSING
+        default = "skip" if parameter.name == "on_bad_row" else parameter.default
+        command = click.option(
+            "--" + parameter.name.replace("_", "-"),
+            parameter.name,
+            type=special.get(parameter.name, type(default)),
+            default=default,
+            show_default="none" if default is None or default == () else True,
+            help=HELP[parameter.name],
+        )(command)
+    return command
+
+
+def _features_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--features",
+        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        metavar="NAMES",
+        help="Columns to take as features: a,b or patterns 'x*,y?'.  [default: numeric ones]",
+    )(command)
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Errors as one line on standard error, and a documented exit code."""
+    try:
+        yield
+    except (DamagedFileError, LogError) as error:
+        cause = error.__cause__
+        refused = isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.ENOSPC)
+        _stop(error, IO if refused else DAMAGED)
+    except (ParameterError, InputError, NotReadyError) as error:
+        _stop(error, USAGE)
+    except OSError as error:
+        _stop(error, IO)
+    except KeyboardInterrupt as error:
+        notes = getattr(error, "__notes__", None)  # of a replay whose run is whole
+        if not notes:
+            raise
+        click.echo(err=True)  # behind the terminal's ^C
+        _stop(f"interrupted; {notes[0]}", INTERRUPTED)
+
+
+def _stop(error: object, code: int) -> None:
+    click.echo("streamembed: " + " ".join(str(error).split()), err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(se.__version__, prog_name="streamembed")
+def main() -> None:
+    """Streaming diffusion maps: certified, still, bounded, replayable.
+
+    Exit codes: 0 done; 1 interrupted; 2 wrong usage, parameters or input; 3 damaged data; 4 input
+    or output failed (a missing file, no permission, a full disk).
+    """
+
+
+@main.command("replay")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
+@_engine_options
+@_features_option
+@click.option("--pairs", metavar="LOG", help="Pairs for the metrics: x_1, x_2, ... and similar.")
+@click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
+@click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def replay_command(
+    logs: tuple[str, ...],
+    run: str,
+    features: list[str] | None,
+    pairs: str | None,
+    snapshot_every: int | None,
+    overwrite: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Learn Arrow logs (IPC stream or file, Parquet, folders of them) into a run folder.
+
+    A LOG of - is standard input. A column of lists of numbers called distances makes it a log of
+    distances to the rows before. Leaves snapshot.arrow, embedding.parquet, timeline.parquet and
+    rejected.parquet.
+    """
+    with _exit_codes(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
+        engine = se.Engine(**parameters)
+        log = open_log(_existing(logs), features)
+        with _progress(log.n_rows, as_json) as advance:
+            done = se.replay(
+                log,
+                engine,
+                run,
+                snapshot_every=snapshot_every,
+                pairs=None if pairs is None else _existing((pairs,)),
+                on_bad_row=parameters["on_bad_row"],
+                overwrite=overwrite,
+                progress=advance,
+            )
+    _tell_replay(done, as_json)
+    if done.damage is not None:
+        _stop(LogError(done.damage), DAMAGED)
+
+
+def _existing(paths: tuple[str, ...]) -> list[str]:
+    """The paths, if each is there, and none is a run folder; - is standard input."""
+    for path in paths:
+        if path != "-" and not Path(path).exists():
+            raise MissingFileError(f"{path} does not exist")
+        if (Path(path) / "timeline.parquet").exists():
+            raise ParameterError(
+                f"{path} is a run folder; it must be a log: name that, or one file of the run, "
+                f"such as {Path(path) / 'embedding.parquet'}"
+            )
+    return list(paths)
+
+
+def _tell_replay(done: se.Replayed, as_json: bool) -> None:
+    facts: dict[str, Any] = {
+        "run": str(done.path),
+        "accepted": done.accepted,
+        "learned": done.learned,
+        "rejected": done.rejected,
+        "snapshots": done.snapshots,
+        "position": done.position,
+        "damage": done.damage,
+        "pairs": done.pairs,
+        "rejected_pairs": done.rejected_pairs,
+    }
+    if done.snapshot is not None:
+        facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
+        facts["resolution"] = done.snapshot.resolution
+        facts["certificate"] = asdict(done.snapshot.certificate)
+        facts["metrics"] = {
+            name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
+        }
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
+        f"{done.accepted} events, {done.learned} learned in whole chunks, {done.rejected} rows set "
+        f"aside, {done.snapshots} snapshots in {done.path}"
+    )
+    if done.snapshot is None:
+        click.echo("the log ended before the warm-up did: there is no snapshot (see --warm-up)")
+        return
+    click.echo(_certificate_line(done.snapshot))
+    for name, metric in done.snapshot.metrics.items():
+        click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
+    if done.snapshot.resolution > COARSE:
+        click.echo(
+            f"the landmarks are {done.snapshot.resolution:.2f} bandwidths apart, more than "
+            f"{COARSE}: the support is too coarse for the bandwidth; take more landmarks (--size) "
+            "or a larger --bandwidth"
+        )
+
+
+def _metric_line(certificate: MetricCertificate) -> str:
+    """What it learned from, and how far it got."""
+    source = certificate["source"]
+    if source == "generated":
+        told = f"from {certificate['pairs']} pairs that the map tells apart"
+        share = certificate["reproduced"]
+        return told + (f"; {share:.0%} of it reproduces" if share else "; nothing reproduces")
+    told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return told + (f"; {certificate['status']}" if certificate["status"] else "")
+
+
+def _certificate_line(snapshot: se.Snapshot) -> str:
+    certificate = snapshot.certificate
+    verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
+    values = ", ".join(f"{value:.4f}" for value in snapshot.eigenvalues)
+    return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"
+
+
+@contextmanager
+def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal; in a pipe a plain line now and then; nothing with --json."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("replay", total=total)
+            yield lambda rows: bar.update(task, completed=rows)
+    else:
+        told = 0
+
+        def line(rows: int) -> None:
+            nonlocal told
+            if rows >= 2 * told:
+                told = rows
+                click.echo(f"read {rows} rows", err=True)
+
+        yield line
+
+
+@main.command("transform")
+@click.argument("snapshot", metavar="SNAPSHOT")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
+@_features_option
+@click.option("--overwrite", is_flag=True, help="Replace an older FILE.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def transform_command(
+    snapshot: str,
+    logs: tuple[str, ...],
+    output: str,
+    features: list[str] | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Embed the events of logs with a saved snapshot.
+
+    A LOG of - is standard input. FILE must be none of the inputs, and lie outside of their folders.
+    Rows that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances
+    takes logs of distances to its items, in the order of its ids.
+    """
+    with _exit_codes():
+        if folder.same(output, snapshot):
+            raise ParameterError(
+                f"output={shown(output)} is the snapshot {snapshot} itself: choose another file"
+            )
+        loaded = _snapshot(snapshot)
+        log = open_log(_existing(logs), features or loaded.feature_names or None)
+        facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(
+            f"{facts['embedded']} events embedded, {facts['rejected']} rows set aside: {output}"
+        )
+    if facts["damage"] is not None:
+        _stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _snapshot(path: str) -> se.Snapshot:
+    """The saved snapshot; where a folder was named, the error says which file of it to name."""
+    if Path(path).is_dir():
+        inside = Path(path) / "snapshot.arrow"
+        hint = f"try {inside}" if inside.exists() else "there is no snapshot.arrow in it"
+        raise NotAFileError(f"{path} is a folder; it must be the file of a saved snapshot: {hint}")
+    return se.Snapshot.load(path)
+
+
+@main.command("inspect")
+@click.argument("path", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def inspect_command(path: str, as_json: bool) -> None:
+    """Say what a log, a snapshot, a saved engine or a run folder holds."""
+    with _exit_codes():
+        facts = _inspected(Path(path))
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for line in _lines(facts):
+        click.echo(line)
+
+
+def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """One line a fact, what is inside another indented below it."""
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)):
+            yield f"{indent}{name:18s} {', '.join(map(_said, value)) or '-'}"
+        else:
+            yield f"{indent}{name:18s} {_said(value)}"
+
+
+def _said(value: object) -> str:
+    """A fact as text; where there is none, a dash."""
+    return "-" if value is None else str(value)
+
+
+def _inspected(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and folder.unfinished(path):
+        raise DamagedFileError(
+            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
+            "its end, or replay the log again with --overwrite"
+        )
+    if path.is_dir() and (path / "timeline.parquet").exists():
+        return _inspected_run(path)
+    kind = archive.kind_of(path) if path.is_file() else None
+    if kind == "snapshot":
+        return _inspected_snapshot(se.Snapshot.load(path))
+    if kind == "engine":
+        engine = se.Engine.load(path)
+        return {
+            "kind": "saved engine",
+            "position": engine.position,
+            "pending": engine.pending,
+            "ready": engine.ready,
+            "features": list(engine.feature_names),
+            **engine.config.as_dict(),
+        }
+    found = describe_log(path)
+    return {
+        "kind": "log",
+        "holds": found.kind,
+        "files": [str(file) for file in found.files],
+        "formats": list(found.formats),
+        "rows": list(found.rows),
+        "damages": [damage for damage in found.damages if damage],
+        "features": list(found.feature_names),
+        "list column": found.list_column,
+        "reserved": list(found.reserved),
+        "ignored": list(found.ignored),
+    }
+
+
+def _inspected_run(path: Path) -> dict[str, Any]:
+    try:
+        met = pq.read_table(path / "timeline.parquet", columns=["met"])["met"].to_pylist()
+        facts: dict[str, Any] = {
+            "kind": "run",
+            "events": pq.read_metadata(path / "embedding.parquet").num_rows,
+            "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
+            "snapshots": len(met),
+            "certificates met": sum(bool(one) for one in met),
+        }
+    except pa.ArrowException as error:
+        raise DamagedFileError(
+            f"a table of the run {path} is damaged ({error}): replay the log again"
+        ) from error
+    if (path / "snapshot.arrow").exists():
+        facts["final snapshot"] = _inspected_snapshot(se.Snapshot.load(path / "snapshot.arrow"))
+    return facts
+
+
+def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
+    n, k = snapshot.coordinates.shape
+    return {
+        "kind": "snapshot",
+        "position": snapshot.position,
+        "points": n,
+        "n_components": k,
+        "features": list(snapshot.feature_names),
+        "resolution": snapshot.resolution,
+        "n_connected": snapshot.n_connected,
+        "eigenvalues": snapshot.eigenvalues.tolist(),
+        "bandwidth": snapshot.bandwidth,
+        "alpha": snapshot.alpha,
+        "diffusion_time": snapshot.diffusion_time,
+        "certificate": asdict(snapshot.certificate),
+        "metrics": list(snapshot.metrics),
+    }
+
+
+@main.command("demo")
+@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Where to work.")
+@click.option("--events", default=2310, show_default=True, help="Rows of the data to use.")
+def demo_command(into: str, events: int) -> None:
+    """Replay a real data set and compare what was learned with the batch answer."""
+    with _exit_codes():
+        demo.run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))

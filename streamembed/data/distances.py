@@ -1,0 +1,232 @@
+"""Distance rows in, checked rows out: the only place where distances are inspected.
+
+A row of a stream of things without coordinates holds the distances to the items before it, oldest
+first. What is wrong with a row is told with its index in the call, its id and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data import batch
+from streamembed.errors import BadRowError, InputError
+from streamembed.numeric.arrays import Array, Floats
+
+__all__ = ["Reach", "RowCall", "numbers_of", "to_all"]
+
+# A square block is symmetric up to what a computation of distances in float32 leaves.
+ASYMMETRY = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """To how many accepted items the next row must hold distances.
+
+    Attributes
+    ----------
+    lengths : tuple of int
+        Those that will do, the usual one first.
+    told : str
+        What they count, for messages.
+    """
+
+    lengths: tuple[int, ...]
+    told: str
+
+
+class RowCall:
+    """The rows of one call, read one after the other.
+
+    A row counts every earlier row of its call, for the caller could not know which of them are set
+    aside; the distances to those are dropped.
+    """
+
+    def __init__(self, rows: Any, ids: Any) -> None:
+        """Take n rows, and one int or str a row or None.
+
+        Rows are a sequence of one-dimensional things, an Arrow column of lists, or a matrix
+        (n, m + n), m the items before: distances to those and to one another, of which the part on
+        the right must be symmetric with a zero diagonal. A row may end with its own distance, 0.
+
+        Raises
+        ------
+        InputError
+            Not rows, or as many ids as rows do not come.
+        """
+        self._rows = _listed(rows)
+        self.ids = batch.read_ids(ids, len(self._rows))
+        self._faults: dict[int, str] = {}
+        self._is_square = False
+        self.aside: list[int] = []
+        if isinstance(rows, np.ndarray) and rows.ndim == 2 and len(rows) > 1:
+            self._square(rows.shape[1] - len(rows))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def name(self, index: int) -> str:
+        """A row in words."""
+        return _name(index, self.ids)
+
+    def read(self, index: int, reach: Reach) -> tuple[Floats, str | None]:
+        """One row as distances to accepted items, (one of the lengths,); or why it cannot be used.
+
+        ``aside`` must hold the earlier rows that were set aside, ascending.
+        """
+        row, fault = self._rows[index], self._faults.get(index)
+        if self.ids is not None and self.ids[index] is None:
+            fault = "the id is null"
+        if row is None:
+            fault = fault or "it is null, or not a row of numbers"
+        if fault is not None:
+            return np.zeros(0), fault
+        spans = [(length, self._dropped(index, length)) for length in reach.lengths]
+        # a row that fits as it is, before one that fits without its own distance
+        spans.sort(key=lambda span: span[0] + len(span[1]) != len(row))
+        for length, dropped in spans:
+            chosen, fault = _cut(row, length + len(dropped), self._is_square)
+            if fault is None:
+                kept = np.delete(chosen, [len(chosen) - back for back in dropped])
+                return kept, _wrong_value(kept)
+        wanted = reach.lengths[0] + len(self._dropped(index, reach.lengths[0]))
+        told = reach.told
+        if wanted > reach.lengths[0]:
+            told += f", and {wanted - reach.lengths[0]} of this call that were set aside"
+        return row, f"it has {len(row)} distances, expected {wanted} ({told}){fault}"
+
+    def _dropped(self, index: int, length: int) -> list[int]:
+        """How far back the rows set aside are that a row to ``length`` accepted items spans."""
+        dropped: list[int] = []
+        for earlier in reversed(self.aside):
+            if index - earlier > length + len(dropped):
+                break
+            dropped.append(index - earlier)
+        return dropped
+
+    def _square(self, held: int) -> None:
+        """Take the matrix for what it is: symmetric on the right, zero on the diagonal."""
+        n = len(self._rows)
+        if held < 0 or any(row is None for row in self._rows):
+            return
+        among = np.array(self._rows)[:, held:]
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(among - among.T) > ASYMMETRY * np.maximum(np.abs(among), np.abs(among.T))
+        for i, j in zip(*np.nonzero(np.tril(apart, -1)), strict=True):
+            self._faults.setdefault(
+                int(i),
+                f"its distance to {self.name(int(j))} is {among[i, j]:g}, and {among[j, i]:g} the "
+                "other way: distances must be symmetric",
+            )
+        for i in np.flatnonzero(np.diag(among) != 0).tolist():
+            self._faults[i] = f"its distance to itself is {among[i, i]:g}; it must be 0"
+        self._rows = [self._rows[i][: held + i] for i in range(n)]
+        self._is_square = True
+
+
+def to_all(rows: Any, ids: Array) -> Floats:
+    """Distances from n new things to all items ``ids``, shape (n, N), checked; inf is unknown.
+
+    Raises
+    ------
+    BadRowError
+        A row of another length, with a distance that is negative or NaN, or with none finite.
+    """
+    raw = _listed(rows)
+    result = np.empty((len(raw), len(ids)))
+    for i, row in enumerate(raw):
+        if row is None or len(row) != len(ids):
+            size = "none" if row is None else len(row)
+            reason = f"{size} distances where the support has {len(ids)} items: one each, as in ids"
+        elif np.isnan(row).any() or (row < 0).any():
+            worst = int(np.argmax(np.isnan(row) | (row < 0)))
+            reason = (
+                f"the distance {row[worst]:g} to item {ids.tolist()[worst]!r} must be 0 or more"
+            )
+        elif not np.isfinite(row).any():
+            reason = "no distance is finite: at least one must be known"
+        else:
+            result[i] = row
+            continue
+        raise BadRowError(f"distance row {i} cannot be used: {reason}", ((i, reason),))
+    return result
+
+
+def _listed(rows: Any) -> list[Any]:
+    """Every row as a float64 array, None where it is null or not numeric."""
+    if isinstance(rows, (pa.Array, pa.ChunkedArray)):
+        rows = [_arrow_row(row) for row in rows]
+    elif isinstance(rows, memoryview):
+        rows = np.asarray(rows)
+    if isinstance(rows, np.ndarray):
+        if rows.ndim != 2 and (rows.dtype != object or rows.ndim != 1):
+            raise InputError(
+                f"rows has shape {rows.shape}; it must hold one row an item: for one item, [row]"
+            )
+    elif not isinstance(rows, Sequence) or isinstance(rows, (str, bytes, bytearray)):
+        raise InputError(
+            f"rows is a {type(rows).__name__}; it must be a sequence of distance rows, one an "
+            "item, a square matrix or an Arrow column of lists"
+        )
+    if len(rows) and all(np.isscalar(row) for row in rows):
+        raise InputError("rows holds numbers; it must hold one row an item: for one item, [row]")
+    return [numbers_of(row) for row in rows]
+
+
+def _arrow_row(row: Any) -> Any:
+    """One value of an Arrow column of lists, None for a null."""
+    values = getattr(row, "values", None)
+    return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def numbers_of(row: Any) -> Floats | None:
+    """A row as a fresh array, None where it is none; a mask or a null in it is NaN."""
+    if not isinstance(row, (Sequence, np.ndarray, memoryview)) or isinstance(row, (str, bytes)):
+        return None
+    try:
+        given = batch.masked_row(row)
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
+        return None
+    if given.ndim != 1 or (given.dtype.kind not in "biufO" and len(given)):
+        return None
+    if given.dtype.kind == "O":
+        found = [np.nan if value is None else batch.as_number(value) for value in given.tolist()]
+        return None if None in found else np.array(found, dtype=np.float64)
+    with np.errstate(over="ignore"):  # infinite then, which is told
+        values = np.array(np.ma.getdata(given), dtype=np.float64)
+    if np.ma.is_masked(given):
+        values[np.ma.getmaskarray(given)] = np.nan
+    return values
+
+
+def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:
+    """The row at that length, without its own distance; or what the message must add."""
+    if len(row) == length or (is_square and len(row) > length):
+        return row[len(row) - length :], None
+    if len(row) == length + 1:
+        if row[-1] == 0:
+            return row[:-1], None
+        return row, f"; one more would be its own, which must be 0 and is {row[-1]:g}"
+    return row, ""
+
+
+def _wrong_value(row: Floats) -> str | None:
+    """Why these numbers are no distances."""
+    if len(row) == 0:
+        return None
+    if not (row >= 0).all():
+        worst = int(np.argmax(~(row >= 0)))
+        what = "NaN" if np.isnan(row[worst]) else f"{row[worst]:g}, negative"
+        return f"distance {worst} is {what}; distances must be 0 or more"
+    if row.max() > batch.LARGEST_VALUE:
+        worst = int(row.argmax())
+        return f"distance {worst} is {row[worst]:g}; it must be finite, at most 1e150"
+    return None
+
+
+def _name(index: int, ids: Array | None) -> str:
+    return f"row {index}" if ids is None else f"row {index} (id {ids[index]!r})"

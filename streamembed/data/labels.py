@@ -1,0 +1,175 @@
+"""Labels to class indices: each new label gets the next number, and keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data.batch import as_number, sequence_of
+from streamembed.errors import InputError, shown
+from streamembed.numeric.arrays import Bools, Ints
+
+__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "answers", "booleans", "label_key", "listed"]
+
+UNKNOWN = -1
+# Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
+# later are counted, and their events learned without a label.
+LARGEST_CLASSES = 1000
+LARGEST_LABEL = 2**1000  # a saved engine writes labels as text, and Python reads no longer ones
+Label = str | int | float | bool
+
+
+def listed(y: Any, n: int) -> list[Label | None]:
+    """Labels of n rows as plain values; None where one is null, NaN or masked.
+
+    Raises
+    ------
+    InputError
+        Not one label a row, or one that is no string, number or boolean.
+    """
+    values = sequence_of(y, n, "y")
+    if set(map(type, values)) <= {str, bool, NoneType}:
+        return values
+    return [_plain(value, i) for i, value in enumerate(values)]
+
+
+def answers(similar: Any, n: int) -> list[bool | None]:
+    """Answers to "similar?" of n pairs; None where one is null, NaN or masked.
+
+    Raises
+    ------
+    InputError
+        Not one a pair, or what is neither a boolean nor a number that is exactly 0 or 1.
+    """
+    given = sequence_of(similar, n, "similar")
+    if set(map(type, given)) <= {bool, NoneType}:
+        return given
+    return [_answer(value, i) for i, value in enumerate(given)]
+
+
+def _answer(value: Any, row: int) -> bool | None:
+    if _is_missing(value):
+        return None
+    number = as_number(value)
+    if number is not None and math.isnan(number):
+        return None
+    if number not in (0.0, 1.0):
+        raise InputError(
+            f"similar holds {shown(value)}; it must be True or False (or 1 or 0) for every pair, "
+            f"and is not in row {row}: labels of +1 and -1 are similar=(y == 1)"
+        )
+    return number == 1.0
+
+
+def booleans(similar: Any, n: int) -> Bools:
+    """Answers to "similar?" of n pairs, shape (n,).
+
+    Raises
+    ------
+    InputError
+        As `answers`, and where one is missing.
+    """
+    found = answers(similar, n)
+    if None in found:
+        row = found.index(None)
+        raise InputError(
+            "similar holds None or NaN; it must be True or False (or 1 or 0) for every pair, and "
+            f"is not in row {row}: leave such pairs out of X1, X2 and similar"
+        )
+    return np.array(found, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, masked, NA or NaT, also in a scalar of Arrow."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    missing = value is None or value is np.ma.masked
+    return missing or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _plain(value: Any, row: int) -> Label | None:
+    value = value.as_py() if isinstance(value, pa.Scalar) else value
+    if _is_missing(value):
+        return None
+    if isinstance(value, np.generic) and not isinstance(value, (np.timedelta64, np.datetime64)):
+        value = value.item()
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, int) and abs(value) > LARGEST_LABEL:
+        raise InputError(
+            f"the label of row {row} is a number of {value.bit_length()} bits; labels must have "
+            "at most 1000: use strings"
+        )
+    for kind in (str, bool, int, float):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)  # an enum of str is its text
+    raise InputError(
+        f"the label of row {row} is a {type(value).__name__}; labels must be strings, numbers or "
+        "booleans, None where there is none"
+    )
+
+
+def label_key(label: Any) -> Hashable:
+    """What tells labels apart: equal keys are one class, in the engine and everywhere else.
+
+    1 and 1.0 are one class, as they are one number, and so are numpy's scalars and Python's; True
+    is another class than 1, though a dict would take them for one key.
+
+    Examples
+    --------
+    >>> label_key(1) == label_key(1.0) == label_key(np.int8(1))
+    True
+    >>> label_key(True) == label_key(1)
+    False
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    key: Hashable = (bool, label) if isinstance(label, bool) else label
+    return key
+
+
+class Labels:
+    """Which label has which class index; a value, like everything that an engine remembers.
+
+    Attributes
+    ----------
+    known : tuple
+        Labels in the order of their first events: the index is that of the class. At most
+        `LARGEST_CLASSES`.
+    unlearned : int
+        Events so far with another label.
+    """
+
+    __slots__ = ("_index", "known", "unlearned")
+
+    def __init__(self, known: Sequence[Label] = (), unlearned: int = 0) -> None:
+        self.known = tuple(known)
+        self.unlearned = unlearned
+        self._index = {label_key(label): i for i, label in enumerate(self.known)}
+
+    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, Labels]:
+        """Indices, shape (n,), and the labels known from now on.
+
+        `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
+        """
+        found = np.full(len(labels), UNKNOWN, dtype=np.int64)
+        known, unlearned, index = list(self.known), self.unlearned, self._index
+        for i, label in enumerate(labels):
+            if label is None:
+                continue
+            key = label_key(label)
+            if key not in index:
+                if len(known) >= LARGEST_CLASSES:
+                    unlearned += 1
+                    continue
+                index = {**index, key: len(known)}
+                known.append(label)
+            found[i] = index[key]
+        after = Labels.__new__(Labels)
+        after.known, after.unlearned, after._index = tuple(known), unlearned, index
+        return found, after

@@ -1,0 +1,106 @@
+"""Distance rows in river's manner: dicts ``{id: distance}`` in, rows in the engine's order out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamembed.data import batch, impute
+from streamembed.errors import BadRowError, InputError, shown
+from streamembed.numeric.arrays import Array, Floats
+
+__all__ = ["distances_to", "row_of"]
+
+
+def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hashable | None]:
+    """The distances of a new thing to ``ids``, in that order, and its own id where it has one.
+
+    Parameters
+    ----------
+    x
+        Distances by id: to all of ``ids``, and 0 to the one key beside them, which names the thing.
+    ids
+        What the engine's next row must hold.
+    named
+        Whether the stream's things have names; otherwise they are known by their positions.
+
+    Raises
+    ------
+    InputError
+        An id is missing or unknown (forgotten, perhaps), or the own distance is not 0.
+    BadRowError
+        A distance that is no number.
+    """
+    given = batch.row_by_name(impute.one_point(x))
+    order = [str(key) for key in ids.tolist()]
+    missing = [key for key in order if key not in given]
+    if missing:
+        raise InputError(
+            f"x has no distance to {_some(missing)}; it must have one to each of the {len(order)} "
+            "things that the engine holds or that wait: engine.row_ids lists them"
+        )
+    known = set(order)
+    beside = [key for key in x if batch.feature_name(key) not in known]
+    row = np.array([_number(key, given[key]) for key in order], dtype=np.float64)
+    if not named:
+        if beside:
+            raise InputError(
+                f"x has distances to {_some(beside)}, unknown or forgotten; things of this stream "
+                "are known by their positions, and engine.row_ids lists those that are held"
+            )
+        return row, None
+    if len(beside) != 1:
+        raise InputError(
+            f"x has {len(beside)} keys beside the things that are held ({_some(beside)}); it must "
+            "have one, the thing's own id with the distance 0: the others may be forgotten, and "
+            "engine.row_ids lists those that are not"
+        )
+    own = beside[0]
+    if _number(own, x[own]) != 0.0:
+        raise InputError(
+            f"the distance to {shown(own)} is {shown(x[own])}, and no such thing is held: it must "
+            "be 0 to name the new thing, or be left out where that one is forgotten"
+        )
+    return row, own
+
+
+def distances_to(given: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
+    """Distances (n, N) of things to ``ids``, inf where a row does not say; other keys are ignored.
+
+    Raises
+    ------
+    InputError
+        A row without a distance to any of ``ids``.
+    BadRowError
+        A distance that is no number.
+    """
+    place = {str(key): j for j, key in enumerate(ids.tolist())}
+    result = np.full((len(given), len(ids)), np.inf)
+    for i, x in enumerate(given):
+        for key, value in batch.row_by_name(impute.one_point(x)).items():
+            j = place.get(key)
+            if j is not None:
+                result[i, j] = _number(key, value)
+        if len(ids) and not np.isfinite(result[i]).any():
+            raise InputError(
+                f"x (row {i}) has no distance to any of the {len(ids)} things of the snapshot; it "
+                "must have one at least: snapshot().ids lists them"
+            )
+    return result
+
+
+def _number(key: Any, value: Any) -> float:
+    number = batch.as_number(value)
+    if number is None:
+        raise BadRowError(f"the distance to {shown(key)} is {shown(value)}; it must be a number")
+    return number
+
+
+def _some(keys: Sequence[Any]) -> str:
+    """The first few, in words."""
+    if not keys:
+        return "none"
+    told = ", ".join(shown(key) for key in keys[:3])
+    return told if len(keys) <= 3 else f"{told} and {len(keys) - 3} more"

@@ -1,0 +1,6 @@
+"""The engine: chunks in, a state, snapshots out."""
+
+from streamembed.engine.engine import Engine, Learned
+from streamembed.engine.snapshot import Frame, Snapshot
+
+__all__ = ["Engine", "Frame", "Learned", "Snapshot"]

@@ -1,0 +1,146 @@
+"""Events on their way into the state: points, or things of which only distances are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+__all__ = ["Chunk", "Events", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Events in the order of the stream.
+
+    Attributes
+    ----------
+    points : (c, d)
+        Raw; (c, 0) for things without coordinates.
+    ids : (c,)
+        int64 or str.
+    known : (c, n) or None
+        Unsquared distances to the n items of the support, oldest first, for things without
+        coordinates; inf where the item has left the window before the event came.
+    among : (c, c) or None
+        The same to one another: symmetric, zero diagonal.
+    classes : (c,) or None
+        Class indices of labelled events, -1 where unknown.
+    """
+
+    points: Floats
+    ids: Array
+    known: Floats | None = None
+    among: Floats | None = None
+    classes: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Floats], ids: Array, held: int) -> Self:
+        """A chunk of distance rows.
+
+        Parameters
+        ----------
+        rows
+            Row i: distances to the most recent of the ``held`` items, oldest first, and behind
+            them to the i events of the chunk before it.
+        """
+        c = len(rows)
+        known, among = np.full((c, held), np.inf), np.zeros((c, c))
+        for i, row in enumerate(rows):
+            reach = min(len(row) - i, held)
+            known[i, held - reach :] = row[len(row) - i - reach : len(row) - i]
+            among[i, :i] = among[:i, i] = row[len(row) - i :]
+        return cls(np.zeros((c, 0)), ids, known, among)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Accepted events in the order of the stream, from which a chunk is made.
+
+    Attributes
+    ----------
+    points : (c, d)
+        Raw; (c, 0) for things without coordinates.
+    ids : (c,)
+        int64 or str.
+    rows : tuple of (L_i,), or None
+        For things without coordinates: see `Chunk.of_rows`.
+    classes : (c,) or None
+        Class indices, -1 where unknown; None where no metric learns from labels.
+    """
+
+    points: Floats
+    ids: Array
+    rows: tuple[Floats, ...] | None = None
+    classes: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Events]) -> Self:
+        """The same events in one piece."""
+        rows = None
+        if parts[0].rows is not None:
+            rows = tuple(row for part in parts for row in part.rows or ())
+        classes = None
+        if parts[0].classes is not None:
+            classes = np.concatenate([part.classes for part in parts if part.classes is not None])
+        return cls(
+            np.concatenate([part.points for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            rows,
+            classes,
+        )
+
+    def chunk(self, held: int) -> Chunk:
+        """All of them as a chunk, for a support of ``held`` items."""
+        if self.rows is None:
+            return Chunk(self.points, self.ids, classes=self.classes)
+        return Chunk.of_rows(self.rows, self.ids, held)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Every array by name; `from_arrays` is the inverse."""
+        arrays: dict[str, Array] = {"points": self.points, "ids": self.ids}
+        if self.rows is not None:
+            arrays["lengths"] = np.array([len(row) for row in self.rows], dtype=np.int64)
+            arrays["rows"] = np.concatenate([*self.rows, np.zeros(0)])
+        if self.classes is not None:
+            arrays["classes"] = self.classes
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array]) -> Self:
+        """The events that `to_arrays` took apart."""
+        rows = None
+        if "rows" in arrays:
+            ends = np.cumsum(arrays["lengths"])[:-1]
+            rows = tuple(row.copy() for row in np.split(arrays["rows"], ends))
+        return cls(arrays["points"], arrays["ids"], rows, arrays.get("classes"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """Accepted events whose chunk is not whole yet.
+
+    Attributes
+    ----------
+    parts : tuple of Events
+        As they came.
+    count : int
+        Events in all of them.
+    """
+
+    parts: tuple[Events, ...] = ()
+    count: int = 0
+
+    def followed_by(self, part: Events) -> Waiting:
+        """These, and one more part."""
+        return Waiting((*self.parts, part), self.count + len(part))

@@ -1,0 +1,193 @@
+"""The parameters of an engine, checked once, when they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from streamembed.engine import metrics as learners
+from streamembed.errors import ParameterError, shown
+from streamembed.parameters import LARGEST_SEED, one_of, real, whole
+from streamembed.spectral.tracker import Cut
+
+__all__ = ["Config"]
+
+# Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
+SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
+# A support of 20,000 slots has a float32 ring of 1.6 GB.
+LARGEST_SUPPORT = 20_000
+# Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
+# more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
+# would show in the residual (docs/decisions/0004).
+GUARDS = 12
+LARGEST_RANK = 64
+RANK_LEVEL = 10.0
+USUAL_TOLERANCE = 6e-3  # what a plain view reaches, where no tolerance is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every parameter of `streamembed.Engine`, with its default.
+
+    The meaning of each is told in `streamembed.Engine`; this class is where they are checked. A
+    number of any kind (numpy's, a fraction, a decimal) is kept as a plain int or float.
+
+    Raises
+    ------
+    ParameterError
+        Naming the parameter, what it was, what it must be and what to try.
+    """
+
+    method: str = "diffusion_map"
+    n_components: int = 2
+    memory: str = "window"
+    size: int = 2000
+    half_life: float | None = None
+    kernel: str = "gaussian"
+    bandwidth: float | str = "auto"
+    alpha: float = 1.0
+    diffusion_time: float = 1.0
+    rank: int | str = "auto"
+    tolerance: float | None = 3e-3
+    chunk_size: int = 10
+    warm_up: int | None = None
+    scaling: str | None = "standard"
+    metrics: tuple[str, ...] = ()
+    on_bad_row: str = "raise"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every parameter, and keep it as a plain Python value."""
+        self._keep(
+            method=one_of("method", self.method, ("diffusion_map",)),
+            memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
+            kernel=one_of("kernel", self.kernel, ("gaussian",)),
+            scaling=one_of("scaling", self.scaling, ("standard", None)),
+            on_bad_row=one_of("on_bad_row", self.on_bad_row, ("raise", "skip")),
+            n_components=whole("n_components", self.n_components, 1),
+            size=whole("size", self.size, 3),
+            chunk_size=whole("chunk_size", self.chunk_size, 1),
+            seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
+            alpha=real("alpha", self.alpha, 0.0, 2.0),
+            diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
+        )
+        ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
+        auto = _is_auto(self.bandwidth)
+        bandwidth = "auto" if auto else real("bandwidth", self.bandwidth, *ends, " or 'auto'")
+        self._keep(bandwidth=bandwidth)
+        if self.tolerance is not None:
+            self._keep(tolerance=real("tolerance", self.tolerance, 1e-12, 1.0, " or None"))
+        self._check_metrics()
+        self._check_rank()
+        self._check_memory()
+        self._check_warm_up()
+
+    def _keep(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_metrics(self) -> None:
+        given: Any = self.metrics
+        if isinstance(given, np.ndarray) and given.ndim == 1:
+            given = given.tolist()
+        names = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
+        if not names or not all(isinstance(name, str) for name in given):
+            raise ParameterError(
+                f"metrics={shown(given)} must be a tuple of names, such as ('itml',)"
+            )
+        kept = tuple(one_of("metrics", name, learners.NAMES) for name in given)
+        if len(set(kept)) < len(kept):
+            raise ParameterError(f"metrics={kept!r} must be different names")
+        self._keep(metrics=kept)
+
+    def _check_rank(self) -> None:
+        if _is_auto(self.rank):
+            self._keep(rank="auto")
+            return
+        self._keep(rank=whole("rank", self.rank, 1, " or 'auto'"))
+        if int(self.rank) <= self.n_components:
+            raise ParameterError(
+                f"rank={self.rank} must be larger than n_components={self.n_components}: "
+                "the factor also holds the constant vector and some guards; try rank='auto'"
+            )
+
+    def _check_memory(self) -> None:
+        if self.half_life is not None:
+            self._keep(half_life=real("half_life", self.half_life, 1e-3, 1e15, " or None"))
+            if self.memory != "landmarks":
+                raise ParameterError(
+                    f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
+                    "landmarks have masses that fade; try memory='landmarks'"
+                )
+        if self.memory == "all":
+            return
+        if self.size > LARGEST_SUPPORT:
+            raise ParameterError(
+                f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
+                f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one"
+            )
+        if self.memory == "window" and self.chunk_size > self.size:
+            raise ParameterError(
+                f"chunk_size={self.chunk_size} must be at most size={self.size}: a chunk must "
+                "fit into the window"
+            )
+
+    def _check_warm_up(self) -> None:
+        if self.warm_up is not None:
+            self._keep(warm_up=whole("warm_up", self.warm_up, 1, " or None"))
+        if self.warm_up_events < self.n_components + 2:
+            raise ParameterError(
+                f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
+                f"{self.n_components + 2}: fewer points have fewer components"
+            )
+        if self.memory == "landmarks" and self.size < self.n_components + 2:
+            raise ParameterError(
+                f"size={self.size} must be at least n_components + 2 = {self.n_components + 2}: "
+                "fewer landmarks have fewer components"
+            )
+        if self.memory == "window" and self.warm_up_events > self.size:
+            raise ParameterError(
+                f"warm_up={self.warm_up_events} must be at most size={self.size}: the "
+                "warm-up must fit into the window"
+            )
+
+    @property
+    def warm_up_events(self) -> int:
+        """Events before the first snapshot.
+
+        ``warm_up``, or max(50, 5 n_components, chunk_size), but no more than there are slots.
+        """
+        if self.warm_up is not None:
+            return self.warm_up
+        events = max(50, 5 * self.n_components, self.chunk_size)
+        return events if self.memory == "all" else min(events, self.size)
+
+    @property
+    def slots(self) -> int | None:
+        """The most slots that the support ever has; None where it grows with the stream."""
+        return None if self.memory == "all" else self.size
+
+    @property
+    def window(self) -> int | None:
+        """Events before the oldest is forgotten; None where no event is forgotten by its age."""
+        return self.size if self.memory == "window" else None
+
+    @property
+    def rank_cut(self) -> Cut:
+        """Which columns the tracked factor keeps."""
+        if isinstance(self.rank, str):  # "auto"
+            least = self.n_components + GUARDS
+            level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
+            return Cut(max(LARGEST_RANK, least + GUARDS), least, level)
+        return Cut(int(self.rank), int(self.rank), 0.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The parameters by name, JSON-ready."""
+        return asdict(self)
+
+
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"

@@ -1,0 +1,541 @@
+"""The engine: the one mutable thing. What a chunk does is one page, `streamembed.engine.update`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import pyarrow as pa
+
+from streamembed.data import batch
+from streamembed.data.batch import Batch
+from streamembed.data.labels import booleans, listed
+from streamembed.engine import cost, publish, saved
+from streamembed.engine.config import Config
+from streamembed.engine.intake import Intake, Learned
+from streamembed.engine.progress import NO_FEATURES, Progress
+from streamembed.engine.snapshot import Snapshot
+from streamembed.engine.state import State
+from streamembed.errors import (
+    CostWarning,
+    InputError,
+    NotReadyError,
+    ParameterError,
+    ResolutionWarning,
+)
+from streamembed.numeric.arrays import Array, Ints
+from streamembed.storage import archive
+from streamembed.threads import one_blas_thread
+
+__all__ = ["Engine", "Learned"]
+
+# Landmarks farther apart than this share of the bandwidth leave much of the kernel between them
+# unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
+COARSE = 0.5
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(
+    method: Callable[Concatenate[Engine, P], T],
+) -> Callable[Concatenate[Engine, P], T]:
+    """A method that changes the engine: one call at a time, or ConcurrentUseError."""
+
+    @functools.wraps(method)
+    def alone(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._intake.alone(method, self, *args, **kwargs)
+
+    return alone
+
+
+class Engine:
+    """A diffusion map that is kept up to date, chunk by chunk, in bounded memory.
+
+    Parameters
+    ----------
+    method
+        "diffusion_map".
+    n_components
+        Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
+    memory
+        "window": the last ``size`` events are the support; "landmarks": ``size`` points with masses
+        that cover every event ever seen; "all": every event (small data).
+    size
+        Slots of the window, or landmarks.
+    half_life
+        Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
+    kernel
+        "gaussian": exp(-d2 / bandwidth**2).
+    bandwidth
+        In scaled units, positive; "auto": the median distance to the 7th neighbour among the
+        warm-up events (`streamembed.geometry.kernel.choose_bandwidth`).
+    alpha
+        Density correction in [0, 2]; 1 takes the sampling density out of the map, 0 leaves it in.
+    diffusion_time
+        t >= 0 of the coordinates lambda**t psi.
+    rank
+        Columns of the tracked factor, more than ``n_components``; "auto": 60, or more where
+        ``n_components`` asks for it.
+    tolerance
+        Largest residual of a certified snapshot, relative to lambda_1; None: the plain view,
+        fastest, with an estimated certificate that claims nothing.
+    chunk_size
+        Events per update. Chunks are cut at multiples of it in the stream, never by the call.
+    warm_up
+        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), or ``size``
+        if that is smaller.
+    scaling
+        "standard": centre and scale features by mean and deviation of the warm-up, then fixed;
+        None: the kernel sees the features as they are. Distances are never scaled.
+    metrics
+        Names of metrics to learn beside the map: "itml", "eig_dml", "contrast", "geometric_mean",
+        "must_link", "fenn", "discriminant". They learn from `learn_pairs` and from labels where
+        there are any, as the estimators of these names do, and otherwise, but for the last two,
+        from pairs that the map itself tells apart; snapshots have them in ``metrics``.
+    on_bad_row
+        "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
+    seed
+        Of everything random, together with the stream position.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value, alone or beside the others.
+
+    Warns
+    -----
+    CostWarning
+        Parameters make every chunk more than ten times as dear as usual.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> engine = Engine(n_components=2, size=100, seed=0)
+    >>> angle = np.linspace(0, 6.28, 120)
+    >>> engine.learn(np.column_stack([np.cos(angle), np.sin(angle)])).accepted
+    120
+    >>> snapshot = engine.snapshot()
+    >>> snapshot.coordinates.shape, snapshot.certificate.met
+    ((100, 2), True)
+    """
+
+    def __init__(
+        self,
+        method: str = "diffusion_map",
+        n_components: int = 2,
+        memory: str = "window",
+        size: int = 2000,
+        half_life: float | None = None,
+        kernel: str = "gaussian",
+        bandwidth: float | str = "auto",
+        alpha: float = 1.0,
+        diffusion_time: float = 1.0,
+        rank: int | str = "auto",
+        tolerance: float | None = 3e-3,
+        chunk_size: int = 10,
+        warm_up: int | None = None,
+        scaling: str | None = "standard",
+        metrics: Sequence[str] = (),
+        on_bad_row: str = "raise",
+        seed: int = 0,
+    ) -> None:
+        self.config = Config(
+            method=method,
+            n_components=n_components,
+            memory=memory,
+            size=size,
+            half_life=half_life,
+            kernel=kernel,
+            bandwidth=bandwidth,
+            alpha=alpha,
+            diffusion_time=diffusion_time,
+            rank=rank,
+            tolerance=tolerance,
+            chunk_size=chunk_size,
+            warm_up=warm_up,
+            scaling=scaling,
+            metrics=metrics,  # type: ignore[arg-type]
+            on_bad_row=on_bad_row,
+            seed=seed,
+        )
+        self._intake = Intake(self.config)
+        self._published: tuple[State, Snapshot] | None = None
+        self._warned: set[type[Warning]] = set()
+        self._warn(cost.of_chunk(self.config), CostWarning)
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def ready(self) -> bool:
+        """True from the end of the warm-up on: `snapshot` then works."""
+        return self._intake.state is not None
+
+    @property
+    def position(self) -> int:
+        """Events accepted so far: the learned ones and those that wait for a whole chunk."""
+        return self._intake.progress.position
+
+    @property
+    def pending(self) -> int:
+        """Accepted events that wait for their chunk to be whole."""
+        return self._intake.progress.pending
+
+    @property
+    def rejected(self) -> int:
+        """Rows set aside since the first event."""
+        return self._intake.progress.rejected
+
+    @property
+    def unlearned(self) -> int:
+        """Events with a label beyond the first 1,000 classes: learned as if they had none."""
+        return self._intake.progress.labels.unlearned
+
+    @property
+    def refreshes(self) -> int:
+        """Refreshes of the factor that the stream asked for, since the first event."""
+        state = self._intake.state
+        return 0 if state is None else state.counts.refreshes
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features in the engine's order; empty before the first batch, and for distances."""
+        return self._intake.progress.feature_names
+
+    @property
+    def learns_distances(self) -> bool | None:
+        """Whether the first call brought distances, or points; None before it."""
+        return self._intake.progress.learns_distances
+
+    @property
+    def names_things(self) -> bool | None:
+        """Whether events came with ids of their own; None before the first."""
+        kind = self._intake.progress.ids_kind
+        return None if kind is None else kind != "positions"
+
+    @property
+    def support_ids(self) -> Array:
+        """Ids of the support, oldest first, shape (N,); empty before the warm-up ends."""
+        return self._intake.progress.support_ids
+
+    @property
+    def support_positions(self) -> Ints:
+        """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
+        return self._intake.progress.support_positions
+
+    @property
+    def row_ids(self) -> Array:
+        """Ids of the things that the next distance row must hold, in its order, shape (L,)."""
+        return self._intake.progress.row_ids(self.config)
+
+    def snapshot(self) -> Snapshot:
+        """The embedding of the support as of the last whole chunk, with its certificate.
+
+        The same object until the state changes. Asking changes nothing. Where there is a new one
+        to make and another thread is learning, the chunk that it is at comes first.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        ConcurrentUseError
+            In a signal handler or callback, while the same thread uses this engine.
+
+        Warns
+        -----
+        ResolutionWarning
+            Once, where landmarks are more than half a bandwidth apart.
+        CostWarning
+            Once, where the tolerance took the snapshot to the last rung of the ladder and that
+            cost more than ten times the usual.
+        """
+        made = self._published
+        if made is None or made[0] is not self._intake.state:
+            made = self._intake.between_chunks(self._publish)
+        snapshot = made[1]
+        self._warn(self._coarse(snapshot.resolution), ResolutionWarning)
+        dear = cost.of_snapshot(self.config, snapshot.rung, len(snapshot.ids))
+        self._warn(dear, CostWarning)
+        return snapshot
+
+    def _publish(self) -> tuple[State, Snapshot]:
+        state = self._needed("learn more of them, or start the engine with a smaller warm_up")
+        if self._published is None or self._published[0] is not state:
+            with one_blas_thread():
+                columns = publish.published(state, self.config)
+                features = self._intake.progress.features or NO_FEATURES
+                snapshot = Snapshot.of(state, columns, self.config, *features)
+            self._published = state, snapshot
+        return self._published
+
+    def _needed(self, remedy: str) -> State:
+        """The state, or NotReadyError before the warm-up ends."""
+        if self._intake.state is None:
+            raise NotReadyError(
+                f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
+                f"come: {remedy}"
+            )
+        return self._intake.state
+
+    def _coarse(self, resolution: float) -> str | None:
+        if resolution <= COARSE:
+            return None
+        return (
+            f"the {self.config.size} landmarks are {resolution:.2f} bandwidths apart, more than "
+            f"{COARSE}: the map is coarser than its kernel; take more landmarks (size=) or a "
+            "larger bandwidth"
+        )
+
+    def _warn(self, message: str | None, kind: type[Warning]) -> None:
+        """Say it, each kind once."""
+        if message is not None and kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, kind, stacklevel=3)
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, X: Any, y: Any = None, ids: Any = None) -> Learned:
+        """Take more events of the stream; every whole chunk is learned at once.
+
+        Parameters
+        ----------
+        X
+            Points, shape (n, d): ndarray, Arrow record batch or table, RecordBatchReader or any
+            object with an Arrow capsule, any eager frame that narwhals knows, list of dicts. A
+            reader is consumed batch by batch, each batch a call of its own.
+        y
+            One label a row, a string, number or boolean, None or NaN where there is none, for the
+            ``metrics`` of the engine; None where it has none, or there are no labels.
+        ids
+            One whole number or string a row; default: the stream positions. Given or not is
+            settled by the first call.
+
+        Returns
+        -------
+        Learned
+
+        Raises
+        ------
+        FeatureError
+            The features are not those of the first call, or not numeric.
+        BadRowError, DuplicateIdError
+            With ``on_bad_row="raise"``; nothing of the call was learned.
+        ConcurrentUseError
+            The engine is learning already: in another thread, or in a call that this one
+            interrupts. Nothing of the call was learned.
+        """
+        if y is not None and not self.config.metrics:
+            raise ParameterError(
+                "y was given, but this engine learns no metrics: leave it out, or start the engine "
+                "with metrics, such as metrics=('fenn',)"
+            )
+        if isinstance(X, pa.RecordBatchReader):
+            if ids is not None or y is not None:
+                raise ParameterError(
+                    "ids and y cannot be given for a reader: learn its batches one by one"
+                )
+            parts = [self.learn(part) for part in X]
+            rejected = tuple(row for part in parts for row in part.rejected)
+            return Learned(sum(part.accepted for part in parts), rejected)
+        if isinstance(X, list) and not X:
+            return Learned(0, ())
+        return self._learn(X, y, ids)
+
+    @_alone
+    def _learn(self, X: Any, y: Any, ids: Any) -> Learned:
+        names, ordered = self._features_of_points()
+        read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
+        n = len(read.kept) + len(read.rejected)
+        labels = None if y is None else listed(y, n)
+        return self._intake.admit(read, self.config.on_bad_row, labels)
+
+    def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
+        """Names known, and whether they are places; InputError where distances are learned."""
+        self._intake.progress.must_learn(distances=False)
+        return self._intake.progress.features or (None, False)
+
+    @_alone
+    def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
+        """Take pairs of points that somebody knows to be similar, or not; an event of the stream.
+
+        All metrics learn from them, as from labelled rows, fifty of both at a time, however they
+        come; pairs given before the warm-up ends are taught at its end. From the first chunk of
+        fifty on (metrics of sums: from the first pair), the map's own pairs have no say.
+
+        Parameters
+        ----------
+        X1, X2
+            The points of each pair, shape (p, d), of any kind that `learn` takes.
+        similar
+            Shape (p,): True for a similar pair, False for another; or numbers that are exactly 1
+            or 0. None and NaN are refused (estimators leave such pairs out, and count them).
+
+        Raises
+        ------
+        ParameterError
+            This engine learns no metrics.
+        FeatureError, BadRowError, InputError
+            Points that cannot be learned, not as many of one as of the other, or answers that are
+            none; nothing was learned.
+        """
+        if not self.config.metrics:
+            raise ParameterError(
+                "pairs were given, but this engine learns no metrics: start it with metrics, such "
+                "as metrics=('itml',)"
+            )
+        names, ordered = self._features_of_points()
+        remedy = "nothing was learned: mend them, or leave such pairs out"
+        with batch.called("X1"):
+            left = batch.read(X1, None, names, ordered, remedy=remedy)
+        with batch.called("X2"):
+            right = batch.read(X2, None, left.names, left.ordered, remedy=remedy)
+        if len(left.points) != len(right.points):
+            raise InputError(
+                f"X1 has {len(left.points)} points and X2 has {len(right.points)}: there must be "
+                "as many of each"
+            )
+        kinds = booleans(similar, len(left.points))
+        self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
+
+    def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
+        """Take more things of which only the distances to those before them are known.
+
+        Parameters
+        ----------
+        rows
+            One row a thing: unsquared distances, oldest first, to the previous min(t, ``size``)
+            things of a window, t the things before it; to all t with memory "all". With memory
+            "landmarks": to ``support_ids`` and then those that came after the last whole chunk, or
+            to all t. Row 0 is empty. Rows are ragged sequences, an Arrow column of lists, or one
+            matrix (n, m + n) of distances to the m things before and to one another. A row counts
+            every earlier row of its call; it may end with its own distance, 0.
+        ids
+            As in `learn`.
+
+        Returns
+        -------
+        Learned
+
+        Raises
+        ------
+        InputError
+            This engine learns points; rows are not rows.
+        BadRowError
+            With ``on_bad_row="raise"``: a wrong length, a distance that is negative, NaN, infinite
+            or not symmetric, a distance to itself that is not 0; nothing of the call was learned.
+        DuplicateIdError
+            With ``on_bad_row="raise"``; nothing of the call was learned.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> words = np.array([[0.0, 1, 2], [1, 0, 1], [2, 1, 0]])
+        >>> engine = Engine(n_components=1, size=10, warm_up=3)
+        >>> engine.learn_distances(words, ids=["cat", "cut", "cup"]).accepted
+        3
+        >>> engine.learn_distances([[2, 1, 1]], ids=["cap"]).accepted
+        1
+        """
+        return self.admit_distances(rows, ids)
+
+    @_alone
+    def admit(self, rows: Batch, on_bad_row: str | None = None, y: Any = None) -> Learned:
+        """Take a batch that `streamembed.data.batch` has checked; `learn` is this after reading.
+
+        Parameters
+        ----------
+        on_bad_row
+            What becomes of ids that are held already; default: the engine's own parameter.
+        y
+            Labels, one for every index that ``rows.kept`` may name.
+        """
+        if not isinstance(rows, Batch):
+            raise InputError(
+                f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.data.batch: "
+                "for data of any other kind use learn"
+            )
+        labels = None if y is None or not self.config.metrics else listed(y, len(y))
+        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
+
+    @_alone
+    def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
+        """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
+        return self._intake.admit_distances(rows, ids, on_bad_row or self.config.on_bad_row)
+
+    @_alone
+    def flush(self) -> None:
+        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+
+        Labelled rows and pairs that wait for a chunk of the metrics are learned too.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends: a warm-up is never cut short.
+        """
+        self._needed("there is nothing to flush into")
+        self._intake.flush()
+
+    @_alone
+    def rescale(self) -> None:
+        """Estimate scaling and bandwidth anew from the support, and start the map and axes again.
+
+        An event of the stream: kernel rows, factor and frame are rebuilt, and the frame's epoch
+        goes up by one. Scaling and bandwidth are otherwise those of the warm-up, for ever.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        """
+        self._needed("there is nothing to rescale")
+        self._intake.rescale()
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that learning needs to go on exactly where it stopped: Arrow IPC."""
+        arrays, header = self._dump()
+        archive.write_table(path, archive.table_of(arrays), "engine", header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The engine that `save` wrote, bit for bit.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written.
+        FileError
+            The file is missing, or cannot be read.
+        """
+        table, header = archive.read_table(path, "engine")
+        with archive.sound(path, "engine"):
+            arrays = archive.unpacked(table)
+            archive.must("n_components" in header["config"], "it has no parameters")
+            engine = cls(**header["config"])
+            saved.check(arrays, header, engine.config)
+            engine._restore(arrays, header)
+            saved.check_metrics(engine._intake.state)
+            return engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        arrays, header = self._dump()
+        return {"arrays": arrays, "header": header}
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        self.__init__(**parts["header"]["config"])  # type: ignore[misc]
+        self._restore(parts["arrays"], parts["header"])
+
+    def _dump(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, header = self._intake.between_chunks(self._arrays)
+        return arrays, {"config": self.config.as_dict(), **header}
+
+    def _arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._intake.progress.to_arrays()
+
+    def _restore(self, arrays: dict[str, Array], header: dict[str, Any]) -> None:
+        self._intake.progress = Progress.from_arrays(arrays, header)

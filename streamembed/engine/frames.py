@@ -1,0 +1,171 @@
+"""How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
+
+The frame is renewed at stream positions (`reference`, from the engine's push), never by who asks
+for a snapshot; a snapshot is turned towards the frame it finds (`turned`): reading stays pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.engine.config import Config
+from streamembed.engine.state import FrameReference, State
+from streamembed.numeric.arrays import Floats
+from streamembed.spectral import certificate, frame, operator
+from streamembed.spectral.frame import Residuals
+from streamembed.spectral.operator import Normalisation
+
+__all__ = ["Turned", "estimated_normalisation", "reference", "turned"]
+
+# Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
+# tolerance says so; the plain view's own is about the same.
+FREE_BUDGET = 4e-3
+# Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
+# by as much as their residual, and must stay within the tolerance themselves.
+TOLERANCE_SHARE = 0.8
+# Eigenvalues closer than this, relative to the first, are one eigenvalue to rounding.
+EQUAL = 1e-10
+# Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
+TURN_PER_CHUNK = np.deg2rad(3.0)
+# Eigenfunctions that have turned this far since the frame was taken (30 degrees) are near the 90
+# at which it could no longer tell their signs: the frame is then renewed with every chunk.
+RESTLESS = np.deg2rad(30.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """A rotation towards the frame, and what it did.
+
+    Attributes
+    ----------
+    rotation : (c, c)
+        The columns to publish are psi @ rotation.
+    displacement : float
+        Root mean square (pi-weighted, shared slots) of what it took out of the columns.
+    movement : float
+        The same of what is left between the turned columns and the frame's.
+    lag : float
+        Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
+    """
+
+    rotation: Floats
+    displacement: float
+    movement: float
+    lag: float
+
+
+def turned(
+    state: State,
+    config: Config,
+    normal: Normalisation,
+    psi: Floats,
+    residuals: Residuals,
+    hold: bool = True,
+) -> Turned:
+    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow.
+
+    Without ``hold`` nothing is mixed: the columns only take the frame's signs.
+    """
+    c = psi.shape[1]
+    old = state.frame.columns
+    if psi is old:  # the frame was renewed with this very chunk, and is what is to be published
+        return Turned(np.eye(c), state.frame.displacement, state.frame.movement, 0.0)
+    level = min(c, old.shape[1])
+    weights = normal.stationary[: len(old)] * (
+        state.frame.births == state.support.births[: len(old)]
+    )  # pi on the slots that still hold what they held when the frame was taken, 0 elsewhere
+    if level == 0 or np.count_nonzero(weights) <= level:
+        signs = np.diag(frame.canonical_signs(psi))
+        return Turned(signs, 0.0, 0.0, 0.0)
+    weighted = psi[: len(old)] * weights[:, None]
+    overlap = np.eye(c)
+    overlap[:level, :level] = weighted[:, :level].T @ old[:, :level]
+    k = min(config.n_components, c)
+    largest_norm = float(np.sqrt(np.maximum(np.diag(residuals.gram)[:k].max(), 0.0)))
+    budget = float(residuals.values[0]) * _budget(config)
+    chunks = (state.position - state.frame.position) / config.chunk_size
+    limit = max(budget, largest_norm)
+    # a following column that is less exact than what is published must not mix with it
+    mixing = k if c > k and residuals.gram[k, k] > limit**2 else c
+    mixing = mixing if hold else 0
+    runs = certificate.near_equal(residuals.values[:mixing], 0.1 * (limit - largest_norm))
+    runs += [range(i, i + 1) for i in range(mixing, c)]
+    turn = frame.align(
+        overlap,
+        residuals,
+        runs,
+        k,
+        limit,
+        TURN_PER_CHUNK * chunks if hold else np.inf,
+    )
+    rotation = turn.rotation[:, :k]
+    inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points
+    change = np.eye(c)[:, :k] - rotation
+    removed = np.einsum("ij,ij->", change, inner @ change)
+    kept = min(k, level)
+    shown = rotation[:, :kept]
+    before = (old[:, :kept] ** 2).sum(axis=1) @ weights
+    moved = np.einsum("ij,ij->", shown, inner @ shown) - 2 * np.einsum(
+        "ij,ij->", shown[:level], overlap[:level, :kept]
+    )
+    share = weights.sum() * k
+    return Turned(
+        turn.rotation,
+        float(np.sqrt(max(removed, 0.0) / share)),
+        float(np.sqrt(max(moved + before, 0.0) / share)),
+        turn.lag,
+    )
+
+
+def reference(state: State, config: Config, epoch: int | None = None) -> FrameReference:
+    """The frame of ``state``: its plain view, turned towards the frame before.
+
+    Parameters
+    ----------
+    epoch
+        Given where the axes start anew, with signs that make the largest entries positive.
+    """
+    factor = state.factor
+    normal = estimated_normalisation(state, config)
+    root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+    values, vectors = operator.leading_pairs(root, normal, config.n_components + 1)
+    psi = vectors / normal.constant[:, None]
+    if epoch is not None:
+        signed = psi * frame.canonical_signs(psi)
+        births = state.support.births
+        return FrameReference(signed, values, births, state.position, epoch, False, 0.0, 0.0)
+    residuals = Residuals.none(values)
+    turn = turned(state, config, normal, psi, residuals)
+    return FrameReference(
+        psi @ turn.rotation,
+        frame.turned_residuals(residuals, turn.rotation)[0],
+        state.support.births,
+        state.position,
+        state.frame.epoch,
+        bool(turn.lag > RESTLESS),
+        turn.displacement,
+        turn.movement,
+    )
+
+
+def estimated_normalisation(state: State, config: Config) -> Normalisation:
+    """The normalisation as the factor knows it, without a product with the ring."""
+    factor, masses = state.factor, state.support.masses
+    density = operator.density_weights(state.degrees, config.alpha)
+    spread = operator.estimated_spread(
+        factor.vectors, factor.values, factor.scaling, masses * density
+    )
+    return operator.normalise(density, masses, spread)
+
+
+def _budget(config: Config) -> float:
+    """Residual, relative to lambda_1, that columns may have for the sake of keeping still.
+
+    With memory "all" nothing but equality is given up: that is the mode for oracles, which must
+    equal the batch answer. Otherwise a share of the tolerance, which bounds the eigenvalues too.
+    """
+    if config.memory == "all":
+        return EQUAL
+    return FREE_BUDGET if config.tolerance is None else TOLERANCE_SHARE * config.tolerance

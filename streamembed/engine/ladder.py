@@ -1,0 +1,367 @@
+"""The ladder: leading pairs of a state's operator, each rung only where somebody asks for more.
+
+1. view: the factor's own leading pairs under the exact normalisation, with their exact product;
+2. polish: the Nystrom pairs of that same product;
+3. refresh: a copy of the factor, refreshed with what the probes found, and rung 1 again;
+4. exact: a whole decomposition of the kernel made anew in float64, up to 1,000 points;
+   batch: a filtered block on the whole operator, for more of them.
+
+Each rung ends with probes that look for what it does not know (`streamembed.spectral.probes`). The
+state is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamembed.engine import frames
+from streamembed.engine.config import Config
+from streamembed.engine.state import State
+from streamembed.geometry import components, kernel
+from streamembed.geometry.ring import rounding_norm
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
+from streamembed.spectral import certificate, filtered, probes, tracker
+from streamembed.spectral import operator as view
+from streamembed.spectral.certificate import Outside
+from streamembed.spectral.frame import Residuals
+from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.probes import Silence
+from streamembed.spectral.tracker import Factor
+
+__all__ = ["LARGEST_EXACT", "Pairs", "rungs"]
+
+REFRESHES = 4
+# Columns of a float64 factor were 3e-10 off orthonormal after many borders; their residuals are no
+# better known.
+ORTHONORMAL = 1e-9
+# A pair of the factor may be too small by what was cut off in its own direction, which is an
+# eigenvalue of what the factor does not know: twice what the probes heard of that is allowed for.
+PARTLY = 2.0
+# The block takes pairs down to so many times what is cut off below lambda_k: what the probes hear
+# is about that much, and its double has room there.
+REACH = 2.2
+# Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
+# (0.25 s).
+SMALLEST_FACTORED = 64
+LARGEST_EXACT = 1000
+# A batch aims below the tolerance, for the frame may use up some of it.
+BATCH_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Up to k + 1 leading pairs with their residual block, and what is known of all others.
+
+    Attributes
+    ----------
+    values, vectors, errors : (c,), (n, c), (n, c)
+        lambda, V and E = S V - V diag(lambda), descending.
+    outside : Outside
+        lambda_(k+1) of S, whatever the pairs are.
+    normal : Normalisation
+    rounding : float
+        See `certificate.certify`.
+    rung : str
+    """
+
+    values: Floats
+    vectors: Floats
+    errors: Floats
+    outside: Outside
+    normal: Normalisation
+    rounding: float
+    rung: str
+
+    @property
+    def residuals(self) -> Residuals:
+        """What turning needs to know."""
+        errors = self.errors
+        return Residuals(self.values, self.vectors.T @ errors, errors.T @ errors)
+
+    def worst(self, k: int) -> float:
+        """The largest residual norm among the first k."""
+        norms = np.sqrt(np.einsum("ij,ij->j", self.errors[:, :k], self.errors[:, :k]))
+        return float(norms.max(initial=0.0))
+
+    def room(self, config: Config) -> float:
+        """The tolerance as a residual norm: relative to the first eigenvalue."""
+        assert config.tolerance is not None
+        return config.tolerance * float(self.values[:1].max(initial=0.0))
+
+    def level(self, config: Config) -> float:
+        """What lambda_(k+1) must stay below: lambda_k, and what turning leaves of the tolerance."""
+        k = config.n_components
+        last = float(self.values[k - 1]) if len(self.values) >= k else 0.0
+        left = 0.5 * (1.0 - frames.TOLERANCE_SHARE) * self.room(config)
+        return last + max(left, self.rounding)
+
+    def lacks(self, config: Config) -> bool:
+        """True where a leading eigenvalue was seen that is not among these."""
+        k, leading = config.n_components, self.outside.leading
+        found = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
+        room = max(self.room(config), self.rounding)
+        short = float((leading - found).max(initial=0.0))
+        return short > room or self.outside.known > self.level(config)
+
+    def fits(self, config: Config) -> bool:
+        """True where the k published columns are within the tolerance, before any turning."""
+        if len(self.values) == 0:
+            return True
+        return self.worst(config.n_components) + self.rounding <= self.room(config)
+
+
+class _Operator:
+    """S - v_0 v_0^T of a state, through its ring."""
+
+    def __init__(self, state: State, normal: Normalisation) -> None:
+        self.graph = state.graph
+        self.normal = normal
+        self.rounding = ORTHONORMAL + rounding_norm(self.graph.buffer.dtype, self.graph.n)
+        self._scale = normal.scaling.astype(self.graph.buffer.dtype)[:, None]
+
+    def apply(self, block: Floats) -> Floats:
+        """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""
+        image = self._scale * self.graph.product(self._scale * block.astype(self._scale.dtype))
+        return image.astype(np.float64)
+
+    def parts(self, most: int) -> Floats:
+        """An orthonormal basis of the eigenvalue 1, up to so many columns, shape (n, c - 1)."""
+        labels = components.label(self.graph.weights)
+        return components.indicators(labels, self.normal.constant, most)
+
+
+def rungs(state: State, config: Config) -> Iterator[Pairs]:
+    """What the ladder finds, rung by rung, as long as somebody asks for more."""
+    n = state.graph.n
+    if n <= SMALLEST_FACTORED:
+        yield _exact(state, config)
+        return
+    operator, starts, images, strength = _exact_normalisation(state, config)
+    factor, rung = state.factor, "view"
+    for attempt in range(REFRESHES + 1):
+        look = _looked(operator, config, factor, starts, images, strength, rung)
+        yield look.settled(look.pairs, config)
+        lost = look.pairs.lacks(config)
+        if not (lost or look.pairs.fits(config)):  # a polish makes residuals smaller, nothing else
+            yield look.settled(_polished(look, config), config)
+        if attempt == REFRESHES:
+            break
+        found = look.silence.directions
+        if attempt == 0 and _reaches_one(look.pairs):
+            parts = operator.parts(config.rank_cut.most)
+            found = np.concatenate([parts, found], axis=1)
+        factor = tracker.refresh(
+            factor,
+            operator.normal.scaling,
+            state.graph.product,
+            config.rank_cut,
+            view.rounding_floor(state.graph.rounding),
+            found,
+            view.LARGEST_EIGENVALUE,
+        )
+        starts = probes.starts(n, config.seed + attempt + 1, state.position)
+        images, strength, rung = operator.apply(starts), 1.0, "refresh"
+    if n <= LARGEST_EXACT:
+        yield _exact(state, config)
+    else:
+        yield _batch(operator, config, look.pairs, starts)
+
+
+def _exact_normalisation(state: State, config: Config) -> tuple[_Operator, Floats, Floats, float]:
+    """The operator by one product with W, and for free probes, their images, their strength."""
+    graph, masses = state.graph, state.support.masses
+    density = view.density_weights(state.degrees, config.alpha)
+    # S y = diag(s) W x for y = x / s: with a good guess of s the probes y are nearly normal
+    guess = frames.estimated_normalisation(state, config).scaling
+    draws = guess[:, None] * probes.starts(graph.n, config.seed, state.position)
+    images = graph.product(np.column_stack([masses * density, draws])).astype(np.float64)
+    operator = _Operator(state, view.normalise(density, masses, images[:, 0]))
+    scaling = operator.normal.scaling
+    strength = float((guess / scaling).min())
+    return operator, draws / scaling[:, None], scaling[:, None] * images[:, 1:], strength
+
+
+@dataclass(slots=True, eq=False)
+class _Look:
+    """A factor's leading pairs, the product that measures them, and what the probes heard.
+
+    Attributes
+    ----------
+    pairs : Pairs
+    block, image : (n, m)
+        Leading vectors and the probes' directions, orthonormal, and S @ block.
+    silence : Silence
+        About what neither the vectors nor the factor know.
+    remaining : float
+        The first eigenvalue of the factor that is not in the block, 0 where all are.
+    unknown : callable
+        (block, S @ block) -> its image under that unknown part.
+    operator : _Operator
+    """
+
+    pairs: Pairs
+    block: Floats
+    image: Floats
+    silence: Silence
+    remaining: float
+    unknown: Callable[[Floats, Floats], Floats]
+    operator: _Operator
+
+    def settled(self, pairs: Pairs, config: Config) -> Pairs:
+        """The pairs with lambda_(k+1), probed further where that would show it to be small."""
+        level = pairs.level(config)
+        if pairs.fits(config) and self.remaining + self.partly <= level < self.silence.bound:
+            self.silence = probes.sharpen(
+                self.silence,
+                lambda block: self.unknown(block, self.operator.apply(block)),
+                # below the level, for what is multiplied is coupled to it
+                max(0.5 * (level + self.silence.heard), 0.9 * level),
+            )
+        beyond = max(self.silence.bound, self.remaining + self.partly)
+        outside = _following(self.block, self.image, min(beyond, 1.0), config, self.operator)
+        return replace(pairs, outside=outside)
+
+    @property
+    def partly(self) -> float:
+        """What the rest of the factor may lack: twice what was heard of what it does not know."""
+        return PARTLY * self.silence.heard if self.remaining else 0.0
+
+
+def _following(
+    block: Floats, image: Floats, beyond: float, config: Config, operator: _Operator
+) -> Outside:
+    """lambda_(k+1) from a block, its product, and a bound on the rest."""
+    inside = block.T @ image
+    ritz, turn = descending_eigh(inside)
+    coupling = turn.T @ (image.T @ image - inside.T @ inside) @ turn
+    return certificate.following(ritz, coupling, beyond, config.n_components, operator.rounding)
+
+
+def _looked(
+    operator: _Operator,
+    config: Config,
+    factor: Factor,
+    starts: Floats,
+    images: Floats,
+    strength: float,
+    rung: str,
+) -> _Look:
+    """View and probes of a factor, by one product.
+
+    ``starts``, with their ``images``, are at least ``strength`` times as long in every direction as
+    standard normal columns. The block takes all pairs of the factor that could be among the first
+    if they lacked what it cuts off.
+    """
+    normal, count = operator.normal, config.n_components + 1
+    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+    cut = max(float(factor.values[-1]), config.rank_cut.level * float(factor.values[:2][-1]))
+    values, vectors = view.leading_pairs(root, normal, count, REACH * cut)
+    c = vectors.shape[1]
+    remaining = float(values[c]) if len(values) > c else 0.0
+    known = np.concatenate([normal.constant[:, None], vectors], axis=1)
+
+    def unknown(block: Floats, image: Floats) -> Floats:
+        missed: Floats = image - root @ (root.T @ block.astype(root.dtype))
+        missed -= known @ (known.T @ missed)
+        return missed
+
+    silence = probes.first(unknown(starts, images), strength, known)
+    block = np.concatenate([vectors, silence.directions], axis=1)
+    image = operator.apply(block)
+    silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
+    outside = _following(block, image, 1.0, config, operator)
+    pairs = _measured(operator, vectors, image[:, :c], count, rung, outside)
+    return _Look(pairs, block, image, silence, remaining, unknown, operator)
+
+
+def _measured(
+    operator: _Operator, vectors: Floats, image: Floats, count: int, rung: str, outside: Outside
+) -> Pairs:
+    """The first ``count`` of orthonormal vectors as pairs, by their Rayleigh quotients."""
+    quotients = np.einsum("ij,ij->j", vectors, image)
+    if (np.diff(quotients) > 0.0).any():
+        order = np.argsort(-quotients, kind="stable")
+        quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
+    floor = view.RANK_CUT[operator.graph.buffer.dtype]
+    c = min(count, int(np.count_nonzero(quotients > floor)))
+    lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
+    vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
+    errors = image[:, :c] / lengths - vectors * quotients
+    return Pairs(quotients, vectors, errors, outside, operator.normal, operator.rounding, rung)
+
+
+def _polished(look: _Look, config: Config) -> Pairs:
+    """The Nystrom pairs of the block's own product, with their exact residual."""
+    operator, count = look.operator, config.n_components + 1
+    floor = view.rounding_floor(operator.graph.rounding)
+    vectors = nystrom_pairs(look.block, look.image, floor, view.LARGEST_EIGENVALUE)[1][:, :count]
+    vectors = view.deflate(vectors, operator.normal.constant)
+    rung = "polish" if look.pairs.rung == "view" else look.pairs.rung
+    image = operator.apply(vectors)
+    return _measured(operator, vectors, image, count, rung, look.pairs.outside)
+
+
+def _reaches_one(pairs: Pairs) -> bool:
+    """True where a second eigenvalue 1 is near what was found."""
+    first = float(pairs.values[:1].max(initial=0.0)) + pairs.worst(1)
+    return max(first, pairs.outside.known) + pairs.rounding >= 1.0
+
+
+def _exact(state: State, config: Config) -> Pairs:
+    """Every pair of the kernel that was asked for, made anew in float64. O(n^3)."""
+    assert config.tolerance is not None
+    held, bandwidth = state.support, state.scaling.bandwidth
+    if state.distances is None:
+        weights = kernel.gaussian_rows(held.scaled, held.scaled, bandwidth)
+        precision = np.dtype(np.float64)
+    else:
+        d = state.distances.weights.astype(np.float64)
+        weights = kernel.gaussian(d * d / bandwidth**2, 1.0)
+        precision = state.distances.buffer.dtype
+    np.fill_diagonal(weights, 1.0)
+    density = view.density_weights(weights @ held.masses, config.alpha)
+    normal = view.normalise(density, held.masses, weights @ (held.masses * density))
+    operator = weights * np.outer(normal.scaling, normal.scaling)
+    operator -= np.outer(normal.constant, normal.constant)
+    values, vectors = descending_eigh(operator)
+    count = config.n_components + 1
+    rounding = rounding_norm(precision, len(values))
+    floor = min(rounding / config.tolerance, certificate.NOTHING)
+    # where even the first eigenvalue is too small for its tolerance, the constant is all there is
+    real = values > (view.RANK_CUT[np.dtype(np.float64)] if values[0] > floor else np.inf)
+    kept = min(count, int(np.count_nonzero(real)))
+    chosen = view.deflate(vectors[:, :kept], normal.constant)
+    errors = operator @ chosen - chosen * values[:kept]
+    following = float(values[min(kept, config.n_components) :].max(initial=0.0))
+    outside = Outside(following, following, values[: min(kept, config.n_components)])
+    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact")
+
+
+def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> Pairs:
+    """The last rung of large supports: a filtered block, and probes for what it does not know."""
+    assert config.tolerance is not None
+    count, constant = config.n_components + 1, operator.normal.constant
+    start = [best.vectors, starts]
+    if _reaches_one(best):
+        start.insert(1, operator.parts(count))
+    _, vectors, image = filtered.leading_pairs(
+        lambda block: view.deflate(operator.apply(block), constant),
+        view.deflate(np.concatenate(start, axis=1), constant),
+        count,
+        BATCH_SHARE * config.tolerance,
+    )
+    pairs = _measured(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
+
+    def unknown(block: Floats) -> Floats:
+        missed = view.deflate(operator.apply(block), constant)
+        return missed - vectors @ (vectors.T @ missed)
+
+    fresh = np.random.default_rng((config.seed, operator.graph.n)).standard_normal(starts.shape)
+    silence = probes.first(unknown(fresh), 1.0, vectors)
+    silence = probes.listen(silence, unknown(silence.directions))
+    silence = probes.sharpen(silence, unknown, 0.9 * pairs.level(config))
+    return replace(pairs, outside=_following(vectors, image, silence.bound, config, operator))

@@ -1,0 +1,298 @@
+"""The metrics that an engine learns: what it is taught, and until then what its map suggests.
+
+Labelled points and pairs that somebody knows go to a course (`streamembed.learners.course`)
+in the caller's units: the very one that an estimator has, so that a metric of one name is the same
+here and there. Pairs that the embedding tells apart (`generated`) are a guess beside it, in the
+units of the kernel: a metric is the guess for as long as its course knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamembed.learners import course, table
+from streamembed.learners.course import Course, Progress
+from streamembed.learners.examples import DISSIMILAR, SIMILAR, Examples
+from streamembed.learners.learner import Measured, certificate, metric_of
+from streamembed.learners.table import CLASS_METRICS, NAMES, PAIR_METRICS
+from streamembed.metric_learning import itml
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric import codec, histogram
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.pairs import reproduction, shrink
+from streamembed.pairs import thresholds as pairs
+
+__all__ = [
+    "CLASS_METRICS",
+    "NAMES",
+    "PAIR_METRICS",
+    "Learners",
+    "flushed",
+    "generated",
+    "given",
+    "init",
+    "labelled",
+    "published",
+    "reproduced",
+    "rescaled",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learners:
+    """Everything that the metrics of an engine remember.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What is learned.
+    course : Course
+        What was taught: labelled points and given pairs, in the caller's units.
+    pairs : pairs.State
+        Those told by the embedding, in the units of the kernel.
+    guess : dict
+        How far learners are with these; empty once every metric is taught.
+    reproduced : float
+        How far what generated pairs teach reproduces, see `streamembed.pairs.reproduction`.
+    """
+
+    names: tuple[str, ...]
+    course: Course
+    pairs: pairs.State
+    guess: dict[str, Progress]
+    reproduced: float
+
+    @property
+    def given(self) -> bool:
+        """Whether every metric that could learn from generated pairs is taught by now."""
+        return all(self.teaches(name) for name in self.names if name in PAIR_METRICS)
+
+    def teaches(self, name: str) -> bool:
+        """Whether a metric is that of its course: from the first event, or the first chunk, on."""
+        learner = table.learner(name, self.course.waiting.seed)
+        return (self.course.position if learner.additive else self.course.learned) > 0
+
+    @property
+    def infos(self) -> Mapping[str, Any]:
+        """The Info of every metric's last update; of those without one since loading, nothing."""
+        found = {}
+        for name in self.names:
+            guessed = name in PAIR_METRICS and not self.teaches(name)
+            progress = (self.guess if guessed else self.course.progress)[table.kept(name)]
+            if progress.last is not None:
+                found[name] = progress.last
+        return found
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        taught, taught_numbers = self.course.to_arrays()
+        told, told_numbers = self.pairs.to_arrays()
+        guess, guess_numbers = course.packed_progress(self.guess)
+        parts = {"course": taught, "pairs": told, "guess": guess}
+        arrays = {
+            f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()
+        }
+        return arrays, {
+            "names": list(self.names),
+            "course": taught_numbers,
+            "pairs": told_numbers,
+            "guess": guess_numbers,
+            "reproduced": self.reproduced,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> Learners:
+        """The learners that `to_arrays` took apart."""
+        return cls(
+            tuple(numbers["names"]),
+            Course.from_arrays(codec.under(arrays, "course"), numbers["course"], table.STATES),
+            pairs.State.from_arrays(codec.under(arrays, "pairs"), numbers["pairs"]),
+            course.unpacked_progress(codec.under(arrays, "guess"), numbers["guess"], table.STATES),
+            numbers["reproduced"],
+        )
+
+
+def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
+    """Before any pair or label."""
+    return Learners(
+        names,
+        course.init(tuple(table.taught(names, seed)), n_features, seed),
+        pairs.init(n_features),
+        _fresh(names),
+        0.0,
+    )
+
+
+def _fresh(names: tuple[str, ...]) -> dict[str, Progress]:
+    return {table.kept(name): Progress() for name in names if name in PAIR_METRICS}
+
+
+# ------------------------------------------------------------------ what is taught
+
+
+def labelled(learners: Learners, points: Floats, classes: Ints, seed: int) -> Learners:
+    """Take the labelled points of a chunk, raw (c, d); class -1 is unknown, and left out.
+
+    Parameters
+    ----------
+    classes
+        Shape (c,), indices from 0.
+    """
+    known = classes >= 0
+    if not known.any():
+        return learners
+    first = points[known]
+    return _taught(learners, first, np.zeros_like(first), classes[known], seed)
+
+
+def given(learners: Learners, first: Floats, second: Floats, similar: Bools, seed: int) -> Learners:
+    """Take pairs that somebody knows: both ends, raw (p, d), and what they are (p,)."""
+    codes = np.where(similar, SIMILAR, DISSIMILAR).astype(np.int64)
+    return _taught(learners, first, second, codes, seed)
+
+
+def _taught(learners: Learners, first: Floats, second: Floats, codes: Ints, seed: int) -> Learners:
+    learning = table.taught(learners.names, seed)
+    after = course.extend(learners.course, learning, first, second, codes, course.CHUNK_SIZE)
+    learners = replace(learners, course=after)
+    return replace(learners, guess={}) if learners.given else learners
+
+
+def flushed(learners: Learners, seed: int) -> Learners:
+    """What waits for its chunk learned, as a short one; the same object where nothing does."""
+    if not len(learners.course.waiting):
+        return learners
+    learning = table.taught(learners.names, seed)
+    learners = replace(learners, course=course.flush(learners.course, learning))
+    return replace(learners, guess={}) if learners.given else learners
+
+
+# ------------------------------------------------------------------ what the map suggests
+
+
+def generated(
+    learners: Learners,
+    coordinates: Floats,
+    points: Floats,
+    births: Ints,
+    masses: Floats,
+    position: int,
+    seed: int,
+) -> Learners:
+    """Draw pairs of the support, judge them by the embedding, and learn those that are clear.
+
+    Parameters are those of `streamembed.pairs.thresholds.update`. Remembered pairs are judged
+    again; one that has turned over is learned again as what it is now. Once every metric is taught,
+    the embedding has no say, and nothing happens.
+    """
+    if learners.given:
+        return learners
+    settings = pairs.Settings(seed=seed)
+    before = learners.pairs.pairs
+    drawn, _ = pairs.update(learners.pairs, coordinates, points, births, masses, position, settings)
+    fresh = drawn.pairs.positions == position
+    judged, _ = pairs.rejudge(drawn, coordinates, births, settings)
+    turned = _turned(before, judged.pairs)
+    differences = np.concatenate([judged.pairs.differences[turned], drawn.pairs.differences[fresh]])
+    similar = np.concatenate([judged.pairs.similar[turned], drawn.pairs.similar[fresh]])
+    return _guessed(replace(learners, pairs=judged), differences, similar, position, seed)
+
+
+def _guessed(
+    learners: Learners, differences: Floats, similar: Bools, position: int, seed: int
+) -> Learners:
+    """Every learner that is not taught yet with these pairs, in the units of the kernel."""
+    if len(differences) == 0:
+        return learners
+    examples = Examples.of_pairs(differences, similar, position, seed)
+    examples = replace(examples, bounds=itml.percentile_bounds(learners.pairs.inputs))
+    ones = np.ones(differences.shape[1])
+    learning = table.taught(learners.names, seed)
+    guess = {
+        name: course.advanced(learning[name], progress, examples, ones)
+        for name, progress in learners.guess.items()
+    }
+    return replace(learners, guess=guess)
+
+
+def reproduced(
+    learners: Learners,
+    points: Floats,
+    births: Ints,
+    bandwidth: float,
+    alpha: float,
+    position: int,
+    seed: int,
+) -> Learners:
+    """Measure anew how far generated pairs teach what reproduces; see the core's room."""
+    if learners.given:
+        return learners
+    factor = reproduction.measured(points, births, bandwidth, alpha, position, seed)
+    return replace(learners, reproduced=factor)
+
+
+def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
+    """Which remembered pairs are of the other kind now, shape (len(after),)."""
+    kinds = zip(before.births.tolist(), before.similar.tolist(), strict=True)
+    was = {(left, right): kind for (left, right), kind in kinds}
+    now = zip(after.births.tolist(), after.similar.tolist(), strict=True)
+    changed = [was.get((left, right), kind) != kind for (left, right), kind in now]
+    return np.array(changed, dtype=bool)
+
+
+def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
+    """The learners after the scale of every feature has grown ``ratio`` (d,) times.
+
+    What was taught is in the caller's units, and stays as it is. Metrics of generated pairs start
+    again from the pairs that are remembered.
+    """
+    held = learners.pairs.pairs
+    held = replace(held, differences=held.differences / ratio)
+    squares = np.einsum("ij,ij->i", held.differences, held.differences)
+    inputs = histogram.update(histogram.init(), squares)
+    moved = replace(learners, pairs=replace(learners.pairs, pairs=held, inputs=inputs))
+    if learners.given:
+        return moved
+    moved = replace(moved, guess=_fresh(learners.names))
+    return _guessed(moved, held.differences, held.similar, learners.pairs.position, seed)
+
+
+# ------------------------------------------------------------------ what is known
+
+
+def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
+    """Every metric in the caller's units, with what is known of it; ``scale`` is the kernel's."""
+    return {name: _metric(learners, name, scale) for name in learners.names}
+
+
+def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
+    events, key = learners.course, table.kept(name)
+    learner = table.learner(name, events.waiting.seed)
+    taught = course.read(events, learner, key)
+    if taught is not None:
+        return taught[0]
+    ones = np.ones(len(scale))
+    by_map = name in PAIR_METRICS
+    progress = learners.guess.get(key, Progress()) if by_map else Progress()
+    state = progress.state
+    if state is None:
+        state = learner.init(Examples.empty(len(scale), 0, events.waiting.seed), ones)
+    with np.errstate(all="ignore"):
+        measured = learner.measure(state, ones)
+    if not by_map:
+        told = certificate("labels", progress.totals, measured.told, labelled=0, pairs=0)
+        return metric_of(measured, told)
+    told = certificate(
+        "generated",
+        progress.totals,
+        measured.told,
+        labelled=0,
+        pairs=learners.pairs.counts.kept,
+        reproduced=learners.reproduced,
+    )
+    matrix = shrink.tempered(measured.matrix, learners.reproduced)
+    return metric_of(Measured(matrix, scale, measured.info, measured.told), told)

@@ -1,0 +1,221 @@
+"""How far an engine has come: everything of it that changes, as one value.
+
+Nothing in here is ever written to, apart from the rings beneath the state, which know to which
+state they belong. An engine goes on by taking the next such value in place of this one, which is
+one step that no interrupt can divide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from streamembed.data.ids import HeldIds, kind_of
+from streamembed.data.labels import Labels
+from streamembed.engine.chunk import Events, Waiting
+from streamembed.engine.config import Config
+from streamembed.engine.state import State
+from streamembed.errors import DuplicateIdError, InputError
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+
+__all__ = ["NO_FEATURES", "Progress"]
+
+# Of an engine that learns distances: no names, in their order.
+NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """Everything of an engine that changes.
+
+    Attributes
+    ----------
+    state : State or None
+        After the last whole chunk; None before the warm-up ends.
+    waiting : Waiting
+        Accepted events whose chunk is not whole.
+    features : (tuple of str, bool) or None
+        Names, and whether they are places; `NO_FEATURES` where distances are learned; None before
+        the first call.
+    ids_kind : str or None
+        See `streamembed.data.ids.kind_of`.
+    rejected : int
+        Rows set aside since the first event.
+    labels : Labels
+        Those seen so far.
+    early : (Floats, Floats, Bools) or None
+        Raw points of given pairs, and what they are, until the warm-up ends.
+    ids : HeldIds or None
+        Those of the support and of what waits; None where nobody has asked since the last chunk.
+    """
+
+    state: State | None = None
+    waiting: Waiting = field(default_factory=Waiting)
+    features: tuple[tuple[str, ...], bool] | None = None
+    ids_kind: str | None = None
+    rejected: int = 0
+    labels: Labels = field(default_factory=Labels)
+    early: tuple[Floats, Floats, Bools] | None = None
+    ids: HeldIds | None = None
+
+    @property
+    def learned(self) -> int:
+        """Events that the state has."""
+        return 0 if self.state is None else self.state.position
+
+    @property
+    def pending(self) -> int:
+        """Accepted events that wait for their chunk."""
+        return self.waiting.count
+
+    @property
+    def position(self) -> int:
+        """Events accepted so far."""
+        return self.learned + self.waiting.count
+
+    def next_cut(self, config: Config) -> int:
+        """The stream position at which the chunk that is filling now ends."""
+        if self.state is None:
+            return config.warm_up_events
+        return (self.state.position // config.chunk_size + 1) * config.chunk_size
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """In the engine's order; empty before the first batch, and for distances."""
+        return () if self.features is None else self.features[0]
+
+    @property
+    def learns_distances(self) -> bool | None:
+        """Whether the first call brought distances, or points; None before it."""
+        return None if self.features is None else self.features == NO_FEATURES
+
+    @property
+    def support_ids(self) -> Array:
+        """Oldest first, shape (N,)."""
+        if self.state is None:
+            return np.zeros(0, dtype=np.int64)
+        return self.state.support.ids[self.state.support.oldest_first]
+
+    @property
+    def support_positions(self) -> Ints:
+        """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
+        if self.state is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.sort(self.state.support.births)
+
+    def row_ids(self, config: Config) -> Array:
+        """What the next distance row must hold, shape (L,)."""
+        waiting = [part.ids for part in self.waiting.parts]
+        held = [self.support_ids] if self.state is not None or not waiting else []
+        ids = np.concatenate([*held, *waiting])
+        return ids if config.window is None else ids[-config.window :]
+
+    def held_ids(self, config: Config) -> HeldIds:
+        """Ids of every event that the support holds or that waits."""
+        if self.ids is not None:
+            return self.ids
+        held: list[tuple[Any, int]] = []
+        if self.state is not None:
+            support = self.state.support
+            held = list(zip(support.ids.tolist(), support.births.tolist(), strict=True))
+        waiting = [key for part in self.waiting.parts for key in part.ids.tolist()]
+        held += zip(waiting, range(self.learned, self.position), strict=True)
+        return HeldIds.of(held, config.window)
+
+    def must_learn(self, distances: bool) -> None:
+        """Refuse points where distances are learned, and the other way round."""
+        if distances and self.learns_distances is False:
+            raise InputError(
+                f"distance rows were given, and this engine learns points with the features "
+                f"{list(self.feature_names)}: start another engine for them"
+            )
+        if not distances and self.learns_distances:
+            raise InputError(
+                "points were given, and this engine learns distances: use learn_distances, or "
+                "start another engine for them"
+            )
+
+    def check_kind(self, ids: Array | None) -> None:
+        """Refuse ids of another kind than the first."""
+        kind = kind_of(ids)
+        if self.ids_kind is not None and kind != self.ids_kind:
+            raise DuplicateIdError(
+                f"ids are {kind} in this call and were {self.ids_kind} in the first: they cannot "
+                "be told apart from one another; keep to one kind"
+            )
+
+    def followed_by(
+        self,
+        part: Events,
+        features: tuple[tuple[str, ...], bool],
+        ids_kind: str,
+        rejected: int,
+        labels: Labels,
+        ids: HeldIds | None,
+    ) -> Progress:
+        """This, and one more part that waits; features and kind of ids are those of the first."""
+        return Progress(
+            self.state,
+            self.waiting.followed_by(part),
+            self.features or features,
+            self.ids_kind or ids_kind,
+            rejected,
+            labels,
+            self.early,
+            ids,
+        )
+
+    def on_its_own(self) -> Progress:
+        """The same on rings of its own, so that learning from it leaves this one whole."""
+        return self if self.state is None else replace(self, state=self.state.on_its_own())
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse."""
+        header: dict[str, Any] = {
+            "features": self.features,
+            "ids_kind": self.ids_kind,
+            "rejected": self.rejected,
+            "labels": list(self.labels.known),
+            "unlearned": self.labels.unlearned,
+            "state": None,
+        }
+        arrays: dict[str, Array] = {}
+        if self.early is not None:
+            arrays["early.left"], arrays["early.right"], arrays["early.similar"] = self.early
+        if self.state is not None:
+            inside, header["state"] = self.state.to_arrays()
+            arrays.update(inside)
+        if self.waiting.count:
+            waiting = Events.joined(self.waiting.parts).to_arrays()
+            arrays.update({"pending." + name: array for name, array in waiting.items()})
+        return arrays, header
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], header: dict[str, Any]) -> Progress:
+        """What `to_arrays` took apart."""
+        features, early, state = header["features"], None, None
+        if "early.similar" in arrays:
+            early = arrays["early.left"], arrays["early.right"], arrays["early.similar"]
+        if header["state"] is not None:
+            state = State.from_arrays(arrays, header["state"])
+        waiting, pending = (
+            Waiting(),
+            {
+                name.removeprefix("pending."): array
+                for name, array in arrays.items()
+                if name.startswith("pending.")
+            },
+        )
+        if pending:
+            waiting = waiting.followed_by(Events.from_arrays(pending))
+        return cls(
+            state=state,
+            waiting=waiting,
+            features=None if features is None else (tuple(features[0]), bool(features[1])),
+            ids_kind=header["ids_kind"],
+            rejected=header["rejected"],
+            labels=Labels(header["labels"], header["unlearned"]),
+            early=early,
+        )

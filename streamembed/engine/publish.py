@@ -1,0 +1,176 @@
+"""From a state to published columns, certified as they are. The state is not touched.
+
+The rungs of `streamembed.engine.ladder` are tried one by one; each is turned towards the frame and
+certified as it would be handed out, and the first that meets the tolerance is. If none does, the
+best is. Without a tolerance only the view is taken, under an estimated normalisation, and its
+certificate is a sample of rows: it claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.engine import frames, ladder
+from streamembed.engine.config import Config
+from streamembed.engine.ladder import Pairs
+from streamembed.engine.state import State
+from streamembed.geometry import components
+from streamembed.numeric.arrays import Floats
+from streamembed.spectral import certificate, frame, operator
+from streamembed.spectral.certificate import Certificate, Outside
+from streamembed.spectral.frame import Residuals
+from streamembed.spectral.operator import Normalisation
+
+__all__ = ["Columns", "published"]
+
+SAMPLED_ROWS = 64
+# A plain view is off by less than this: it looks for components where its first eigenvalue, and
+# what it takes for the rest, come so near to 1.
+NEAR_ONE = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """What a snapshot publishes, by slot.
+
+    Attributes
+    ----------
+    psi : (n, k)
+        Right eigenvectors of P, sum(pi psi^2) = 1; columns beyond the operator's rank are zero.
+    eigenvalues : (k,)
+        Descending, of P.
+    certificate : Certificate
+    normal : Normalisation
+    displacement, movement : float
+        See `axes.Turned`.
+    rung : str
+        ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: how far up the ladder it went.
+    n_connected : int
+        Components of the kernel's graph.
+    """
+
+    psi: Floats
+    eigenvalues: Floats
+    certificate: Certificate
+    normal: Normalisation
+    displacement: float
+    movement: float
+    rung: str
+    n_connected: int
+
+
+def published(state: State, config: Config) -> Columns:
+    """The columns of a snapshot of ``state``: certified where a tolerance was asked for."""
+    if config.tolerance is None:
+        return _estimated(state, config)
+    best: Pairs | None = None
+    for pairs in ladder.rungs(state, config):
+        if pairs.fits(config):
+            columns = _certified(state, config, pairs)
+            if columns.certificate.met:
+                return columns
+        best = pairs if best is None else _better(best, pairs, config)
+    assert best is not None
+    return _certified(state, config, best)
+
+
+def _better(best: Pairs, pairs: Pairs, config: Config) -> Pairs:
+    """The pairs with the larger eigenvalues; where they are level, with the smaller residual."""
+    k = config.n_components
+    gain = float(pairs.values[:k].sum() - best.values[:k].sum())
+    if abs(gain) > best.room(config):
+        return pairs if gain > 0 else best
+    return pairs if pairs.worst(k) <= best.worst(k) else best
+
+
+def _certified(state: State, config: Config, pairs: Pairs) -> Columns:
+    """The pairs turned towards the frame as far as the tolerance allows, certified as they are."""
+    psi, residuals = pairs.vectors / pairs.normal.constant[:, None], pairs.residuals
+    turned = _framed(state, config, psi, residuals, pairs, "exact product")
+    if turned.certificate.met or not pairs.fits(config):
+        return turned
+    return _framed(state, config, psi, residuals, pairs, "exact product", hold=False)
+
+
+def _estimated(state: State, config: Config) -> Columns:
+    """The plain view: normalisation by the factor, residual from sampled rows, no claim.
+
+    Where the frame was renewed with the last chunk, its columns are that view already.
+    """
+    factor, graph, k = state.factor, state.graph, config.n_components
+    normal = frames.estimated_normalisation(state, config)
+    if state.frame.position == state.position:
+        psi, values = state.frame.columns, state.frame.eigenvalues
+        vectors = psi * normal.constant[:, None]
+    else:
+        root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+        values, vectors = operator.leading_pairs(root, normal, k + 1)
+        psi = vectors / normal.constant[:, None]
+    # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
+    diagonal = normal.scaling**2
+    shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
+    draws = np.random.default_rng((config.seed, state.position, graph.n)).random(SAMPLED_ROWS)
+    chosen = np.searchsorted(np.cumsum(shares), draws).clip(max=graph.n - 1)
+    scaled = (normal.scaling[:, None] * vectors).astype(graph.buffer.dtype)
+    images = normal.scaling[chosen, None] * (graph.rows(chosen) @ scaled)
+    norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
+    known = float(values[k]) if len(values) > k else 0.0
+    pairs = Pairs(
+        values, vectors, vectors[:, :0], Outside(known, 1.0, np.zeros(0)), normal, 0.0, "view"
+    )
+    residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
+    return _framed(state, config, psi, residuals, pairs, "sampled rows")
+
+
+def _framed(
+    state: State,
+    config: Config,
+    psi: Floats,
+    residuals: Residuals,
+    pairs: Pairs,
+    method: str,
+    hold: bool = True,
+) -> Columns:
+    """Turn the columns towards the frame (without ``hold`` only their signs), and certify them.
+
+    Components beyond the operator's rank are zero columns with eigenvalue 0.
+    """
+    k = config.n_components
+    n, c = psi.shape
+    have = min(k, c)
+    columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
+    displacement = movement = block_norm = 0.0
+    if have:
+        turn = frames.turned(state, config, pairs.normal, psi, residuals, hold)
+        displacement, movement = turn.displacement, turn.movement
+        rotation = turn.rotation[:, :have]
+        eigenvalues[:have], norms[:have], gram = frame.turned_residuals(residuals, rotation)
+        columns[:, :have] = psi @ rotation
+        columns[:, eigenvalues == 0.0] = 0.0
+        norms[eigenvalues == 0.0] = 0.0
+        block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
+    certified = certificate.certify(
+        eigenvalues, norms, block_norm, pairs.outside, pairs.rounding, config.tolerance, method
+    )
+    return Columns(
+        columns,
+        eigenvalues,
+        certified,
+        pairs.normal,
+        displacement,
+        movement,
+        pairs.rung,
+        _connected(state, config, residuals, pairs),
+    )
+
+
+def _connected(state: State, config: Config, residuals: Residuals, pairs: Pairs) -> int:
+    """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
+    room = NEAR_ONE if config.tolerance is None else pairs.room(config)
+    largest = float(residuals.values.max(initial=0.0))
+    bound = 0.0 if config.tolerance is None else pairs.outside.bound
+    if max(largest + room, bound) + pairs.rounding < 1.0:
+        return 1
+    return int(components.label(state.graph.weights).max()) + 1

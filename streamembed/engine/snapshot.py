@@ -1,0 +1,576 @@
+"""A snapshot: the embedding of one support, immutable, with its certificate and its transform."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data import batch, distances
+from streamembed.data.batch import LARGEST_VALUE
+from streamembed.engine import metrics as learners
+from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.engine.publish import Columns
+from streamembed.engine.state import State
+from streamembed.errors import FeatureError, shown
+from streamembed.metric_learning.mahalanobis import Mahalanobis, MetricCertificate
+from streamembed.numeric.arrays import Array, Floats, frozen
+from streamembed.spectral import operator
+from streamembed.spectral.certificate import Certificate
+from streamembed.spectral.extension import Extension
+from streamembed.storage import archive
+
+__all__ = ["Frame", "Snapshot"]
+
+Record = TypeVar("Record", Certificate, "Frame")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What was done to keep the axes of a snapshot still.
+
+    Attributes
+    ----------
+    epoch : int
+        Coordinates of different epochs are not comparable: the axes started anew in between.
+    displacement : float
+        Root mean square, over the points shared with the frame, of what turning and changing
+        signs took out of the solver's columns (psi, whose root mean square is 1).
+    movement : float
+        The same of what is left: how far the points moved against the frame.
+    """
+
+    epoch: int
+    displacement: float
+    movement: float
+
+
+class Snapshot:
+    """The embedding of the support after some event of the stream. It never changes.
+
+    Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
+    arrays are read-only, those of a pickled snapshot too; a copy is the snapshot itself.
+
+    Attributes
+    ----------
+    coordinates : (N, n_components)
+        lambda**t psi, oldest point first, as are ``ids``, ``masses`` and ``points``.
+    eigenvalues : (n_components,)
+        Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
+    ids : (N,)
+        int64 (stream positions where none were given), or objects that are all str.
+    masses : (N,)
+        Events that each point stands for; 1 in a window.
+    stationary : (N,)
+        pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
+    psi : (N, n_components)
+        Right eigenvectors of P; ``coordinates`` are lambda**t psi.
+    density, degrees : (N,)
+        q**-alpha and q, the kernel mass around each point.
+    position : int
+        Events learned.
+    points : (N, d)
+        In the caller's units, columns in the order of ``feature_names``; (N, 0) where only
+        distances were learned.
+    feature_names : tuple of str
+    bandwidth : float
+        sigma of exp(-d2 / sigma**2), in scaled units.
+    center, scale : (d,)
+        The kernel saw (x - center) / scale.
+    alpha, diffusion_time : float
+    certificate : Certificate
+    frame : Frame
+    rung : str
+        How far up the ladder, `streamembed.engine.ladder`, it took: view, polish, refresh, and then
+        exact, or batch for more than 1,000 points.
+    resolution : float
+        Distance of the closest pair of landmarks over the bandwidth: what is finer than this the
+        map cannot show. Above 0.5 the kernel falls between the landmarks. 0 where every event has
+        a slot of its own.
+    n_connected : int
+        Components of the kernel's graph, parts that share no weight above 2e-16: the eigenvalue 1
+        comes so many times, once for the constant.
+    """
+
+    coordinates: Floats
+    eigenvalues: Floats
+    ids: Array
+    masses: Floats
+    stationary: Floats
+    density: Floats
+    degrees: Floats
+    psi: Floats
+    position: int
+    points: Floats
+    feature_names: tuple[str, ...]
+    bandwidth: float
+    center: Floats
+    scale: Floats
+    alpha: float
+    diffusion_time: float
+    certificate: Certificate
+    frame: Frame
+    rung: str
+    resolution: float
+    n_connected: int
+    _ordered: bool
+    _metrics: dict[str, Mahalanobis]
+    _source: Any
+
+    def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any], tracked: Any) -> None:
+        """Use `Engine.snapshot` or `Snapshot.load`.
+
+        ``tracked`` is what `_tracked` gives back, or what it makes that of when it is asked.
+        """
+        # attributes are set once, past `__setattr__`
+        vars(self).update({name: frozen(array) for name, array in arrays.items()})
+        vars(self).update(
+            _ordered=bool(numbers["ordered"]),
+            feature_names=tuple(numbers["feature_names"]),
+            position=int(numbers["position"]),
+            bandwidth=float(numbers["bandwidth"]),
+            alpha=float(numbers["alpha"]),
+            diffusion_time=float(numbers["diffusion_time"]),
+            certificate=_plain(numbers["certificate"]),
+            frame=_plain(numbers["frame"]),
+            rung=str(numbers["rung"]),
+            resolution=float(numbers["resolution"]),
+            n_connected=int(numbers["n_connected"]),
+            _metrics=dict(numbers["metrics"]),
+            _source=frozen(tracked) if isinstance(tracked, np.ndarray) else tracked,
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a snapshot never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a snapshot never changes")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: nothing of it can change."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its parts; read-only again afterwards."""
+        kept = vars(self)
+        arrays = {name: kept[name] for name in _ARRAYS}
+        numbers = {name: kept[name] for name in _NUMBERS}
+        numbers.update(ordered=self._ordered, metrics=self._metrics)
+        return type(self), (arrays, numbers, self._tracked)
+
+    @property
+    def metrics(self) -> Mapping[str, Mahalanobis]:
+        """The learned metrics by name, in the caller's units, each with its certificate.
+
+        They take frames by name where the engine learned named features, and arrays in the order
+        of their ``feature_names``.
+        """
+        return MappingProxyType(self._metrics)
+
+    @classmethod
+    def of(
+        cls,
+        state: State,
+        columns: Columns,
+        config: Config,
+        feature_names: tuple[str, ...],
+        ordered: bool,
+    ) -> Self:
+        """The snapshot of a state whose columns were published."""
+        order = state.support.oldest_first
+        eigenvalues = columns.eigenvalues
+        arrays: dict[str, Array] = {
+            "coordinates": (columns.psi * eigenvalues**config.diffusion_time)[order],
+            "psi": columns.psi[order],
+            "eigenvalues": eigenvalues.copy(),
+            "ids": state.support.ids[order],
+            "masses": state.support.masses[order],
+            "stationary": columns.normal.stationary[order],
+            "density": columns.normal.density[order],
+            "degrees": state.degrees[order],
+            "points": state.support.points[order],
+            "center": state.scaling.center.copy(),
+            "scale": state.scaling.scale.copy(),
+        }
+        numbers = {
+            "ordered": ordered,
+            "feature_names": feature_names,
+            "position": state.position,
+            "bandwidth": state.scaling.bandwidth,
+            "alpha": config.alpha,
+            "diffusion_time": config.diffusion_time,
+            "certificate": columns.certificate,
+            "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
+            "rung": columns.rung,
+            "resolution": state.resolution(config.size),
+            "n_connected": columns.n_connected,
+            "metrics": {},
+        }
+        if state.metrics is not None:
+            numbers["metrics"] = {
+                name: one.named(None if ordered else feature_names)
+                for name, one in learners.published(state.metrics, state.scaling.scale).items()
+            }
+        # The factor's arrays are never written to, so they can be shared until somebody asks.
+        return cls(arrays, numbers, (state.factor, columns.normal, order))
+
+    def __repr__(self) -> str:
+        n, k = self.coordinates.shape
+        certificate = self.certificate
+        return (
+            f"<Snapshot at {self.position}: {n} points, {k} components, residual "
+            f"{certificate.residual:.1e}, met={certificate.met}>"
+        )
+
+    # ------------------------------------------------------------------ new points
+
+    def transform(self, X: Any) -> Floats:
+        """Coordinates of new points by the extension of the eigenfunctions.
+
+        Parameters
+        ----------
+        X
+            As in `Engine.learn`: an array only where the engine learned arrays, so that columns
+            cannot be mixed up. Or a checked `streamembed.data.batch.Batch`, taken as it is.
+
+        Returns
+        -------
+        Shape (n, n_components). At points of the support these are ``coordinates`` up to the
+        certificate's residual; far from everything they tend to those of the nearest point. Each
+        row depends on that row alone. O(N (d + n_components)) a point.
+
+        Raises
+        ------
+        FeatureError, BadRowError
+            As in `Engine.learn`; see also `coverage`.
+        """
+        return self._extension.coordinates(self._read(X))
+
+    def coverage(self, X: Any) -> Floats:
+        """How well new points are covered by the support: min(1, q(x) / median q), shape (n,).
+
+        1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
+        q(x) is the kernel mass around x.
+        """
+        return self._extension.with_coverage(self._read(X))[1]
+
+    def transform_with_coverage(self, X: Any) -> tuple[Floats, Floats]:
+        """`transform` and `coverage` in one pass."""
+        return self._extension.with_coverage(self._read(X))
+
+    def transform_distances(self, rows: Any) -> Floats:
+        """Coordinates of new things of which only the distances to the support are known.
+
+        Parameters
+        ----------
+        rows
+            Shape (n, N): unsquared distances to the items ``ids``, in that order; inf where a
+            distance is not known, which gives that item no weight. Of a snapshot of points:
+            distances in scaled units.
+
+        Returns
+        -------
+        Shape (n, n_components), as `transform` has them. O(N n_components) a row.
+
+        Raises
+        ------
+        BadRowError
+            A row of the wrong length, or with a distance that is negative or NaN, or none finite.
+        """
+        return self._extension.from_distances(self._read_rows(rows))[0]
+
+    def coverage_distances(self, rows: Any) -> Floats:
+        """`coverage` of things of which only the distances to the support are known."""
+        return self._extension.from_distances(self._read_rows(rows))[1]
+
+    def _read_rows(self, rows: Any) -> Floats:
+        """Distances to every item of the support, checked."""
+        return distances.to_all(rows, self.ids)
+
+    @cached_property
+    def _extension(self) -> Extension:
+        return Extension.of(
+            points=(self.points - self.center) / self.scale,
+            bandwidth=self.bandwidth,
+            weights=self.masses * self.density,
+            masses=self.masses,
+            psi=self.psi,
+            eigenvalues=self.eigenvalues,
+            diffusion_time=self.diffusion_time,
+            degrees=self.degrees,
+            center=self.center,
+            scale=self.scale,
+        )
+
+    def _read(self, X: Any) -> Floats:
+        """Points in the caller's units, checked, columns in order."""
+        width = len(self.feature_names)
+        if not width:
+            raise FeatureError(
+                "this snapshot was learned from distances and knows no features: use "
+                "transform_distances, with distances to its ids"
+            )
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
+            # the short way for the common case: 5 us instead of 40
+            if X.shape[1] != width:
+                raise FeatureError(
+                    f"X has {X.shape[1]} columns; this snapshot has {width}: "
+                    f"{shown(list(self.feature_names))}"
+                )
+            if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
+                return X
+        remedy = "nothing was transformed: mend them, or leave them out"
+        return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
+
+    def tracked_pairs(self) -> tuple[Floats, Floats]:
+        """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.
+
+        With ``diffusion_time`` 0 the published ones: the others' eigenvalues are not kept.
+        """
+        if self.diffusion_time == 0.0:
+            return self.psi, self.eigenvalues
+        powers = np.sqrt(self.stationary @ self._tracked**2)  # lambda**t, since psi has norm 1
+        kept = powers > 0.0
+        return self._tracked[:, kept] / powers[kept], powers[kept] ** (1.0 / self.diffusion_time)
+
+    # ------------------------------------------------------------------ distances
+
+    def diffusion_distances(self) -> Floats:
+        """Unsquared diffusion distances between all support points, over the tracked rank.
+
+        Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
+        ones; rows as in ``coordinates``.
+
+        Source: Jain, eq. (8). Differs: (8) is the squared distance.
+        """
+        columns = self._tracked
+        squares = np.einsum("ij,ij->i", columns, columns)
+        d2 = squares[:, None] + squares - 2.0 * (columns @ columns.T)
+        np.fill_diagonal(d2, 0.0)
+        distances: Floats = np.sqrt(np.maximum(d2, 0.0))
+        return distances
+
+    @cached_property
+    def _tracked(self) -> Floats:
+        """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
+        if isinstance(self._source, np.ndarray):
+            return self._source
+        factor, normal, order = self._source
+        root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+        values, vectors = operator.leading_pairs(root, normal, len(factor.values))
+        psi = vectors / normal.constant[:, None]
+        return frozen((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an Arrow IPC file, one row a support point: versioned, checksummed, no pickle.
+
+        Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
+        `load` needs besides. The bytes are a function of the snapshot alone.
+        """
+        columns = {
+            "id": pa.array(self.ids),
+            "mass": pa.array(self.masses),
+            "coordinates": archive.vectors_of(self.coordinates),
+            "psi": archive.vectors_of(self.psi),
+            "stationary": pa.array(self.stationary),
+            "density": pa.array(self.density),
+            "degree": pa.array(self.degrees),
+            "tracked": archive.vectors_of(self._tracked),
+        }
+        if self.feature_names:
+            columns["point"] = archive.vectors_of(self.points)
+        header = {
+            "ordered": self._ordered,
+            "feature_names": self.feature_names,
+            "position": self.position,
+            "bandwidth": self.bandwidth,
+            "alpha": self.alpha,
+            "diffusion_time": self.diffusion_time,
+            "eigenvalues": self.eigenvalues.tolist(),
+            "center": self.center.tolist(),
+            "scale": self.scale.tolist(),
+            "certificate": asdict(self.certificate),
+            "frame": asdict(self.frame),
+            "rung": self.rung,
+            "resolution": self.resolution,
+            "n_connected": self.n_connected,
+            "metrics": {
+                name: {
+                    "matrix": one.matrix.tolist(),
+                    "factor": one.factor.tolist(),
+                    "certificate": one.certificate.as_dict(),
+                    "feature_names": one.feature_names,
+                }
+                for name, one in self.metrics.items()
+            },
+        }
+        archive.write_table(path, pa.table(columns), "snapshot", header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The snapshot that `save` wrote, bit for bit; no code of the file is run.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written, or it is no saved snapshot.
+        FileError
+            The file is missing, or cannot be read.
+        """
+        table, header = archive.read_table(path, "snapshot")
+        with archive.sound(path, "snapshot"):
+            return cls._of_table(table, header)
+
+    @classmethod
+    def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
+        """What `save` wrote, checked for what the checksum cannot tell."""
+        ids = table.column("id").to_numpy()
+        arrays = {
+            "coordinates": archive.matrix_of(table.column("coordinates")),
+            "psi": archive.matrix_of(table.column("psi")),
+            "eigenvalues": np.array(header["eigenvalues"], dtype=np.float64),
+            "ids": ids.copy(),
+            "masses": table.column("mass").to_numpy().copy(),
+            "stationary": table.column("stationary").to_numpy().copy(),
+            "density": table.column("density").to_numpy().copy(),
+            "degrees": table.column("degree").to_numpy().copy(),
+            "points": np.zeros((len(ids), 0)),
+            "center": np.array(header["center"], dtype=np.float64),
+            "scale": np.array(header["scale"], dtype=np.float64),
+        }
+        if header["feature_names"]:
+            arrays["points"] = archive.matrix_of(table.column("point"))
+        archive.must(isinstance(header["certificate"]["cut"], list), "cut is no list")
+        certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
+        numbers = {
+            **header,
+            "certificate": Certificate(**certificate),
+            "frame": Frame(**header["frame"]),
+            "resolution": header.get("resolution", 0.0),  # the first release's files have none
+            "metrics": {
+                name: Mahalanobis(
+                    frozen(np.array(one["matrix"], dtype=np.float64)),
+                    frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
+                    MetricCertificate(one["certificate"]),
+                    # files of the first releases have none
+                    None if one.get("feature_names") is None else tuple(one["feature_names"]),
+                )
+                for name, one in header.get("metrics", {}).items()
+            },
+        }
+        tracked = archive.matrix_of(table.column("tracked"))
+        _check(arrays, numbers, tracked)
+        return cls(arrays, numbers, tracked)
+
+
+def _plain(facts: Record) -> Record:
+    """A dataclass with Python's numbers instead of numpy's."""
+    found = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
+
+
+_ARRAYS = (
+    "coordinates",
+    "psi",
+    "eigenvalues",
+    "ids",
+    "masses",
+    "stationary",
+    "density",
+    "degrees",
+    "points",
+    "center",
+    "scale",
+)
+_NUMBERS = (
+    "feature_names",
+    "position",
+    "bandwidth",
+    "alpha",
+    "diffusion_time",
+    "certificate",
+    "frame",
+    "rung",
+    "resolution",
+    "n_connected",
+)
+
+
+def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:
+    """Refuse the content of a file that no snapshot can have; within `archive.sound`."""
+    must = archive.must
+    names = numbers["feature_names"]
+    n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
+    shapes = {
+        **dict.fromkeys(("coordinates", "psi"), (n, k)),
+        **dict.fromkeys(("masses", "stationary", "density", "degrees"), (n,)),
+        **dict.fromkeys(("center", "scale"), (d,)),
+        "eigenvalues": (k,),
+        "points": (n, d),
+    }
+    for name, shape in shapes.items():
+        array = arrays[name]
+        must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
+        must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
+        must(np.isfinite(array).all(), f"{name} is not finite")
+    for name in ("masses", "stationary", "density", "degrees", "scale"):
+        must((arrays[name] > 0).all(), f"{name} is not positive")
+    must(n >= 1 and k >= 1, "it holds no points")
+    must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
+    must(np.isfinite(tracked).all(), "tracked is not finite")
+    ids = arrays["ids"]
+    if ids.dtype == object:
+        must(all(type(key) is str for key in ids.tolist()), "ids are not text")
+    else:
+        must(ids.dtype == np.int64, f"ids have dtype {ids.dtype}")
+    must(len(set(ids.tolist())) == n, "ids are not unique")
+    must(isinstance(names, list) and all(type(one) is str for one in names), "names are no text")
+    must(len(set(names)) == d, "names are not unique")
+    must(type(numbers["ordered"]) is bool, "ordered is no boolean")
+    must(type(numbers["rung"]) is str, "rung is no text")
+    must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    parts = numbers["n_connected"]
+    must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
+    ranges: dict[str, tuple[float, float]] = {
+        "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
+        "alpha": (0.0, 2.0),
+        "diffusion_time": (0.0, 1e6),
+        "resolution": (0.0, LARGEST_VALUE),
+    }
+    for name, (low, high) in ranges.items():
+        value = numbers[name]
+        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
+    _check_facts(numbers["certificate"], numbers["frame"])
+    for name, metric in numbers["metrics"].items():
+        must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
+        must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
+        must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
+        must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
+        known = metric.feature_names in (None, tuple(names))
+        must(known, f"the metric {name} has other features")
+
+
+def _check_facts(certificate: Certificate, frame: Frame) -> None:
+    """Refuse certificates and frames whose fields are not of their kinds."""
+    must = archive.must
+    facts = asdict(certificate)
+    must(facts["met"] in (True, False, None), "met is no boolean")
+    must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
+    must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
+    for name in ("residual", "outside", "outside_bound", "gap", "angle_bound"):
+        must(type(facts[name]) in (int, float), f"{name} is no number")
+    must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
+    for name in ("displacement", "movement"):
+        value = getattr(frame, name)
+        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")

@@ -1,0 +1,467 @@
+"""The flow, in order, on one page: one chunk in, the next state out.
+
+`first` makes a state of the warm-up, `push` is every chunk after it, `rescaled` starts the map
+anew on the same support. Decisions (border or extension, refresh, frame) are taken from the state
+alone, at stream positions, so that a replay takes them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamembed.engine import frames
+from streamembed.engine import metrics as learners
+from streamembed.engine.chunk import Chunk
+from streamembed.engine.config import Config
+from streamembed.engine.state import Counts, FrameReference, Scaling, State
+from streamembed.geometry import kernel, landmarks
+from streamembed.geometry.landmarks import Cover
+from streamembed.geometry.ring import Graph, ring_dtype
+from streamembed.geometry.support import Support, fill, slots_for
+from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.pairs import thresholds
+from streamembed.spectral import operator, tracker
+from streamembed.spectral.tracker import Factor
+
+__all__ = ["first", "push", "rescaled"]
+
+# Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
+# border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
+REFRESH_SHARE = 0.1
+# The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005): after a
+# fiftieth of the support, in small ones after 20 rows, but never more than a twenty-fifth.
+FRAME_SHARE = 0.02
+FRAME_ROWS = 20
+LARGEST_FRAME_SHARE = 0.04
+# Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
+BIG_CHUNK_SHARE = 0.05
+# ... unless they are small in themselves, or the whole support is: then the border, or a fresh
+# decomposition, costs less than either.
+SMALL_CHUNK = 25
+SMALL_SUPPORT_RANKS = 4
+# s / f of any slot outside [1/3, 3] asks for a refresh: the frozen normalisation has aged.
+LARGEST_RESCALING = 3.0
+# Among landmarks: slots with so much of the stationary measure, for a new one ages as it grows.
+# Any slot would ask for twice the refreshes, and no certificate would be met the sooner.
+AGED_SHARE = 0.01
+# Random directions, on the new slots only, that look for what an extension cannot see.
+CHUNK_PROBES = 8
+# Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
+PAIRS_EVERY = 50
+# Events between two looks at whether the pairs teach what reproduces: each takes 15 to 30 ms.
+REPRODUCED_EVERY = 500
+# Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
+LARGEST_DECOMPOSED = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
+
+    slots: Ints
+    events: Ints
+    masses: Floats
+    cover: Cover | None
+
+
+def first(chunk: Chunk, config: Config) -> State:
+    """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
+    if chunk.among is None:
+        scaling = _scaling(chunk.points, np.ones(len(chunk)), config)
+    else:
+        scaling = _unscaled(chunk.among, config)
+    nothing = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
+    cover = Cover.empty() if config.memory == "landmarks" else None
+    placed = _placed(nothing, cover, None, 0, scaling, chunk, config)
+    births = np.arange(len(chunk), dtype=np.int64)
+    held = _filled(nothing, placed, scaling, chunk, births)
+    distances, d = None, _distance_rows(nothing, placed, chunk)
+    if d is not None:
+        small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
+        ring = _ring(len(held), config, exact=small or cover is not None)
+        distances = ring.write(placed.slots, d)
+    state = _built(
+        held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
+    )
+    if config.metrics:
+        untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
+        state = replace(state, metrics=untaught)
+    return _with_metrics(state, 0, chunk, config)
+
+
+def push(state: State, chunk: Chunk, config: Config) -> State:
+    """The state after one more chunk.
+
+    The rings are written in place. Until the new state is settled, the old one can still be read,
+    which is the end of the new one: so a chunk that fails, at whatever line, changes nothing.
+    """
+    births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
+
+    # support: which points stay, in which slot, with what mass
+    placed = _placed(
+        state.support, state.cover, state.distances, state.position, state.scaling, chunk, config
+    )
+    slots = placed.slots
+    held = _filled(state.support, placed, state.scaling, chunk, births)
+    # rows: the kernel rows of the new slots
+    d = _distance_rows(state.support, placed, chunk)
+    rows = _kernel_rows(held, d, slots, state.scaling, state.graph)
+    leaving = state.graph.rows(slots[slots < state.graph.n])
+    graph, distances = state.graph.write(slots, rows), state.distances
+    if distances is not None and d is not None:
+        distances = distances.write(slots, d)
+    degrees = _degrees(state, held, graph, slots, leaving, rows)
+    # tracker: evict the old, border the new
+    factor = _updated(state, held, graph, degrees, slots, rows, config)
+    counts = Counts(
+        state.counts.refreshes,
+        state.counts.rebuilds,
+        state.counts.rows_since_refresh + len(slots),
+        state.counts.rows_since_frame + _turned_rows(state, held, slots),
+    )
+    after = replace(
+        state,
+        position=state.position + len(chunk),
+        support=held,
+        cover=placed.cover,
+        distances=distances,
+        graph=graph,
+        degrees=degrees,
+        factor=factor,
+        counts=counts,
+    )
+    # pairs, metrics
+    return _with_metrics(_maintained(after, config), state.position, chunk, config)
+
+
+def rescaled(state: State, config: Config) -> State:
+    """The state with scaling, bandwidth, ring, factor and frame made anew from its support."""
+    old, d = state.support, None
+    if state.distances is None:
+        scaling = _scaling(old.points, old.masses, config)
+    else:
+        d = state.distances.weights.astype(np.float64)
+        scaling = _unscaled(d, config)
+    moved = replace(old, scaled=scaling.scaled(old.points))
+    cover = state.cover
+    if cover is not None and state.distances is None:
+        points = landmarks.Points(moved.scaled, moved.scaled[:0], len(moved))
+        cover = landmarks.cover_of(points, len(moved))
+    epoch = state.frame.epoch + 1
+    built = _built(
+        moved, cover, state.distances, d, scaling, state.position, config, epoch, state.counts
+    )
+    if state.metrics is None:
+        return built
+    ratio = scaling.scale / state.scaling.scale
+    return replace(built, metrics=learners.rescaled(state.metrics, ratio, config.seed))
+
+
+def _placed(
+    support: Support,
+    cover: Cover | None,
+    distances: Graph | None,
+    position: int,
+    scaling: Scaling,
+    chunk: Chunk,
+    config: Config,
+) -> _Placed:
+    """Slots for the events that get one: all, or, among landmarks, the novel ones."""
+    count = len(chunk)
+    if cover is None:
+        slots = slots_for(position, count, config.window)
+        masses = np.ones(max(len(support), int(slots.max()) + 1))
+        return _Placed(slots, np.arange(count, dtype=np.int64), masses, None)
+    size, masses, weights = config.size, support.masses, np.ones(count)
+    if config.half_life is not None:
+        ages = np.arange(count, dtype=np.float64)[::-1]
+        weights = np.exp2(-ages / config.half_life)
+        masses = masses * np.exp2(-count / config.half_life)
+    if chunk.known is None or chunk.among is None:
+        arriving = scaling.scaled(chunk.points)
+        geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
+    else:
+        held = np.zeros((0, 0)) if distances is None else distances.weights
+        known = np.empty_like(chunk.known)
+        known[:, support.oldest_first] = chunk.known
+        geometry = landmarks.Distances(held, known, chunk.among, size)
+    taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
+    return _Placed(taken.slots, taken.events, taken.masses, taken.cover)
+
+
+def _filled(
+    support: Support, placed: _Placed, scaling: Scaling, chunk: Chunk, births: Ints
+) -> Support:
+    """The support with the chunk in its slots."""
+    events = placed.events
+    points = chunk.points[events]
+    return fill(
+        support,
+        placed.slots,
+        points,
+        scaling.scaled(points),
+        chunk.ids[events],
+        births[events],
+        placed.masses,
+    )
+
+
+def _distance_rows(support: Support, placed: _Placed, chunk: Chunk) -> Floats | None:
+    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
+    if chunk.known is None or chunk.among is None:
+        return None
+    slots, events = placed.slots, placed.events
+    rows = np.zeros((len(slots), len(placed.masses)))
+    rows[:, support.oldest_first] = chunk.known[events]
+    rows[:, slots] = chunk.among[np.ix_(events, events)]
+    return rows
+
+
+def _kernel_rows(
+    held: Support, d: Floats | None, slots: Ints, scaling: Scaling, graph: Graph
+) -> Array:
+    """Kernel rows of ``slots`` against the whole support: exactly 1 on the diagonal, symmetric."""
+    dtype = graph.buffer.dtype
+    if d is None:
+        rows = kernel.gaussian_rows(held.scaled[slots], held.scaled, scaling.bandwidth, dtype)
+    else:
+        rows = kernel.gaussian((d * d / scaling.bandwidth**2).astype(dtype, copy=False), 1.0)
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    rows[np.arange(len(slots)), slots] = 1.0
+    return rows
+
+
+def _degrees(
+    state: State, held: Support, graph: Graph, slots: Ints, leaving: Array, rows: Array
+) -> Floats:
+    """q = W m after the chunk.
+
+    In a window: subtract the rows that leave as they were added, add the new. Among landmarks
+    every mass may have changed: one product with the ring.
+    """
+    if state.cover is not None:
+        return graph.product(held.masses[:, None])[:, 0].astype(np.float64)
+    degrees = np.concatenate([state.degrees, np.zeros(len(held) - len(state.degrees))])
+    if len(leaving):
+        gone = state.support.masses[slots[slots < len(state.support)]]
+        degrees[: leaving.shape[1]] -= gone @ leaving.astype(np.float64)
+    exact = rows.astype(np.float64)
+    degrees += held.masses[slots] @ exact
+    degrees[slots] = exact @ held.masses
+    return degrees
+
+
+def _turned_rows(state: State, held: Support, slots: Ints) -> float:
+    """By how many of its n rows the support has changed: those refilled, and the mass that moved.
+
+    A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
+    new, so that a stream which has seen much turns slowly.
+    """
+    if state.cover is None:
+        return float(len(slots))
+    n = len(state.support)
+    before = np.zeros(len(held))
+    before[:n] = state.support.masses / state.support.masses.sum()
+    moved = 0.5 * np.abs(held.masses / held.masses.sum() - before).sum()
+    return float(len(slots) + len(held) * moved)
+
+
+def _updated(
+    state: State,
+    held: Support,
+    graph: Graph,
+    degrees: Floats,
+    slots: Ints,
+    rows: Array,
+    config: Config,
+) -> Factor:
+    """The factor after the chunk, by the cheapest way that is sound at this size."""
+    n, count, cut = len(held), len(slots), config.rank_cut
+    if count == 0:
+        return state.factor  # masses are a diagonal scaling, which the view restores
+    density = operator.density_weights(degrees, config.alpha)
+    spread = rows.astype(np.float64) @ (held.masses * density)
+    arriving = operator.normalise(density[slots], held.masses[slots], spread).scaling
+    if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
+        return tracker.replace(state.factor, slots, rows, arriving, cut)
+    normal = _normalisation(graph, degrees, held, config)
+    if n <= SMALL_SUPPORT_RANKS * cut.most:
+        return tracker.decompose(graph.weights, normal.scaling, cut)
+    extended = tracker.extend(state.factor, slots, rows, arriving)
+    probes = np.zeros((n, min(CHUNK_PROBES, count)))
+    generator = np.random.default_rng((config.seed, state.position, n))
+    probes[slots] = generator.standard_normal((count, probes.shape[1]))
+    floor = operator.rounding_floor(graph.rounding)
+    return tracker.refresh(
+        extended, normal.scaling, graph.product, cut, floor, probes, operator.LARGEST_EIGENVALUE
+    )
+
+
+def _normalisation(
+    graph: Graph, degrees: Floats, held: Support, config: Config
+) -> operator.Normalisation:
+    """The exact normalisation, by one product with the ring."""
+    density = operator.density_weights(degrees, config.alpha)
+    spread = graph.product((held.masses * density)[:, None])[:, 0].astype(np.float64)
+    return operator.normalise(density, held.masses, spread)
+
+
+def _maintained(state: State, config: Config) -> State:
+    """The state with factor and frame renewed where they are due: decided by the state alone."""
+    n, counts, factor = len(state.support), state.counts, state.factor
+    refreshed = 0
+    if counts.rows_since_refresh >= REFRESH_SHARE * n or _aged(state, config):
+        normal = _normalisation(state.graph, state.degrees, state.support, config)
+        floor = operator.rounding_floor(state.graph.rounding)
+        factor = tracker.refresh(
+            factor,
+            normal.scaling,
+            state.graph.product,
+            config.rank_cut,
+            floor,
+            norm=operator.LARGEST_EIGENVALUE,
+        )
+        refreshed = 1
+    counts = replace(
+        counts,
+        refreshes=counts.refreshes + refreshed,
+        rows_since_refresh=0 if refreshed else counts.rows_since_refresh,
+    )
+    state = replace(state, factor=factor, counts=counts)
+    frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
+    if counts.rows_since_frame < frame_rows and not state.frame.restless:
+        return state
+    renewed = frames.reference(state, config)
+    return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
+
+
+def _aged(state: State, config: Config) -> bool:
+    """True where the frozen normalisation is off by a factor of three.
+
+    In a window, that of any slot; among landmarks, where a new one grows tenfold as a matter of
+    course, that of slots which together have a share in the whole.
+    """
+    normal = frames.estimated_normalisation(state, config)
+    ratio = normal.scaling / state.factor.scaling
+    aged = (ratio > LARGEST_RESCALING) | (ratio * LARGEST_RESCALING < 1.0)
+    share = float(normal.stationary[aged].sum())
+    return share > (0.0 if state.cover is None else AGED_SHARE)
+
+
+def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
+    """The state with its metrics after a chunk that began at ``position``."""
+    if state.metrics is None:
+        return state
+    metrics, support = state.metrics, state.support
+    if chunk.classes is not None:
+        metrics = learners.labelled(metrics, chunk.points, chunk.classes, config.seed)
+    if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
+        is_first = metrics.pairs.counts.candidates == 0
+        coordinates = _judging(state, config)
+        metrics = learners.generated(
+            metrics,
+            coordinates,
+            support.scaled,
+            support.births,
+            support.masses,
+            state.position,
+            config.seed,
+        )
+        if is_first or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
+            metrics = learners.reproduced(
+                metrics,
+                support.scaled,
+                support.births,
+                state.scaling.bandwidth,
+                config.alpha,
+                state.position,
+                config.seed,
+            )
+    return replace(state, metrics=metrics)
+
+
+def _judging(state: State, config: Config) -> Floats:
+    """Coordinates that tell pairs apart: as many as features, at a long diffusion time."""
+    normal = frames.estimated_normalisation(state, config)
+    factor = state.factor
+    root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+    count = min(state.support.points.shape[1], len(factor.values))
+    values, vectors = operator.leading_pairs(root, normal, count)
+    return thresholds.weighted(vectors / normal.constant[:, None], values)
+
+
+def _ring(n: int, config: Config, exact: bool) -> Graph:
+    """An empty ring; ``exact`` for float64 whatever its size."""
+    capacity = config.slots or max(n, 256)
+    exact = exact or config.slots is None
+    dtype = np.float64 if exact else ring_dtype(capacity, config.tolerance)
+    return Graph.empty(capacity, dtype)
+
+
+def _built(
+    held: Support,
+    cover: Cover | None,
+    distances: Graph | None,
+    d: Floats | None,
+    scaling: Scaling,
+    position: int,
+    config: Config,
+    epoch: int,
+    counts: Counts,
+) -> State:
+    """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
+    n = len(held)
+    empty = _ring(n, config, exact=False)
+    slots = np.arange(n, dtype=np.int64)
+    graph = empty.write(slots, _kernel_rows(held, d, slots, scaling, empty))
+    degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
+    normal = _normalisation(graph, degrees, held, config)
+    cut = config.rank_cut
+    if n <= max(LARGEST_DECOMPOSED, cut.most):
+        factor = tracker.decompose(graph.weights, normal.scaling, cut)
+    else:
+        factor = tracker.sketch(
+            normal.scaling,
+            graph.product,
+            cut,
+            operator.rounding_floor(graph.rounding),
+            graph.buffer.dtype,
+            config.seed,
+            operator.LARGEST_EIGENVALUE,
+        )
+    births = np.zeros(0, dtype=np.int64)
+    nothing = FrameReference(
+        np.zeros((0, 0)), np.zeros(0), births, position, epoch, False, 0.0, 0.0
+    )
+    fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0.0)
+    state = State(position, scaling, held, cover, distances, graph, degrees, factor, nothing, fresh)
+    return replace(state, frame=frames.reference(state, config, epoch))
+
+
+def _scaling(points: Floats, masses: Floats, config: Config) -> Scaling:
+    """Centre, scale and bandwidth of weighted points, as the configuration says."""
+    shares = (masses / masses.sum())[:, None]
+    center = (points * shares).sum(axis=0)
+    scale = np.ones(points.shape[1])
+    if config.scaling == "standard":
+        spread = np.abs(points - center).max(axis=0)
+        # A constant column differs from its mean by rounding only; so does one below 1e-150.
+        varies = spread > np.maximum(8 * np.finfo(np.float64).eps * np.abs(center), 1e-150)
+        safe = np.where(varies, spread, 1.0)
+        squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
+        scale = np.where(varies, safe * np.sqrt(squares), 1.0)
+    chosen = Scaling(center, scale, 1.0)
+    if not isinstance(config.bandwidth, str):
+        return Scaling(center, scale, float(config.bandwidth))
+    scaled = chosen.scaled(points)
+    return Scaling(center, scale, kernel.choose_bandwidth(cdist(scaled, scaled)))
+
+
+def _unscaled(d: Floats, config: Config) -> Scaling:
+    """Distances are taken as they are; only the bandwidth is chosen."""
+    auto = isinstance(config.bandwidth, str)
+    bandwidth = kernel.choose_bandwidth(d) if auto else float(config.bandwidth)
+    return Scaling(np.zeros(0), np.ones(0), bandwidth)

@@ -1,0 +1,208 @@
+"""Pairs without labels, for metrics of one's own: those that a map tells apart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed import parameters
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import InputError, shown
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.pairs import thresholds
+from streamembed.pairs.memory import Counts, State
+from streamembed.pairs.thresholds import Settings
+from streamembed.parameters import LARGEST_D2, LARGEST_DRAW, LARGEST_SEED, LARGEST_TIME, real, whole
+
+__all__ = ["GeneratedPairs", "PairGenerator"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratedPairs:
+    """New pairs of one snapshot, with the evidence for what they are.
+
+    Attributes
+    ----------
+    left, right : (p, d)
+        The points, in the caller's units.
+    similar : (p,)
+        True for a similar pair.
+    left_ids, right_ids : (p,)
+    d2 : (p,)
+        Squared distance in the embedding.
+    similar_below, dissimilar_above : float
+        Thresholds on it: similar at most, dissimilar at least.
+    position : int
+        Of the snapshot.
+    """
+
+    left: Floats
+    right: Floats
+    similar: Bools
+    left_ids: Array
+    right_ids: Array
+    d2: Floats
+    similar_below: float
+    dissimilar_above: float
+    position: int
+
+    def __len__(self) -> int:
+        return len(self.d2)
+
+
+class PairGenerator:
+    """Similar and dissimilar pairs from the snapshots of an engine, by Laplacian thresholds.
+
+    Parameters
+    ----------
+    n_components
+        Coordinates in which pairs are judged; None: the number of features, or of tracked pairs.
+    diffusion_time
+        t of (lambda / lambda_1)**t psi; None: psi as it is, the source's Laplacian eigenmap.
+    percentiles
+        Of the squared distances seen: the thresholds.
+    similar_below, dissimilar_above
+        Thresholds by hand, on squared distances in the embedding; None: by the percentiles.
+    candidates
+        Pairs drawn of a snapshot; one in ten is beyond a threshold.
+    buffer
+        Pairs remembered, so that none comes twice.
+    decay
+        Weight of earlier snapshots' distances, in (0, 1].
+    seed
+        Of the draws, together with the stream position.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamembed import Engine
+    >>> engine = Engine(size=200, bandwidth=2.0, scaling=None)
+    >>> points = np.random.default_rng(0).standard_normal((200, 3))
+    >>> points[::2, 0] += 8.0
+    >>> _ = engine.learn(points)
+    >>> found = PairGenerator(n_components=1).update(engine.snapshot())
+    >>> across = (found.left[:, 0] > 4.0) != (found.right[:, 0] > 4.0)
+    >>> bool(across[found.similar].any()), bool(across[~found.similar].mean() > 0.9)
+    (False, True)
+
+    Notes
+    -----
+    Source: Jain, section 1.3; docs/algorithms/pairs.md for the departures.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        diffusion_time: float | None = 16.0,
+        percentiles: tuple[float, float] = (5.0, 95.0),
+        similar_below: float | None = None,
+        dissimilar_above: float | None = None,
+        candidates: int = 500,
+        buffer: int = 1000,
+        decay: float = 0.9,
+        seed: int = 0,
+    ) -> None:
+        if n_components is not None:
+            n_components = whole("n_components", n_components, 1, " or None")
+        if diffusion_time is not None:
+            diffusion_time = real("diffusion_time", diffusion_time, 0.0, LARGEST_TIME, " or None")
+        if similar_below is not None:
+            similar_below = real("similar_below", similar_below, 0.0, LARGEST_D2, " or None")
+        if dissimilar_above is not None:
+            high = LARGEST_D2
+            dissimilar_above = real("dissimilar_above", dissimilar_above, 0.0, high, " or None")
+        candidates = whole("candidates", candidates, 1, high=LARGEST_DRAW)
+        buffer = whole("buffer", buffer, 2)
+        percentiles = parameters.percentiles("percentiles", percentiles)
+        decay = real("decay", decay, 1e-12, 1.0)
+        seed = whole("seed", seed, 0, high=LARGEST_SEED)
+        self.n_components = n_components
+        self.diffusion_time = diffusion_time
+        self._settings = Settings(
+            candidates=candidates,
+            buffer=buffer,
+            percentiles=percentiles,
+            similar_below=similar_below,
+            dissimilar_above=dissimilar_above,
+            decay=decay,
+            seed=seed,
+        )
+        self._state: State | None = None
+        self._numbers: dict[Hashable, int] = {}
+        self._next = 0
+
+    @property
+    def counts(self) -> Counts:
+        """What became of all candidates so far."""
+        return Counts() if self._state is None else self._state.counts
+
+    def update(self, snapshot: Snapshot) -> GeneratedPairs:
+        """Pairs of a snapshot's support that are not remembered; those are judged anew.
+
+        A snapshot of the position that came last has nothing new to say.
+
+        Raises
+        ------
+        InputError
+            The snapshot was learned from distances: its things have no points to pair.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise InputError(f"snapshot is {shown(snapshot)}; it must be a Snapshot of an engine")
+        if not snapshot.feature_names:
+            raise InputError("the snapshot was learned from distances: it has no points to pair")
+        psi, values = snapshot.tracked_pairs()
+        count = self.n_components or snapshot.points.shape[1]
+        coordinates = thresholds.weighted(psi[:, :count], values[:count], self.diffusion_time)
+        scaled = (snapshot.points - snapshot.center) / snapshot.scale
+        births = self._numbered(snapshot.ids.tolist())
+        before = self._state or thresholds.init(scaled.shape[1])
+        if self._state is not None and self._state.position == snapshot.position:
+            drawn, fresh = self._state, np.zeros(len(self._state.pairs), dtype=bool)
+            return self._handed_out(snapshot, births, drawn, fresh)
+        drawn, _ = thresholds.update(
+            before,
+            coordinates,
+            scaled,
+            births,
+            snapshot.masses,
+            snapshot.position,
+            self._settings,
+        )
+        known = {(one, other) for one, other in before.pairs.births.tolist()}
+        ends = drawn.pairs.births.tolist()
+        fresh = np.array([(one, other) not in known for one, other in ends], dtype=bool)
+        self._state, _ = thresholds.rejudge(drawn, coordinates, births, self._settings)
+        return self._handed_out(snapshot, births, drawn, fresh)
+
+    def _handed_out(
+        self, snapshot: Snapshot, births: Ints, drawn: State, fresh: Bools
+    ) -> GeneratedPairs:
+        """The fresh ones of the pairs that were drawn."""
+        new = drawn.pairs.taken(fresh)
+        slots = np.searchsorted(births, new.births)
+        return GeneratedPairs(
+            snapshot.points[slots[:, 0]],
+            snapshot.points[slots[:, 1]],
+            new.similar,
+            snapshot.ids[slots[:, 0]],
+            snapshot.ids[slots[:, 1]],
+            new.d2,
+            *thresholds.thresholds(drawn, self._settings),
+            snapshot.position,
+        )
+
+    def _numbered(self, ids: list[Hashable]) -> Ints:
+        """A number for every id, ascending with age; those of ids that have left are forgotten."""
+        numbers = {}
+        for key in ids:
+            numbers[key] = self._numbers.get(key, self._next)
+            self._next += key not in self._numbers
+        self._numbers = numbers
+        return np.array(list(numbers.values()), dtype=np.int64)

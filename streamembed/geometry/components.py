@@ -1,0 +1,81 @@
+"""Connected components of a dense kernel: as many eigenvalues 1 as there are of them.
+
+Source: Chung (1997), "Spectral Graph Theory", lemma 1.7: the multiplicity of the eigenvalue 1 of a
+Markov operator is the number of components, and their indicators span its eigenspace.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+__all__ = ["WEIGHTLESS", "indicators", "label"]
+
+# A kernel value below this is nothing beside the 1 on the diagonal: with float64 arithmetic the
+# eigenvalue of two parts that share only such weights is 1 twice.
+WEIGHTLESS = float(np.finfo(np.float64).eps)
+# Rows looked at in one step: enough to reach most of a connected graph at once.
+STEP = 32
+
+
+def label(weights: Array) -> Ints:
+    """The component of every row, shape (n,), numbered from 0 by their first rows.
+
+    Parameters
+    ----------
+    weights
+        W, shape (n, n), symmetric, 1 on the diagonal.
+
+    Returns
+    -------
+    A connected graph is told after as many rows as it takes to reach all others, a disconnected
+    one in O(n^2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> label(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 1.0]])).tolist()
+    [0, 1, 0]
+    """
+    n = len(weights)
+    labels = np.full(n, -1, dtype=np.int64)
+    found = 0
+    first = 0
+    while first < n:
+        labels[first] = found
+        waiting = np.array([first])
+        while len(waiting):
+            looked, waiting = waiting[:STEP], waiting[STEP:]
+            unknown = np.flatnonzero(labels < 0)
+            if len(unknown) == 0:
+                return labels
+            touched = unknown[(weights[looked][:, unknown] > WEIGHTLESS).any(axis=0)]
+            labels[touched] = found
+            waiting = np.concatenate([waiting, touched])
+        found += 1
+        rest = np.flatnonzero(labels < 0)
+        first = int(rest[0]) if len(rest) else n
+    return labels
+
+
+def indicators(labels: Ints, constant: Floats, most: int) -> Floats:
+    """An orthonormal basis of the eigenspace of 1, without the constant, shape (n, c - 1).
+
+    Parameters
+    ----------
+    labels
+        From `label`.
+    constant
+        v_0, shape (n,): the unit eigenvector of 1 that every operator has.
+    most
+        Columns at most.
+    """
+    count = int(labels.max()) + 1
+    members = (labels[:, None] == np.arange(min(count, most + 1))).astype(np.float64)
+    block = members * constant[:, None]
+    block /= np.linalg.norm(block, axis=0)
+    block -= np.outer(constant, constant @ block)
+    left, sizes, _ = np.linalg.svd(block, full_matrices=False)
+    basis: Floats = left[:, sizes > 1e-8][:, :most]
+    return basis

@@ -1,0 +1,356 @@
+"""Which events of an unbounded stream become landmarks, and which add to the mass of one.
+
+A support of fixed size covers the stream: an event nearer to a landmark than the closest pair of
+landmarks are to one another is redundant and adds to that landmark's mass; a novel one takes a
+slot, and where none is free, the lighter of the closest pair makes room and shares its mass out
+among its neighbours. The radius of the cover is that closest pair's distance: no parameter, and
+without forgetting it only grows. Mass is conserved.
+
+Symbols: n = landmarks, c = events of the chunk, M = slots, d2 = squared distances.
+
+Source: docs/algorithms/landmarks.md. The rule is that of doubling algorithms for incremental
+k-center (Charikar et al., 1997), with the mass kept as the weight of a quadrature. Differs: such
+algorithms merge a center into one other; a mass that moves whole moves the measure by the radius,
+one that is shared among the neighbours on all sides hardly at all (measured on that page).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+
+__all__ = ["Absorbed", "Cover", "Distances", "Points", "absorb", "cover_of"]
+
+# A landmark lighter than this share of the mean mass, after so many events a slot, is stale: an
+# outlier, or the place of a mass that has faded. It gives up its slot before any pair does, or else
+# outliers would take one slot after the other from where the mass is.
+STALE = 0.02
+STALE_AFTER = 10
+# A landmark that gives up its slot shares its mass out among this many neighbours, with weights
+# that fall to 1/e where the squared distance has grown by a squared radius. Beside merging into the
+# nearest, the eigenvalues are up to 3 times nearer to those of a batch map.
+HEIRS = 8
+# Masses below this share of the total are kept there: they add nothing to it in double precision.
+# In units of the total, masses, m a = m q^-alpha and the normalisation s then lie between this
+# share and its inverse, for every alpha in [0, 2]. Products with the ring are taken in float32, of
+# these and of their quotients: eight decades are left to either end of what it holds.
+LEAST_MASS = 1e-15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cover:
+    """The nearest other landmark of each: what tells the closest pair.
+
+    Attributes
+    ----------
+    nearest : (n,)
+        Slot, int64; -1 for a landmark that is alone.
+    nearest_d2 : (n,)
+        Squared distance to it, inf for a landmark that is alone.
+    """
+
+    nearest: Ints
+    nearest_d2: Floats
+
+    @classmethod
+    def empty(cls) -> Cover:
+        """The cover of no landmarks."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def radius2(self, size: int) -> float:
+        """Squared radius: that of the closest pair; 0 while there are free slots among ``size``."""
+        if len(self.nearest) < size:
+            return 0.0
+        return float(self.nearest_d2.min())
+
+
+class Geometry(Protocol):
+    """Squared distances between arriving events and whatever the slots hold at the moment."""
+
+    def nearest(self) -> tuple[Ints, Floats]:
+        """For every event: the nearest slot as the chunk begins, and the squared distance."""
+
+    def row(self, event: int) -> Floats:
+        """From one event to every slot in use, shape (n,)."""
+
+    def rows(self, slots: Ints) -> Floats:
+        """From some slots to every slot in use, shape (b, n)."""
+
+    def place(self, event: int, slot: int) -> None:
+        """Put an event into a slot; a slot at the end is new."""
+
+
+class Points:
+    """A geometry of coordinates."""
+
+    def __init__(self, held: Floats, arriving: Floats, size: int) -> None:
+        """Held (n, d) and arriving points (c, d), as the kernel sees them."""
+        self._n = len(held)
+        self._held = np.empty((max(size, len(held)), arriving.shape[1]))
+        self._held[: self._n] = held
+        self._arriving = arriving
+
+    def nearest(self) -> tuple[Ints, Floats]:
+        """One product finds the slot; the distance to it is then taken by differences.
+
+        An event so far off that rounding misleads the product falls through to `row`.
+        """
+        c, d = self._arriving.shape
+        held = self._held[: self._n]
+        center = held.mean(axis=0)
+        left, right = np.ones((c, d + 1)), np.empty((self._n, d + 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(self._arriving, center, out=left[:, :d])
+            np.subtract(held, center, out=right[:, :d])
+            right[:, d] = np.einsum("ij,ij->i", right[:, :d], right[:, :d])
+            right[:, :d] *= -2.0
+            near = (left @ right.T).argmin(axis=1)
+            apart = self._arriving - held[near]
+            d2: Floats = np.einsum("ij,ij->i", apart, apart)
+        return near, d2
+
+    def row(self, event: int) -> Floats:
+        """By differences, O(n d)."""
+        row: Floats = cdist(
+            self._arriving[event : event + 1], self._held[: self._n], "sqeuclidean"
+        )[0]
+        return row
+
+    def rows(self, slots: Ints) -> Floats:
+        """By differences, O(b n d)."""
+        held = self._held[: self._n]
+        rows: Floats = cdist(held[slots], held, "sqeuclidean")
+        return rows
+
+    def place(self, event: int, slot: int) -> None:
+        """O(d)."""
+        self._held[slot] = self._arriving[event]
+        self._n = max(self._n, slot + 1)
+
+
+class Distances:
+    """A geometry of things without coordinates: everything is looked up."""
+
+    def __init__(self, held: Array, known: Floats, among: Floats, size: int) -> None:
+        """Unsquared distances: held (n, n), known (c, n) of the events to the slots, among (c, c).
+
+        A slot's content is an index into what was held and, behind it, what arrives.
+        """
+        self._n = self._first = len(held)
+        self._held = held
+        self._known = known
+        self._events = np.concatenate([known, among], axis=1)
+        self._content = np.empty(max(size, self._n), dtype=np.int64)
+        self._content[: self._n] = np.arange(self._n)
+
+    def nearest(self) -> tuple[Ints, Floats]:
+        """Smallest entries."""
+        near = self._known.argmin(axis=1)
+        d = self._known[np.arange(len(near)), near]
+        return near, d * d
+
+    def row(self, event: int) -> Floats:
+        """One row, in the order of the slots."""
+        d: Floats = self._events[event][self._content[: self._n]]
+        return d * d
+
+    def rows(self, slots: Ints) -> Floats:
+        """A row for each slot, of the ring or of the event that it holds now."""
+        content = self._content[: self._n]
+        rows = np.empty((len(slots), self._n))
+        for i, inside in enumerate(self._content[slots].tolist()):
+            if inside < self._first:
+                whole = np.concatenate([self._held[inside], self._known[:, inside]])
+            else:
+                whole = self._events[inside - self._first]
+            rows[i] = whole[content]
+        return rows * rows
+
+    def place(self, event: int, slot: int) -> None:
+        """O(1)."""
+        self._content[slot] = self._first + event
+        self._n = max(self._n, slot + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Absorbed:
+    """What became of a chunk.
+
+    Attributes
+    ----------
+    slots : (b,)
+        Slots that hold another event than before, ascending, int64.
+    events : (b,)
+        The event of the chunk in each.
+    masses : (n',)
+        Of all landmarks, afterwards.
+    cover : Cover
+    """
+
+    slots: Ints
+    events: Ints
+    masses: Floats
+    cover: Cover
+
+
+def absorb(
+    cover: Cover,
+    masses: Floats,
+    geometry: Geometry,
+    weights: Floats,
+    size: int,
+    ages: Ints,
+) -> Absorbed:
+    """Take a chunk of events into a cover of at most ``size`` landmarks.
+
+    Parameters
+    ----------
+    cover, masses
+        Of the n landmarks before.
+    geometry
+        Distances, `Points` or `Distances`; it is used up.
+    weights
+        Mass of each event, shape (c,), positive.
+    size
+        M, at least 2.
+    ages
+        Events since each landmark took its slot, shape (n,), int64.
+
+    Returns
+    -------
+    Absorbed
+        ``masses.sum()`` has grown by ``weights.sum()``, but for rounding. O(c n d) for events that
+        add mass; O(n d) more for each that takes a slot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> line = np.array([[0.0], [10.0], [0.0], [9.0], [30.0]])
+    >>> nothing = np.zeros(0, dtype=np.int64)
+    >>> done = absorb(Cover.empty(), np.zeros(0), Points(line[:0], line, 3), np.ones(5), 3, nothing)
+    >>> done.events.tolist(), done.masses.tolist()
+    ([0, 1, 4], [2.0, 2.0, 1.0])
+    """
+    growing = _Growing(cover, masses, geometry, size, ages > STALE_AFTER * size)
+    if growing.n:
+        near, d2 = geometry.nearest()
+        inside = d2 <= cover.radius2(size)
+        growing.masses[: growing.n] += np.bincount(near[inside], weights[inside], growing.n)
+        novel = np.flatnonzero(~inside)
+    else:
+        novel = np.arange(len(weights))
+    for event in novel.tolist():
+        growing.take(event, float(weights[event]))
+    return growing.absorbed()
+
+
+class _Growing:
+    """The cover while one chunk is taken in, event by event."""
+
+    def __init__(
+        self, cover: Cover, masses: Floats, geometry: Geometry, size: int, old: Bools
+    ) -> None:
+        self.n = len(masses)
+        self.geometry = geometry
+        self.size = size
+        self.masses = np.zeros(size)
+        self.masses[: self.n] = masses
+        self.old = np.flatnonzero(old)
+        self.nearest = np.full(size, -1, dtype=np.int64)
+        self.nearest[: self.n] = cover.nearest
+        self.nearest_d2 = np.full(size, np.inf)
+        self.nearest_d2[: self.n] = cover.nearest_d2
+        self.content = np.full(size, -1, dtype=np.int64)  # event in each slot, -1 where unchanged
+
+    def take(self, event: int, weight: float) -> None:
+        """Give a slot to one event, or its mass to the nearest landmark."""
+        row = self.geometry.row(event)
+        if self.n < self.size:
+            close = int(row.argmin()) if self.n else 0
+            if self.n and row[close] <= 0.0:
+                self.masses[close] += weight
+            else:
+                self._insert(event, self.n, row, weight)
+            return
+        close = int(row.argmin())
+        pair = int(self.nearest_d2.argmin())
+        if row[close] <= self.nearest_d2[pair]:
+            self.masses[close] += weight
+            return
+        leaving = pair
+        if self.masses[self.nearest[pair]] <= self.masses[pair]:
+            leaving = int(self.nearest[pair])
+        if len(self.old):
+            lightest = int(self.old[self.masses[self.old].argmin()])
+            if self.masses[lightest] < STALE * self.masses.mean():
+                leaving = lightest
+            self.old = self.old[self.old != leaving]
+        self._share_out(leaving)
+        self._insert(event, leaving, row, weight)
+
+    def _share_out(self, slot: int) -> None:
+        """Leave the mass of a landmark to its neighbours, most of it to the nearest."""
+        d2 = self.geometry.rows(np.array([slot]))[0]
+        d2[slot] = np.inf
+        count = min(HEIRS, self.n - 1)
+        heirs = np.argpartition(d2, count - 1)[:count]
+        radius2 = self.nearest_d2.min()
+        weights = np.zeros(count)
+        weights[d2[heirs].argmin()] = 1.0
+        if radius2 > 0.0:
+            with np.errstate(under="ignore"):
+                weights = np.exp((d2[heirs].min() - d2[heirs]) / radius2)
+        self.masses[heirs] += weights * (self.masses[slot] / weights.sum())
+
+    def _insert(self, event: int, slot: int, row: Floats, weight: float) -> None:
+        """Put an event into a slot, and mend the nearest neighbours of all others."""
+        self.geometry.place(event, slot)
+        if slot == self.n:
+            self.n += 1
+            row = np.append(row, np.inf)
+        row[slot] = np.inf
+        n = self.n
+        nearest, nearest_d2 = self.nearest[:n], self.nearest_d2[:n]
+        orphans = np.flatnonzero(nearest == slot)
+        closer = row < nearest_d2
+        nearest[closer], nearest_d2[closer] = slot, row[closer]
+        orphans = orphans[~closer[orphans]]
+        if len(orphans):
+            rows = self.geometry.rows(orphans)
+            rows[np.arange(len(orphans)), orphans] = np.inf
+            nearest[orphans] = rows.argmin(axis=1)
+            nearest_d2[orphans] = rows.min(axis=1)
+        if n > 1:
+            nearest[slot] = row.argmin()
+            nearest_d2[slot] = row[nearest[slot]]
+        self.masses[slot] = weight
+        self.content[slot] = event
+
+    def absorbed(self) -> Absorbed:
+        """What `absorb` returns."""
+        slots = np.flatnonzero(self.content >= 0)
+        masses = np.maximum(self.masses[: self.n], LEAST_MASS * self.masses.sum())
+        return Absorbed(
+            slots,
+            self.content[slots],
+            masses,
+            Cover(self.nearest[: self.n].copy(), self.nearest_d2[: self.n].copy()),
+        )
+
+
+def cover_of(geometry: Geometry, n: int) -> Cover:
+    """The cover of what is held, from scratch. O(n^2 d), n rows at a time in tiles of 256."""
+    nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
+    if n > 1:
+        for start in range(0, n, 256):
+            slots = np.arange(start, min(n, start + 256))
+            rows = geometry.rows(slots)
+            rows[np.arange(len(slots)), slots] = np.inf
+            nearest[slots] = rows.argmin(axis=1)
+            nearest_d2[slots] = rows[np.arange(len(slots)), nearest[slots]]
+    return Cover(nearest, nearest_d2)

@@ -1,0 +1,201 @@
+"""The weighted graph on the support: kernel rows of its slots, kept as a dense ring.
+
+A `Graph` is a value: what it holds never changes. Its rows lie in a ring that is written in place
+(docs/decisions/0002), because copying 16 MB for every chunk would cost more than the whole update.
+`Graph.write` gives the next graph on the same ring. What it overwrites goes into a journal first,
+so that the graph before it is still whole if the next one is never used, wherever the work on it
+was broken off: whoever reads that graph puts the rows back.
+
+Symbols: W = kernel matrix, m = masses, q = W m = degrees. W has ones on its diagonal, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamembed.numeric.arrays import Array, Ints
+
+__all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype", "rounding_norm"]
+
+# A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
+# above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
+FLOAT32_ABOVE = 256
+# The rounding of a float32 ring, 8e-6, is a 13th of this tolerance.
+FLOAT32_TOLERANCE = 1e-4
+
+
+def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
+    """The dtype of a ring of ``capacity`` slots: float64 up to 256, then float32.
+
+    For a ``tolerance`` below 1e-4 it is float64 whatever the capacity: `rounding_norm` of a float32
+    ring would use up too much of it.
+    """
+    tight = tolerance is not None and tolerance < FLOAT32_TOLERANCE
+    return np.float32 if capacity > FLOAT32_ABOVE and not tight else np.float64
+
+
+def rounding_norm(dtype: npt.DTypeLike, n: int) -> float:
+    """By how much the S of a ring of n slots may differ in norm from that of exact weights.
+
+    Exponent, exponential, product and normalisation each round; 64 times the precision is twice
+    the worst that was measured for up to 3,000 slots (docs/algorithms/certificate.md), and beyond
+    that sums of n weights lose the root of n.
+    """
+    return 64.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 3000.0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Journal:
+    """Which graph the ring belongs to, and the way back to the one before.
+
+    Attributes
+    ----------
+    now, before : object
+        Names of graphs; ``before`` is None where there is no way back.
+    slots, rows : (b,), (b, n)
+        What the graph before has in the slots that were written.
+    """
+
+    now: object
+    before: object | None
+    slots: Ints
+    rows: Array
+
+
+@dataclass(slots=True, eq=False)
+class _Ring:
+    """What is written in place: the buffer, after its journal."""
+
+    buffer: Array
+    journal: _Journal
+
+
+class Graph:
+    """Kernel rows of the slots in use: a value, though graphs that follow one another share a ring.
+
+    Attributes
+    ----------
+    n : int
+        Slots in use.
+    capacity : int
+        Slots that there is room for.
+    """
+
+    __slots__ = ("_name", "_ring", "capacity", "n")
+
+    def __init__(self, ring: _Ring, name: object, n: int, capacity: int) -> None:
+        """Use `empty` or `of`; a graph after the first comes from `write`."""
+        self._ring = ring
+        self._name = name
+        self.n = n
+        self.capacity = capacity
+
+    @classmethod
+    def empty(cls, capacity: int, dtype: npt.DTypeLike) -> Graph:
+        """A graph without slots, with room for ``capacity`` of them."""
+        return cls._on(np.zeros((capacity, capacity), dtype=dtype), 0)
+
+    @classmethod
+    def of(cls, weights: Array, capacity: int) -> Graph:
+        """A graph that holds a copy of ``weights`` (n, n), with room for ``capacity`` slots."""
+        n = len(weights)
+        buffer = np.zeros((max(capacity, n),) * 2, dtype=weights.dtype)
+        buffer[:n, :n] = weights
+        return cls._on(buffer, n)
+
+    @classmethod
+    def _on(cls, buffer: Array, n: int) -> Graph:
+        name = object()
+        return cls(_Ring(buffer, _settled(name)), name, n, len(buffer))
+
+    @property
+    def buffer(self) -> Array:
+        """The ring: ``buffer[:n, :n]`` is W; the rest is not meaningful."""
+        if self._ring.journal.now is not self._name:
+            self._put_back()
+        return self._ring.buffer
+
+    @property
+    def weights(self) -> Array:
+        """W, shape (n, n): a view of the buffer."""
+        return self.buffer[: self.n, : self.n]
+
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of one product with W."""
+        return float(np.finfo(self._ring.buffer.dtype).eps)
+
+    def product(self, block: Array) -> Array:
+        """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16.
+
+        Columns of zeros fill a block up to a multiple of 4: a product of 8 costs a quarter less
+        than one of 6.
+        """
+        dtype, m = self._ring.buffer.dtype, block.shape[1]
+        filled = block.astype(dtype, copy=False)
+        if m > 1 and m % 4:
+            filled = np.zeros((len(block), m + -m % 4), dtype=dtype)
+            filled[:, :m] = block
+        result: Array = self.weights @ filled
+        return result[:, :m]
+
+    def rows(self, slots: Ints) -> Array:
+        """A copy of the kernel rows of ``slots``, shape (b, n)."""
+        return self.buffer[slots, : self.n]
+
+    def write(self, slots: Ints, rows: Array) -> Graph:
+        """The graph with kernel rows put into slots, as rows and as columns.
+
+        This graph can be read until the next one is settled, but reading it is the end of the
+        next one.
+
+        Parameters
+        ----------
+        slots
+            Shape (b,), distinct; those from n on are new and must follow n without a hole.
+        rows
+            Shape (b, n'), n' the number of slots in use afterwards, symmetric between ``slots``.
+        """
+        n, ring = rows.shape[1], self._ring
+        old = slots[slots < self.n]
+        leaving = self.rows(old)
+        capacity = self.capacity if n <= self.capacity else max(2 * self.capacity, n)
+        if capacity > len(ring.buffer):  # only where the memory is "all"
+            larger = np.zeros((capacity, capacity), dtype=ring.buffer.dtype)
+            larger[: self.n, : self.n] = self.weights
+            ring.buffer = larger
+        after = Graph(ring, object(), n, capacity)
+        ring.journal = _Journal(after._name, self._name, old, leaving)  # before the first byte
+        ring.buffer[slots, :n] = rows
+        ring.buffer[:n, slots] = rows.T
+        return after
+
+    def settle(self) -> None:
+        """Forget the way back: from now on only this graph can be read, and the next ones."""
+        if self._ring.journal.now is not self._name:
+            self._put_back()
+        self._ring.journal = _settled(self._name)
+
+    def copy(self) -> Graph:
+        """The same graph on a ring of its own."""
+        return Graph.of(self.weights, self.capacity)
+
+    def _put_back(self) -> None:
+        """Make the ring this graph's again, where the next one was broken off.
+
+        The rows are put back before the journal says so: broken off itself, it is done again.
+        """
+        journal = self._ring.journal
+        if journal.before is not self._name:
+            raise RuntimeError("this graph has been overwritten: read the one that followed it")
+        self._ring.buffer[journal.slots, : self.n] = journal.rows
+        self._ring.buffer[: self.n, journal.slots] = journal.rows.T
+        self._ring.journal = _settled(self._name)
+
+
+def _settled(name: object) -> _Journal:
+    """A journal without a way back."""
+    return _Journal(name, None, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))

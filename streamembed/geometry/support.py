@@ -1,0 +1,104 @@
+"""Which points stay, in which slot, with what mass.
+
+A support is a set of slots. Each holds a raw point, the id and the stream position (birth) of the
+event that it came from, and a mass: how many events it stands for (1 for a window). Slots are
+reused, so that a full support is a fixed set of arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+__all__ = ["Support", "fill", "slots_for"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Support:
+    """The slots in use.
+
+    Attributes
+    ----------
+    points : (n, d)
+        Raw points, in the caller's units.
+    scaled : (n, d)
+        The same as the kernel sees them.
+    ids : (n,)
+        int64 or str.
+    births : (n,)
+        Stream position of the event in each slot, int64: unique, and the slot's identity.
+    masses : (n,)
+        Positive.
+    """
+
+    points: Floats
+    scaled: Floats
+    ids: Array
+    births: Ints
+    masses: Floats
+
+    @classmethod
+    def empty(cls, width: int, ids_dtype: npt.DTypeLike) -> Support:
+        """A support without slots, for points of ``width`` features."""
+        return cls(
+            np.zeros((0, width)),
+            np.zeros((0, width)),
+            np.zeros(0, dtype=ids_dtype),
+            np.zeros(0, dtype=np.int64),
+            np.zeros(0),
+        )
+
+    def __len__(self) -> int:
+        return len(self.births)
+
+    @property
+    def oldest_first(self) -> Ints:
+        """Slots in the order of their births, shape (n,)."""
+        return np.argsort(self.births, kind="stable")
+
+
+def slots_for(position: int, count: int, size: int | None) -> Ints:
+    """The slots that the next ``count`` events take, shape (count,), distinct.
+
+    Event p takes slot p mod size: the slot of the oldest event, once the window is full. With
+    ``size`` None every event has a slot of its own.
+    """
+    positions = np.arange(position, position + count, dtype=np.int64)
+    return positions if size is None else positions % size
+
+
+def fill(
+    support: Support,
+    slots: Ints,
+    points: Floats,
+    scaled: Floats,
+    ids: Array,
+    births: Ints,
+    masses: Floats,
+) -> Support:
+    """The support with ``slots`` refilled; slots from n on are new, and follow without a hole.
+
+    ``masses`` are those of all slots afterwards.
+    """
+    return Support(
+        _filled(support.points, slots, points),
+        _filled(support.scaled, slots, scaled),
+        _filled(support.ids, slots, ids),
+        _filled(support.births, slots, births),
+        masses,
+    )
+
+
+def _filled(old: Array, slots: Ints, new: Array) -> Array:
+    """A copy of ``old``, longer where the slots need it, with ``new`` in ``slots``."""
+    if len(slots) == 0:
+        return old
+    n = max(len(old), int(slots.max()) + 1)
+    result = np.zeros((n, *old.shape[1:]), dtype=np.promote_types(old.dtype, new.dtype))
+    result[: len(old)] = old
+    result[slots] = new
+    return result

@@ -1,0 +1,1 @@
+"""One learner a metric: what the engine and the river faces both stand on."""

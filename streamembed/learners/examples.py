@@ -1,0 +1,126 @@
+"""What metrics learn from, in the order of the stream: labelled points, and given pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from streamembed.numeric.arrays import Bools, Floats, Ints
+
+__all__ = ["DISSIMILAR", "NOT_LEARNED", "SIMILAR", "Examples", "mapped"]
+
+# Codes of events that are no labelled points; a class has its index, from 0.
+SIMILAR, DISSIMILAR, NOT_LEARNED = -1, -2, -3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
+    """Events in the order of the stream.
+
+    Attributes
+    ----------
+    first, second : (n, d)
+        The point, or both ends of the pair; ``second`` is 0 for labelled points.
+    codes : (n,)
+        Index of the class, -1 for a similar pair, -2 for a dissimilar one.
+    position, seed : int
+        Events before these; and the seed of what is drawn.
+    bounds : (float, float) or None
+        Upper and lower bound on squared distances, where whoever made the pairs knows them.
+    """
+
+    first: Floats
+    second: Floats
+    codes: Ints
+    position: int
+    seed: int
+    bounds: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def points(self) -> Floats:
+        """The labelled points, (m, d)."""
+        return self.first[self.codes >= 0]
+
+    @property
+    def classes(self) -> Ints:
+        """Their classes, (m,)."""
+        return self.codes[self.codes >= 0]
+
+    @property
+    def differences(self) -> Floats:
+        """Differences of the pairs that were given, (p, d)."""
+        given = self.codes < 0
+        return self.first[given] - self.second[given]
+
+    @property
+    def similar(self) -> Bools:
+        """Of which kind they are, (p,)."""
+        alike: Bools = self.codes[self.codes < 0] == SIMILAR
+        return alike
+
+    @property
+    def ends(self) -> Floats:
+        """Every point, both ends of the pairs that were given too, in order: (n + p, d)."""
+        both = np.stack([self.first, self.second], axis=1)
+        there = np.stack([np.ones(len(self), dtype=bool), self.codes < 0], axis=1)
+        points: Floats = both[there]
+        return points
+
+    def generator(self) -> np.random.Generator:
+        """For what is drawn, of (seed, position); the same at every call."""
+        return np.random.default_rng((self.seed, self.position))
+
+    def scaled(self, scale: Floats) -> Examples:
+        """The same events with every feature divided by its scale (d,)."""
+        return replace(self, first=self.first / scale, second=self.second / scale)
+
+    def followed_by(self, first: Floats, second: Floats, codes: Ints) -> Self:
+        """These with more events at their end."""
+        return type(self)(
+            np.concatenate([self.first, first]),
+            np.concatenate([self.second, second]),
+            np.concatenate([self.codes, codes]),
+            self.position,
+            self.seed,
+            self.bounds,
+        )
+
+    def taken(self, start: int, stop: int) -> Self:
+        """Consecutive ones of them, at their own position."""
+        part = slice(start, stop)
+        return replace(
+            self,
+            first=self.first[part],
+            second=self.second[part],
+            codes=self.codes[part],
+            position=self.position + start,
+        )
+
+    def copied(self) -> Self:
+        """The same events in arrays of their own."""
+        first, second, codes = self.first.copy(), self.second.copy(), self.codes.copy()
+        return replace(self, first=first, second=second, codes=codes)
+
+    @classmethod
+    def of_pairs(cls, differences: Floats, similar: Bools, position: int, seed: int) -> Self:
+        """Pairs of which only the differences (p, d) are known."""
+        codes = np.where(similar, SIMILAR, DISSIMILAR).astype(np.int64)
+        return cls(differences, np.zeros_like(differences), codes, position, seed)
+
+    @classmethod
+    def empty(cls, n_features: int, position: int, seed: int) -> Self:
+        """No event yet."""
+        nothing = np.zeros((0, n_features))
+        return cls(nothing, nothing, np.zeros(0, dtype=np.int64), position, seed)
+
+
+def mapped(codes: Ints, indices: Ints) -> Ints:
+    """Codes of another stream in this one's classes: class c is ``indices[c]``."""
+    moved = codes.copy()
+    moved[codes >= 0] = indices[codes[codes >= 0]]
+    return moved

@@ -1,0 +1,230 @@
+"""ITML as a learner: units, partners, running bounds, and the core's sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from streamembed.errors import FeatureError
+from streamembed.learners import paired
+from streamembed.learners.examples import Examples
+from streamembed.learners.learner import NO_UPDATES, Learner, Measured, Totals
+from streamembed.metric_learning import itml, itml_numba
+from streamembed.numeric import histogram
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.histogram import Histogram
+from streamembed.numeric.linalg import symmetric
+from streamembed.pairs import reservoir
+from streamembed.pairs.reservoir import Reservoirs
+
+__all__ = ["ITMLInfo", "ITMLLearner", "ITMLState"]
+
+# Bounds are percentiles of distances between recent points: each new one with this many of the
+# last RECENT, two thousand distances after 200 points.
+DRAWS = 10
+RECENT = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ITMLState:
+    """The core's state in scaled features, and what pairs and bounds are drawn from.
+
+    Attributes
+    ----------
+    core : itml.State
+        Prior, metric, pairs and duals.
+    sample : Reservoirs
+        Of every class, for partners.
+    recent : (m, d)
+        The last points, scaled.
+    distances : Histogram
+        Squared, under the prior, of random recent pairs.
+    scale : (d,)
+        What features are divided by, settled with the first chunk.
+    upper, lower : float or None
+        Bounds of the last update.
+    backend : str
+        Of the sweeps; answers of the two differ in the last bits.
+    status : str
+        Of the last update that was learned; ``no bounds`` before one.
+    unbounded : int
+        Pairs that came before any bound could be told: not learned.
+    """
+
+    core: itml.State
+    sample: Reservoirs
+    recent: Floats
+    distances: Histogram
+    scale: Floats
+    upper: float | None
+    lower: float | None
+    backend: Literal["numpy", "numba"]
+    status: str
+    unbounded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unbounded:
+    """The Info of an update whose pairs could not be learned: no bound could be told."""
+
+    pairs: int
+    status: str = "no bounds"
+
+
+@dataclass(frozen=True, slots=True)
+class ITMLInfo:
+    """How good the metric is for the pairs remembered.
+
+    Attributes
+    ----------
+    measures : itml.Measures
+        Residual of the optimality conditions, gap and objective.
+    upper, lower : float or None
+        Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
+    n_pairs, n_seen, n_dropped, n_unbounded : int
+        Pairs remembered, seen; of equal points, which no metric moves; and those that came while
+        no bound could be told.
+    backend : str
+        Of the sweeps, ``numpy`` or ``numba``.
+    status : str
+        That of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``.
+    totals : Totals
+        Of all chunks.
+    """
+
+    measures: itml.Measures
+    upper: float | None
+    lower: float | None
+    n_pairs: int
+    n_seen: int
+    n_dropped: int
+    n_unbounded: int
+    backend: str
+    status: str
+    totals: Totals = NO_UPDATES
+
+
+@dataclass(frozen=True)
+class ITMLLearner(Learner):
+    """See `streamembed.estimators.ITML`; a prior that is a matrix is in the caller's units."""
+
+    gamma: float = 0.1
+    upper: float | None = None
+    lower: float | None = None
+    buffer: int = 2000
+    sweeps: int = 1
+    forgetting: float = 0.0
+    prior: str | Floats = "identity"
+    seed: int = 0
+
+    def init(self, examples: Examples, scale: Floats) -> ITMLState:
+        """Features are divided by these deviations from now on."""
+        return ITMLState(
+            itml.init(self._prior(examples, scale), self.gamma),
+            reservoir.init(paired.CAPACITY, recent=self.forgetting > 0),
+            np.zeros((0, len(scale))),
+            histogram.init(),
+            scale,
+            None,
+            None,
+            "numba" if itml_numba.available else "numpy",
+            "no bounds",
+            unbounded=0,
+        )
+
+    def _prior(self, examples: Examples, scale: Floats) -> Floats:
+        """A_0 of scaled features."""
+        d = len(scale)
+        if not isinstance(self.prior, str):
+            if self.prior.shape != (d, d):
+                raise FeatureError(
+                    f"prior has the shape {self.prior.shape}, and the stream {d} features: it must "
+                    f"be ({d}, {d}), in the order of feature_names"
+                )
+            return symmetric(self.prior) * np.outer(scale, scale)
+        if self.prior == "identity":
+            return np.eye(d)
+        points = examples.scaled(scale).ends
+        points = points - points.mean(axis=0)
+        # of n points a covariance has n - 1 directions: towards the identity, the more they lack
+        share = d / (len(points) + d)
+        inverse: Floats = np.linalg.inv(
+            (1.0 - share) * (points.T @ points) / len(points) + share * np.eye(d)
+        )
+        return symmetric(inverse)
+
+    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, Any]:
+        """One look at the bounds, and sweeps over the pairs remembered."""
+        chunk = examples.scaled(state.scale)
+        sample, differences, similar = paired.pairs(state.sample, chunk)
+        recent, distances = self._distances(state, chunk)
+        bounds = chunk.bounds or self._bounds(distances)
+        core, status, unbounded = state.core, state.status, state.unbounded
+        info: Any = Unbounded(len(differences))
+        if bounds is None:
+            unbounded += len(differences)
+        else:
+            core, info = itml.update(
+                core,
+                differences,
+                similar,
+                *bounds,
+                buffer=self.buffer,
+                sweeps=self.sweeps,
+                forgetting=self.forgetting,
+                seed=self.seed,
+                sweep=itml_numba.sweeper(state.backend if itml_numba.available else "numpy"),
+            )
+            status = info.status
+        upper, lower = bounds or (None, None)
+        after = ITMLState(
+            core, sample, recent, distances, state.scale, upper, lower, state.backend, status,
+            unbounded,
+        )  # fmt: skip
+        return after, info
+
+    def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
+        """The last points, and squared distances of new ones to some of them, under the prior."""
+        if chunk.bounds is not None:  # pairs without points
+            return state.recent, state.distances
+        points = chunk.ends
+        pool = np.concatenate([state.recent, points])
+        distances = histogram.decay(state.distances, 1.0 - self.forgetting)
+        if len(pool) > 1:
+            own = np.repeat(np.arange(len(state.recent), len(pool)), DRAWS)
+            generator = np.random.default_rng((self.seed, chunk.position, DRAWS))
+            other = generator.integers(len(pool) - 1, size=len(own))
+            steps = pool[own] - pool[other + (other >= own)]
+            d2 = np.einsum("ij,ij->i", steps @ state.core.prior, steps)
+            distances = histogram.update(distances, np.maximum(d2, 0.0))
+        return pool[-RECENT:].copy(), distances
+
+    def _bounds(self, distances: Histogram) -> tuple[float, float] | None:
+        """Upper and lower: as given, or running; a running one gives way to a given one."""
+        if self.upper is not None and self.lower is not None:
+            return self.upper, self.lower
+        running = itml.percentile_bounds(distances)
+        if running is None:
+            return None
+        if self.upper is not None:
+            return self.upper, max(running[1], self.upper)
+        if self.lower is not None:
+            return min(running[0], self.lower), self.lower
+        return running
+
+    def measure(self, state: ITMLState, scale: Floats) -> Measured:
+        """The core's metric; the scale is that of the first chunk."""
+        info = ITMLInfo(
+            itml.measure(state.core),
+            state.upper,
+            state.lower,
+            n_pairs=len(state.core),
+            n_seen=state.core.seen,
+            n_dropped=state.core.dropped,
+            n_unbounded=state.unbounded,
+            backend=state.backend,
+            status=state.status,
+        )
+        return Measured(state.core.matrix, state.scale, info, info)

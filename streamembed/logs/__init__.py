@@ -1,0 +1,16 @@
+"""Arrow logs: read row by row in whatever format, and written."""
+
+from streamembed.logs.pairs import PairLog, open_pairs
+from streamembed.logs.reader import EventLog, LogBatch, describe_log, open_log
+from streamembed.logs.writer import write_distance_log, write_log
+
+__all__ = [
+    "EventLog",
+    "LogBatch",
+    "PairLog",
+    "describe_log",
+    "open_log",
+    "open_pairs",
+    "write_distance_log",
+    "write_log",
+]

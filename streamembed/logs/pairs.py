@@ -1,0 +1,128 @@
+"""Pair logs: rows of two points, and whether somebody holds them to be similar.
+
+A pair log is the user's own Arrow files, as an event log is: for every feature ``x`` the columns
+``x_1`` and ``x_2``, and a column ``similar`` of booleans (or 0 and 1).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.data import batch
+from streamembed.data.batch import Rejected
+from streamembed.errors import FeatureError
+from streamembed.logs.reader import EventLog, LogBatch, open_log
+from streamembed.numeric.arrays import Bools, Floats, Ints
+
+__all__ = ["PairBatch", "PairLog", "in_order", "open_pairs"]
+
+SIMILAR = "similar"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairBatch:
+    """Consecutive rows of a pair log.
+
+    Attributes
+    ----------
+    left, right : (p, d)
+        Finite, columns in the order of ``PairLog.feature_names``.
+    similar : (p,)
+    rejected : tuple of Rejected
+        The other rows, by their number in the log.
+    """
+
+    left: Floats
+    right: Floats
+    similar: Bools
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairLog:
+    """A pair log that can be read: iterate for `PairBatch` after `PairBatch`.
+
+    Attributes
+    ----------
+    log : EventLog
+        The same columns as an event log has them.
+    feature_names : tuple of str
+        Without their ``_1`` and ``_2``, sorted by name.
+    """
+
+    log: EventLog
+    feature_names: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[PairBatch]:
+        for part in self.log:
+            yield self._batch(part)
+
+    def _batch(self, part: LogBatch) -> PairBatch:
+        names = self.log.feature_names
+        read = batch.checked(part.points, names, False, part.nulls, {}, None, "skip")
+        rejected = [Rejected(part.offset + row.index, None, row.reason) for row in read.rejected]
+        kinds = read.points[:, names.index(SIMILAR)]
+        known = (kinds == 0.0) | (kinds == 1.0)
+        for row, kind in zip(read.kept[~known].tolist(), kinds[~known].tolist(), strict=True):
+            reason = f"'similar' is {kind:g}; it must be true or false"
+            rejected.append(Rejected(part.offset + row, None, reason))
+        sides = [[names.index(f"{name}_{side}") for name in self.feature_names] for side in (1, 2)]
+        left, right = (read.points[known][:, columns] for columns in sides)
+        rejected.sort(key=lambda row: row.index)
+        return PairBatch(left, right, kinds[known] == 1.0, tuple(rejected))
+
+
+def open_pairs(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> PairLog:
+    """Return the pair log that these files are; paths and errors are those of `open_log`.
+
+    Raises
+    ------
+    FeatureError
+        No column ``similar``, or a feature that only one of the two points has.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamembed.logs.reader import write_log
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_log(f"{folder}/p", [[1.0, 2.0, 1.0]], ["size_1", "size_2", "similar"])
+    ...     [(part.left.tolist(), part.similar.tolist()) for part in open_pairs(f"{folder}/p")]
+    [([[1.0]], [True])]
+    """
+    log = open_log(paths)
+    names = set(log.feature_names)
+    if SIMILAR not in names:
+        raise FeatureError(
+            f"{log.paths[0]} has no column {SIMILAR!r} of booleans, only {sorted(names)}; a pair "
+            "log has that, and for every feature x the columns x_1 and x_2"
+        )
+    ends = names - {SIMILAR}
+    features = {name[:-2] for name in ends if name.endswith(("_1", "_2"))}
+    expected = {f"{name}_{side}" for name in features for side in (1, 2)}
+    if ends != expected or not features:
+        raise FeatureError(
+            f"{log.paths[0]} lacks the columns {sorted(expected - ends)} and has also "
+            f"{sorted(ends - expected)}; a pair log has x_1 and x_2 for every feature x"
+        )
+    order = batch.named_features(sorted(features))
+    return PairLog(log, order)
+
+
+def in_order(log: PairLog, names: tuple[str, ...]) -> Ints:
+    """Where the features ``names`` are among those of the log.
+
+    Raises
+    ------
+    FeatureError
+        They are not the same.
+    """
+    if set(names) != set(log.feature_names):
+        raise FeatureError(
+            f"the pair log has the features {list(log.feature_names)}; this engine has learned "
+            f"{list(names)}: they must be the same"
+        )
+    return np.array([log.feature_names.index(name) for name in names], dtype=np.int64)

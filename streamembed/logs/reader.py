@@ -1,0 +1,374 @@
+"""Arrow event logs in, numbered batches of events out, in memory that does not grow with the log.
+
+A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, told apart
+by their first bytes; ``-`` is standard input. Which columns are what is told in
+`streamembed.logs.columns`. Every whole row before the first damage is handed out, then `LogError`
+says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
+number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamembed.data.batch import named_features
+from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
+from streamembed.logs import columns
+from streamembed.logs.columns import RESERVED, Layout
+from streamembed.logs.file import STDIN, LogFile, damaged, probe, probe_stdin, said, whole_rows
+from streamembed.logs.writer import write_distance_log, write_log
+from streamembed.numeric.arrays import Array, Floats
+
+__all__ = [
+    "EventLog",
+    "LogBatch",
+    "LogDescription",
+    "describe_log",
+    "open_log",
+    "write_distance_log",
+    "write_log",
+]
+
+Location = str | os.PathLike[str]
+
+ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
+BYTES_PER_BATCH = 32 * 2**20  # of points or distances that hold no more than this
+ROWS_OF_LISTS = 64  # of a Parquet file decoded at once: how long a list is shows only then
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogBatch:
+    """Consecutive rows of a log.
+
+    Attributes
+    ----------
+    points : (n, d)
+        float64, C-contiguous, columns in the order of ``EventLog.feature_names``; nulls are NaN.
+        (n, 0) in a log of distances.
+    nulls : (n, d)
+        bool, True where the log has a null, so that it can be told from a NaN.
+    distances : list of (L_i,) or None
+        In a log of distances, each row's; None for a null row, NaN for a null in a row. None in a
+        log of points.
+    ids : (n,) or None
+        int64; objects (int or str, None for a null) where one is null or no integer; None where
+        the log has no ids.
+    labels, event_times : pyarrow.Array of n, or None
+        Of the types that the log has; dictionaries are decoded. None where no file has any, nulls
+        where only this one has none. They keep the memory of their whole record batch.
+    offset : int
+        Row number of the first row, counted from 0 over all files.
+    """
+
+    points: Floats
+    nulls: npt.NDArray[np.bool_]
+    distances: list[Floats | None] | None
+    ids: Array | None
+    labels: Any
+    event_times: Any
+    offset: int
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
+
+    Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
+    the middle of a batch, after all whole rows before, and `FeatureError` where an id is no 64-bit
+    integer and no text, or a label not of the log's type. IPC files are mapped; a record batch
+    that is compressed, or in a stream, is held whole while its rows are handed out; of Parquet,
+    the pages at hand and the footer.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        The files, in the order in which they are read.
+    folders : tuple of Path
+        The folders that were named, whose files these are.
+    kind : str
+        "points" or "distances".
+    feature_names : tuple of str
+        The columns of ``LogBatch.points``: sorted by name, or by place where they are the places of
+        a list column; none in a log of distances.
+    list_column : str or None
+        The list column that holds the points or the distances; None for numeric columns.
+    has_ids : bool
+        True where there is a column ``id``.
+    label_type, event_time_type : pyarrow.DataType or None
+        Of these columns, dictionaries decoded; None where no file has it.
+    ignored : tuple of str
+        Columns that are neither events nor reserved, sorted.
+    n_rows : int or None
+        Rows of all files; None where a stream or damage leaves that open until all is read.
+    """
+
+    paths: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    kind: str
+    feature_names: tuple[str, ...]
+    list_column: str | None
+    has_ids: bool
+    label_type: Any
+    event_time_type: Any
+    ignored: tuple[str, ...]
+    n_rows: int | None
+    _files: tuple[LogFile, ...] = field(repr=False)
+
+    @property
+    def ordered(self) -> bool:
+        """True where features are known by place, as those of an array."""
+        return self.kind == "points" and self.list_column is not None
+
+    def __iter__(self) -> Iterator[LogBatch]:
+        layout = Layout(self.kind, self.feature_names, self.list_column)
+        offset = 0
+        for file in self._files:
+            for part in whole_rows(file, {*layout.columns, *RESERVED}, _limit(layout, file)):
+                for piece in columns.by_bytes(part, layout, BYTES_PER_BATCH):
+                    yield self._batch(piece, layout, offset, file)
+                    offset += piece.num_rows
+
+    def _batch(self, part: Any, layout: Layout, offset: int, file: LogFile) -> LogBatch:
+        """The columns of a valid record batch, decoded."""
+        distances = None
+        points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
+        if layout.kind == "points":
+            points, nulls = columns.points_of(part, layout)
+        else:
+            distances = columns.distances_of(part, layout)
+        return LogBatch(
+            points,
+            nulls,
+            distances,
+            columns.ids_of(part, offset, file),
+            columns.carried(part, "label", self.label_type, offset, file),
+            columns.carried(part, "event_time", self.event_time_type, offset, file),
+            offset,
+        )
+
+
+def _limit(layout: Layout, file: LogFile) -> int:
+    """The most rows to take from a file at once."""
+    if layout.kind == "distances":
+        return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
+    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """What a log holds, as far as can be told without reading its rows.
+
+    Attributes
+    ----------
+    files, formats, rows, damages : tuple
+        For each file in order: its path; "stream", "file" (both Arrow IPC) or "parquet"; how many
+        rows, None where it cannot tell; damage that shows from outside, or None.
+    kind : str
+        "points" or "distances".
+    feature_names, reserved, ignored : tuple of str
+        The columns by their use, sorted; places in order.
+    list_column : str or None
+        The list column that holds the points or the distances.
+    """
+
+    files: tuple[Path, ...]
+    formats: tuple[str, ...]
+    rows: tuple[int | None, ...]
+    damages: tuple[str | None, ...]
+    kind: str
+    feature_names: tuple[str, ...]
+    list_column: str | None
+    reserved: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def open_log(
+    paths: Location | Sequence[Location], features: Sequence[str] | None = None
+) -> EventLog:
+    """Return the log that these files are, after a look at the columns of each.
+
+    Parameters
+    ----------
+    paths
+        A file, a folder, or several, read in this order; the files of a folder in the order of
+        their names, without subfolders and without names that begin with "." or "_". Formats may
+        be mixed. "-", alone, is standard input: a stream is read as it comes, an IPC file or
+        Parquet is copied to a temporary file first.
+    features
+        The feature columns; None for all numeric columns that are not reserved (integers, floats,
+        booleans, decimals, and dictionaries of these), or the one column of fixed-size lists of
+        numbers. Names may be patterns (``x*``, ``pixel_?``, ``[ab]``) of numeric columns, in which
+        case counts; a column of exactly that name goes before. The name of a list column stands
+        alone; so do its places ("0", "1", ...), by which an engine knows it.
+
+    Notes
+    -----
+    Where nothing is chosen, and there is a column ``distances`` of lists of numbers, the log is
+    one of distances: row t holds the unsquared distances to all t rows before it, or to the most
+    recent of them, oldest first.
+
+    Raises
+    ------
+    LogError
+        A path that is missing, an empty file or folder, bytes that are not Arrow, a first file cut
+        before its rows begin (such a later file is an error when reading comes to it).
+    FeatureError
+        No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
+        matches none; vectors beside other features; two columns of one name; files that differ in
+        their features, the kind of their ids or, beyond a cast, in the type of their labels.
+    ParameterError
+        No paths, "-" beside others or at a terminal, or features that are not different names.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_log(f"{folder}/day-1", np.eye(3), ["a", "b", "c"], rows_per_batch=2)
+    ...     [(batch.offset, batch.points.shape) for batch in open_log(folder)]
+    [(0, (2, 3)), (2, (1, 3))]
+    """
+    chosen = None if features is None else _chosen(features)
+    files = _probed(paths)
+    first = files[0]
+    if first.columns is None:
+        raise damaged(first, 0, str(first.damage))
+    layout, ids = columns.layout_of(first, chosen), columns.id_kind(first)
+    for file in (file for file in files if file.columns is not None):
+        _check_same(file, columns.layout_of(file, chosen), first, layout)
+        if columns.id_kind(file) != ids:
+            raise FeatureError(
+                f"{file} has {columns.id_kind(file)} and {first} has {ids}; all files of a log "
+                "must have the same kind of ids: read the files apart"
+            )
+    counts = [file.rows for file in files if file.rows is not None]
+    known = len(counts) == len(files) and first.stdin is None
+    used = (*layout.columns, *RESERVED)
+    return EventLog(
+        paths=tuple(file.path for file in files),
+        folders=tuple(path for path in map(Path, _listed(paths)) if path.is_dir()),
+        kind=layout.kind,
+        feature_names=layout.feature_names,
+        list_column=layout.list_column,
+        has_ids=ids != "no ids",
+        label_type=columns.carried_type(files, "label"),
+        event_time_type=columns.carried_type(files, "event_time"),
+        ignored=tuple(sorted({name for file in files for name in file.names}.difference(used))),
+        n_rows=sum(counts) if known else None,
+        _files=files,
+    )
+
+
+def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
+    """Refuse a file that has its events elsewhere than the first one."""
+    if layout == wanted:
+        return
+    if layout.list_column is None and wanted.list_column is None:
+        found, names = set(layout.feature_names), set(wanted.feature_names)
+        differs = (
+            f"lacks the numeric columns {sorted(names - found)} of {first} and has also "
+            f"{sorted(found - names)}"
+        )
+    else:
+        differs = f"has {layout}, and {first} has {wanted}"
+    raise FeatureError(
+        f"{file} {differs}; all files of a log must have the same features: choose them with "
+        "features=, or read the files apart"
+    )
+
+
+def describe_log(
+    paths: Location | Sequence[Location], features: Sequence[str] | None = None
+) -> LogDescription:
+    """Return what a log holds; parameters and errors are those of `open_log`.
+
+    Standard input is refused: it would be gone.
+    """
+    if any(os.fspath(path) == str(STDIN) for path in _listed(paths)):
+        raise ParameterError(
+            "paths holds '-', standard input, which would be used up by a look at it: save it to a "
+            "file"
+        )
+    log = open_log(paths, features)
+    reserved = {*RESERVED, *((log.list_column,) if log.kind == "distances" else ())}
+    return LogDescription(
+        files=log.paths,
+        formats=tuple(file.format for file in log._files),
+        rows=tuple(file.rows for file in log._files),
+        damages=tuple(file.damage for file in log._files),
+        kind=log.kind,
+        feature_names=log.feature_names,
+        list_column=log.list_column,
+        reserved=tuple(sorted({n for f in log._files for n in f.names if n in reserved})),
+        ignored=log.ignored,
+    )
+
+
+def _listed(paths: Location | Sequence[Location]) -> list[str]:
+    """The paths as text; ParameterError where one is no path."""
+    if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
+        return [path_text(path, "paths") for path in paths]
+    return [path_text(paths, "paths")]
+
+
+def _probed(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
+    """Every file, in reading order, as it looks from outside."""
+    given = _listed(paths)
+    if all(os.fspath(path) != str(STDIN) for path in given):
+        return tuple(probe(path) for path in _paths(given))
+    if len(given) > 1:
+        raise ParameterError(
+            f"paths holds '-', standard input, among {len(given)}; it must be there once and alone"
+        )
+    return (probe_stdin(),)
+
+
+def _paths(given: list[str]) -> list[Path]:
+    """The files of files and folders, in reading order."""
+    if not given:
+        raise ParameterError("paths is empty; it must name at least one file or folder")
+    files: list[Path] = []
+    for path in map(Path, given):
+        try:
+            is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
+        except OSError as error:
+            raise LogError(f"{path} cannot be opened ({said(error)})") from error
+        if is_file:
+            files.append(path)
+            continue
+        if not is_folder:  # a pipe would be waited for
+            what = "neither a file nor a folder" if exists else "missing"
+            raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
+        try:
+            names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+        except OSError as error:
+            raise LogError(f"{path} cannot be listed ({said(error)})") from error
+        found = [path / name for name in names if not name.startswith((".", "_"))]
+        if not found:
+            raise LogError(
+                f"{path} is a folder without log files; subfolders, and names that begin with '.' "
+                "or '_', are not read: name the files, or another folder"
+            )
+        files += found
+    return files
+
+
+def _chosen(features: Sequence[str]) -> tuple[str, ...]:
+    given = features.tolist() if isinstance(features, np.ndarray) else features
+    listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
+    names = [str(name) for name in given if isinstance(name, str)] if listed else []
+    if not names or len(names) < len(given) or len(set(names)) < len(names):
+        raise ParameterError(
+            f"features is {shown(features)}; it must be a list of different column names or "
+            "patterns, at least one, or None for all numeric columns"
+        )
+    return named_features(names)

@@ -1,0 +1,362 @@
+"""Bounds on squared distances, and projections of a metric onto them by Bregman's method.
+
+Symbols: v = difference of a pair, (d,); s = +1 for a similar pair, -1 for a dissimilar one; xi_0 =
+its bound, squared; A = the metric, (d, d), positive definite; p = v^T A v; lambda >= 0 = the dual
+of the bound; gamma = price of moving the bound; xi = the bound as moved; A_0 = the prior;
+D(A, A_0) = tr(A A_0^-1) - log det(A A_0^-1) - d.
+
+The problem: min D(A, A_0) + gamma D(diag xi, diag xi_0) subject to s (p - xi) <= 0 for each pair.
+Of its optimality conditions two hold after every projection, and they make xi superfluous::
+
+    A^-1 = A_0^-1 + sum s lambda v v^T           1 / xi = 1 / xi_0 - s lambda / gamma
+
+Source: docs/algorithms/itml.md; Davis, Kulis, Jain, Sra & Dhillon (2007), Information-theoretic
+metric learning, ICML, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigvalsh
+from scipy.linalg.blas import dsymv, dsyr
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from streamembed.errors import FeatureError, InputError, ParameterError
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.linalg import symmetric
+
+__all__ = [
+    "SMALLEST",
+    "Constraints",
+    "Sweep",
+    "Swept",
+    "checked",
+    "divergence",
+    "empty",
+    "inverse",
+    "joined",
+    "objective",
+    "positive_definite",
+    "pull",
+    "residuals",
+    "slack_divergence",
+    "squared",
+    "step",
+    "sweep",
+]
+
+# Squared lengths and squared distances below this have no finite inverse: such a pair is of equal
+# points, and no metric can move it.
+SMALLEST = 1e-300
+# Eigenvalues below this share of the largest keep fewer than 4 digits.
+CONDITION = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constraints:
+    """Bounds on the squared distances of pairs, oldest first.
+
+    Attributes
+    ----------
+    differences : (n, d)
+        v, no row 0.
+    similar : (n,)
+        True: p is to stay below the bound; False: above.
+    bounds : (n,)
+        xi_0, positive, squared.
+    """
+
+    differences: Floats
+    similar: Bools
+    bounds: Floats
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    @property
+    def signs(self) -> Floats:
+        """s, shape (n,)."""
+        return np.where(self.similar, 1.0, -1.0)
+
+    def taken(self, chosen: Array | slice) -> Constraints:
+        """Some of them, by index, mask or slice."""
+        return Constraints(self.differences[chosen], self.similar[chosen], self.bounds[chosen])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Swept:
+    """What a sweep leaves.
+
+    Attributes
+    ----------
+    matrix : (d, d)
+        A, exactly symmetric; the same bits as before where nothing was to do.
+    duals : (n,)
+        lambda.
+    updates : int
+        Projections that changed something.
+    residual : float
+        The largest residual met, each before its own projection; see `residuals`.
+    """
+
+    matrix: Floats
+    duals: Floats
+    updates: int
+    residual: float
+
+
+# (matrix, duals, constraints, gamma, order) -> Swept; arguments are not written to.
+Sweep = Callable[[Floats, Floats, Constraints, float, Ints], Swept]
+
+
+def empty(n_features: int) -> Constraints:
+    """No constraints on ``n_features`` features."""
+    return Constraints(np.zeros((0, n_features)), np.zeros(0, np.bool_), np.zeros(0))
+
+
+def checked(
+    differences: npt.ArrayLike,
+    similar: npt.ArrayLike,
+    upper: float,
+    lower: float,
+    n_features: int,
+) -> tuple[Constraints, int]:
+    """The constraints of these pairs, and how many were dropped for being of equal points.
+
+    Parameters
+    ----------
+    differences
+        v, shape (n, d); n = 0 is fine.
+    similar
+        Shape (n,), of truth values.
+    upper, lower
+        xi_0 of similar and of dissimilar pairs, on squared distances.
+
+    Raises
+    ------
+    FeatureError
+        d is not ``n_features``.
+    InputError
+        Differences are no table, not finite or too large to square; ``similar`` does not fit.
+    ParameterError
+        A bound is not positive and finite, or upper is above lower.
+    """
+    v = np.ascontiguousarray(differences, dtype=np.float64)
+    if v.ndim != 2:
+        raise InputError(f"differences have the shape {v.shape}; it must be (n, {n_features})")
+    if v.shape[1] != n_features:
+        raise FeatureError(f"differences have {v.shape[1]} features; the metric is of {n_features}")
+    flags = np.asarray(similar)
+    if flags.shape != (len(v),) or not np.isin(flags, (0, 1)).all():
+        raise InputError(
+            f"similar, of shape {flags.shape}, must be one of True and False for each of the "
+            f"{len(v)} pairs"
+        )
+    with np.errstate(over="ignore"):
+        squares = np.einsum("ij,ij->i", v, v)
+    if not np.isfinite(squares).all():
+        raise InputError(
+            "differences hold NaN, infinities or values too large to square; leave such pairs out"
+        )
+    for name, bound in (("upper", upper), ("lower", lower)):
+        if not (np.ndim(bound) == 0 and SMALLEST < bound < np.inf):
+            raise ParameterError(f"{name} is {bound}; it must be a positive squared distance")
+    if upper > lower:
+        raise ParameterError(
+            f"upper is {upper} and lower {lower}: similar pairs would be allowed to lie farther "
+            "apart than dissimilar ones must; exchange them"
+        )
+    differ = squares >= SMALLEST
+    kept = flags.astype(np.bool_)[differ]
+    bounds = np.where(kept, float(upper), float(lower))
+    return Constraints(v[differ], kept, bounds), int(np.count_nonzero(~differ))
+
+
+def joined(first: Constraints, second: Constraints) -> Constraints:
+    """Both, the first ones being the older."""
+    return Constraints(
+        np.concatenate([first.differences, second.differences]),
+        np.concatenate([first.similar, second.similar]),
+        np.concatenate([first.bounds, second.bounds]),
+    )
+
+
+def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tuple[float, float]:
+    """The projection onto one bound: its change of dual, and how far from optimal it was.
+
+    Parameters
+    ----------
+    p
+        v^T A v, at least `SMALLEST`.
+    dual, sign, bound, gamma
+        lambda, s, xi_0, gamma.
+
+    Returns
+    -------
+    alpha, residual
+        After lambda - alpha and A + beta (A v)(A v)^T with beta = s alpha / (1 - s alpha p), the
+        bound holds, or lambda is 0. alpha is 0 where both were optimal already. p becomes
+        p / (1 - s alpha p), which is positive: A stays positive definite.
+
+    Source: Davis et al. (2007), algorithm 1, steps 3.3-3.6. Differs: 1 / xi follows from the dual,
+    xi is not kept. The dual then cannot drift from the bound in a stream of any length.
+    """
+    reach = sign * (1.0 / p - (1.0 / bound - sign * dual / gamma))
+    alpha = min(dual, gamma / (gamma + 1.0) * reach)
+    return alpha, abs(alpha) * p * (1.0 + 1.0 / gamma)
+
+
+def sweep(
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
+) -> Swept:
+    """A projection onto each bound in the given order, in numpy and BLAS.
+
+    Parameters
+    ----------
+    matrix
+        A, shape (d, d), exactly symmetric, positive definite.
+    duals
+        lambda, shape (n,).
+    order
+        Indices of constraints; any number of them.
+
+    Returns
+    -------
+    The arguments are untouched. O(d^2) a constraint, in two BLAS calls.
+    """
+    triangle = np.array(matrix, order="F")
+    signs, bounds = constraints.signs.tolist(), constraints.bounds.tolist()
+    dual = duals.tolist()
+    rows = list(constraints.differences)
+    updates, worst = 0, 0.0
+    for i in order.tolist():
+        v = rows[i]
+        image = dsymv(1.0, triangle, v)  # reads the upper triangle only
+        p = float(v @ image)
+        if not p >= SMALLEST:
+            continue
+        change, residual = step(p, dual[i], signs[i], bounds[i], gamma)
+        turn = signs[i] * change
+        left = 1.0 - turn * p  # 0 where p should grow by more than 1e16 times
+        if change == 0.0 or not left > 0.0:
+            continue
+        dual[i] -= change
+        worst = max(worst, residual)
+        updates += 1
+        triangle = dsyr(turn / left, image, a=triangle, overwrite_a=1)
+    result = np.triu(triangle)
+    result += np.triu(result, 1).T
+    return Swept(np.ascontiguousarray(result), np.array(dual), updates, worst)
+
+
+def residuals(matrix: Floats, duals: Floats, constraints: Constraints, gamma: float) -> Floats:
+    """How far each constraint is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
+
+    |p / xi - 1|, as it would be if it were exceeded; less where the dual is so small that
+    it would be 0 before the bound is reached. All 0: A is the optimum.
+    """
+    p = squared(matrix, constraints.differences)
+    s = constraints.signs
+    reach = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
+    values: Floats = np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), reach))
+    return values
+
+
+def squared(matrix: Floats, differences: Floats) -> Floats:
+    """p of every row, at least `SMALLEST`."""
+    p: Floats = np.maximum(np.einsum("ij,ij->i", differences @ matrix, differences), SMALLEST)
+    return p
+
+
+def positive_definite(matrix: Floats) -> bool:
+    """Whether A is finite and has a Cholesky factor, whatever the units of its features."""
+    diagonal = np.diag(matrix)
+    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+        return False
+    units = np.sqrt(diagonal)
+    try:
+        np.linalg.cholesky(matrix / units / units[:, None])
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def inverse(matrix: Floats) -> Floats | None:
+    """The inverse, exactly symmetric; None where the matrix is not positive definite."""
+    diagonal = np.diag(matrix)
+    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+        return None
+    units = np.sqrt(diagonal)
+    triangle, failed = dpotrf(matrix / units / units[:, None], lower=0, clean=1)
+    if failed:
+        return None
+    half, failed = dpotri(triangle, lower=0)
+    upper = np.triu(half) / units / units[:, None]
+    result: Floats = upper + np.triu(upper, 1).T
+    return result if not failed and positive_definite(result) else None
+
+
+def pull(pairs: Constraints, duals: Floats) -> Floats:
+    """sum s lambda v v^T, what the duals add to A^-1; exactly symmetric. O(n d^2)."""
+    rows = pairs.differences
+    return symmetric(rows.T @ (rows * (pairs.signs * duals)[:, None]))
+
+
+def slack_divergence(ratios: Floats) -> float:
+    """D(diag xi, diag xi_0) of the ratios xi / xi_0, at least `SMALLEST`."""
+    ratios = np.maximum(ratios, SMALLEST)
+    return float(np.sum(ratios - 1.0 - np.log(ratios)))
+
+
+def objective(
+    matrix: Floats,
+    prior: Floats,
+    differences: Floats,
+    similar: Bools,
+    upper: float | Floats,
+    lower: float | Floats,
+    gamma: float,
+) -> float:
+    """D(A, A_0) + gamma D(diag xi, diag xi_0) at the best xi for A: what ITML minimises.
+
+    Parameters
+    ----------
+    matrix, prior
+        A and A_0, shape (d, d), positive definite.
+    differences, similar
+        Shapes (n, d) and (n,).
+    upper, lower
+        Bounds on squared distances, one or (n,) each.
+
+    Returns
+    -------
+    0 where A = A_0 and every bound holds; positive elsewhere. O(n d^2 + d^3).
+
+    Source: Davis et al. (2007), eq. 3.4. Differs: xi is the nearest to xi_0 that A allows: every A
+    has an objective, feasible or not.
+    """
+    p = squared(matrix, differences)
+    ratios = np.where(similar, np.maximum(p / upper, 1.0), np.minimum(p / lower, 1.0))
+    return divergence(matrix, prior) + gamma * slack_divergence(ratios)
+
+
+def divergence(matrix: Floats, prior: Floats) -> float:
+    """D(A, A_0), exact to rounding also where A is near A_0; O(d^3)."""
+    units = np.sqrt(np.diag(prior))
+    units = np.outer(units, units)
+    values = eigvalsh(matrix / units, prior / units)
+    if values[0] > CONDITION * values[-1]:
+        return float(np.sum(values - 1.0 - np.log(values)))
+    # the small ones are rounding of the large ones; determinants are known better
+    return float(np.sum(values - 1.0)) - _log_det(matrix) + _log_det(prior)
+
+
+def _log_det(matrix: Floats) -> float:
+    """log det A of a positive definite matrix, whatever the units of its features."""
+    units = np.sqrt(np.diag(matrix))
+    factor = np.linalg.cholesky(matrix / units / units[:, None])
+    return 2.0 * float(np.sum(np.log(np.diag(factor)) + np.log(units)))

@@ -1,0 +1,492 @@
+"""A learned metric, handed out: distances, the space they are Euclidean in, and what proves it.
+
+Symbols: A = the metric, (d, d), symmetric, positive semidefinite; L = its factor, (r, d), with
+A = L^T L; d(x, y) = ||L x - L y||; D = diag of the scales that features were divided by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.distance import cdist
+
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    ParameterError,
+    StreamembedError,
+    other_features,
+    shown,
+)
+from streamembed.numeric.arrays import Floats, frozen
+from streamembed.numeric.linalg import descending_eigh, symmetric
+
+__all__ = ["COMMON", "Mahalanobis", "MetricCertificate", "numbers_of"]
+
+# What a certificate has whoever made the metric; None where its maker does not say.
+COMMON = (
+    "source",
+    "status",
+    "labelled",
+    "pairs",
+    "updates",
+    "refused",
+    "refused_events",
+    "by_status",
+    "reproduced",
+)
+
+# Eigenvalues below this share of the largest are rounding, and left out of the factor.
+RANK_CUT = 1e-12
+# Asymmetry, and negative eigenvalues, up to this share of the largest entry or eigenvalue are
+# rounding of whoever made the matrix; beyond it the matrix is no metric.
+ROUNDING = 1e-8
+# Pairs nearer than 1e-5 of their points' norms keep fewer than 11 digits when mapped one by one:
+# their difference is taken first.
+NEAR = 1e-10
+# Near pairs at a time: memory of the second look stays below 10^4 d numbers.
+CHUNK = 10_000
+
+
+class MetricCertificate(Mapping[str, Any]):
+    """What the maker of a metric proves of it: a read-only mapping, with the same keys for all.
+
+    ``source`` ("labels", "given" or "generated" pairs), ``status``, ``labelled`` and ``pairs`` (how
+    many it learned from), ``updates``, ``refused``, ``refused_events`` and ``by_status`` (what
+    became of its chunks), and ``reproduced`` (the share that reproduces) are always there, None
+    where the maker does not say. What else there is, is the maker's own. Values are plain: numbers,
+    strings, booleans, None, tuples and dicts of these. Every key can be read as an attribute, too.
+
+    Examples
+    --------
+    >>> proof = MetricCertificate({"status": "ok", "gap": 0.5})
+    >>> proof["status"], proof.gap, proof["source"]
+    ('ok', 0.5, None)
+    """
+
+    __slots__ = ("_facts",)
+    _facts: dict[str, Any]
+
+    def __init__(self, facts: object = None) -> None:
+        """Take a mapping, a dataclass, or None; InputError for anything else."""
+        found: Any = {} if facts is None else facts
+        if is_dataclass(found) and not isinstance(found, type):
+            found = {field.name: getattr(found, field.name) for field in fields(found)}
+        if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+            raise InputError(
+                f"certificate is {shown(facts)}; it must be a mapping of names to facts, a "
+                "dataclass or None"
+            )
+        plain = {str(name): _plain(fact) for name, fact in found.items()}
+        object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in self._facts:
+            return self._facts[name]
+        raise AttributeError(f"this certificate has no {name!r}; it has {list(self._facts)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a certificate never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
+
+    def __repr__(self) -> str:
+        return f"MetricCertificate({self._facts!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MetricCertificate):
+            return self._facts == other._facts
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.as_dict(),)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts in a dict of its own, JSON-ready."""
+        return {name: _thawed(fact) for name, fact in self._facts.items()}
+
+
+def _plain(fact: Any) -> Any:
+    """A fact that nobody can change and JSON can hold."""
+    if isinstance(fact, np.ndarray):
+        return _plain(fact.tolist())
+    if isinstance(fact, np.generic):
+        return fact.item()
+    if is_dataclass(fact) and not isinstance(fact, type):
+        fact = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    if isinstance(fact, Mapping):
+        return MappingProxyType({str(name): _plain(value) for name, value in fact.items()})
+    if isinstance(fact, (list, tuple)):
+        return tuple(_plain(value) for value in fact)
+    if fact is None or isinstance(fact, (str, bool, int, float)):
+        return fact
+    raise InputError(
+        f"the certificate holds {shown(fact)}; facts are numbers, strings, None, and collections "
+        "of these"
+    )
+
+
+def _thawed(fact: Any) -> Any:
+    if isinstance(fact, Mapping):
+        return {name: _thawed(value) for name, value in fact.items()}
+    return [_thawed(value) for value in fact] if isinstance(fact, tuple) else fact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mahalanobis:
+    """An immutable Mahalanobis metric; make one with `Mahalanobis.of`.
+
+    Attributes
+    ----------
+    matrix : (d, d)
+        A, read-only, in the coordinates of the points that are passed in.
+    factor : (r, d)
+        L, read-only; rows in descending order of eigenvalues, the largest entry of each positive.
+    certificate : MetricCertificate
+        What its maker proves of it, under the same keys whoever made it.
+    feature_names : tuple of str or None
+        Of the d columns; None where they go by their place: made of a bare matrix, or learned from
+        arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> metric = Mahalanobis.of(np.diag([4.0, 1.0]))
+    >>> X = np.array([[0.0, 0.0], [3.0, 0.0]])
+    >>> metric.distances(X, X).tolist()
+    [[0.0, 6.0], [6.0, 0.0]]
+    >>> metric.rank, metric.transform(X).shape
+    (2, (2, 2))
+    >>> Mahalanobis.of(np.diag([4.0, 1.0])) == metric
+    True
+    """
+
+    matrix: Floats
+    factor: Floats
+    certificate: MetricCertificate = field(default_factory=MetricCertificate)
+    feature_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, matrix: npt.ArrayLike, rank: int | None = None, certificate: Any = None
+    ) -> Mahalanobis:
+        """The metric of a positive semidefinite matrix.
+
+        Parameters
+        ----------
+        matrix
+            A, shape (d, d), finite, symmetric up to rounding.
+        rank
+            The most rows of the factor; fewer where A has a smaller rank. The matrix then is that
+            of the factor: the best of this rank. None: as A is.
+        certificate
+            What is proved of it: a mapping, a dataclass or None; kept as a `MetricCertificate`.
+
+        Raises
+        ------
+        InputError
+            The matrix is not square, not finite, not symmetric or not positive semidefinite.
+        ParameterError
+            ``rank`` is not a positive whole number.
+
+        Notes
+        -----
+        The factor's rank is counted from eigenvalues above 1e-12 of the largest. Where features
+        have units far apart, make the metric in scaled ones and use `unscaled`: it keeps the rank.
+        O(d^3).
+        """
+        A = _checked(matrix)
+        if rank is not None:
+            whole = isinstance(rank, (int, np.integer)) and not isinstance(
+                rank, (bool, np.timedelta64)
+            )
+            if not whole or rank < 1:
+                raise ParameterError(
+                    f"rank is {shown(rank)}; it must be a whole number of at least 1, or None"
+                )
+            rank = int(rank)
+        values, vectors = descending_eigh(A)
+        if values[-1] < -ROUNDING * max(values[0], 0.0):
+            raise InputError(
+                f"matrix has the eigenvalue {values[-1]:.3g} beside {values[0]:.3g}; it must be "
+                "positive semidefinite: clip the negative ones"
+            )
+        kept = slice(0, min(int(np.count_nonzero(values > RANK_CUT * values[0])), rank or len(A)))
+        rows = vectors[:, kept].T
+        largest = np.abs(rows).argmax(axis=1)
+        signs = np.where(rows[np.arange(len(rows)), largest] < 0, -1.0, 1.0)
+        factor = rows * (signs * np.sqrt(values[kept]))[:, None]
+        if rank is not None and rank < len(A):
+            A = symmetric(factor.T @ factor)
+        return cls._frozen(A, factor, certificate)
+
+    @classmethod
+    def _frozen(
+        cls,
+        matrix: Floats,
+        factor: Floats,
+        certificate: Any,
+        feature_names: tuple[str, ...] | None = None,
+    ) -> Mahalanobis:
+        """The metric with arrays that nobody else writes to; + 0 makes an end of -0."""
+        if not isinstance(certificate, MetricCertificate):
+            certificate = MetricCertificate(certificate)
+        return cls(frozen(matrix + 0.0), frozen(factor + 0.0), certificate, feature_names)
+
+    def named(self, feature_names: Sequence[str] | None) -> Mahalanobis:
+        """The same metric of columns with these names; None: they go by their place.
+
+        Raises
+        ------
+        ParameterError
+            They are not d different names.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Mahalanobis.of(np.eye(2)).named(["height", "width"]).feature_names
+        ('height', 'width')
+        """
+        if feature_names is None:
+            return replace(self, feature_names=None)
+        names = () if isinstance(feature_names, str) else tuple(feature_names)
+        texts = all(isinstance(name, str) for name in names)
+        if not texts or len(names) != self.n_features or len(set(names)) != len(names):
+            raise ParameterError(
+                f"feature_names={shown(feature_names)} must be {self.n_features} different names, "
+                "one a column, or None"
+            )
+        return replace(self, feature_names=names)
+
+    @property
+    def rank(self) -> int:
+        """r: the dimension of the space that `transform` maps to."""
+        return len(self.factor)
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return len(self.matrix)
+
+    def transform(self, X: npt.ArrayLike) -> Floats:
+        """X L^T, shape (n, r): points whose Euclidean distances are the metric's. O(n d r).
+
+        Parameters
+        ----------
+        X
+            Shape (n, d). A frame of pandas or polars, or an Arrow table or record batch, is taken
+            by name, in whatever order; an array has its columns in the order of ``feature_names``.
+
+        Raises
+        ------
+        FeatureError
+            X has not d columns, or other names; or it has names, and ``feature_names`` is None.
+        InputError
+            X is not a table of finite numbers.
+        """
+        mapped: Floats = self._points(X, "X") @ self.factor.T
+        return mapped
+
+    def distances(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Floats:
+        """d of every row of X to every row of Y, unsquared: shape (n, m).
+
+        Raises
+        ------
+        FeatureError, InputError
+            As `transform`.
+        """
+        roots: Floats = np.sqrt(self.squared_distances(X, Y))
+        return roots
+
+    def squared_distances(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Floats:
+        """d2 of every row of X to every row of Y: shape (n, m); exactly 0 for equal points.
+
+        Raises
+        ------
+        FeatureError, InputError
+            As `transform`.
+
+        Notes
+        -----
+        By differences of mapped points, taken from the first row of Y, so that an offset common to
+        all costs no digits. For pairs that are still near to each other for their norms the
+        points are subtracted first. O(n m r + (n + m) d r).
+        """
+        left, right = self._points(X, "X"), self._points(Y, "Y")
+        if len(left) == 0 or len(right) == 0 or self.rank == 0:
+            return np.zeros((len(left), len(right)))
+        mapped_left = (left - right[0]) @ self.factor.T
+        mapped_right = (right - right[0]) @ self.factor.T
+        d2: Floats = cdist(mapped_left, mapped_right, "sqeuclidean")
+        norms = [np.einsum("ij,ij->i", part, part) for part in (mapped_left, mapped_right)]
+        rows, columns = np.nonzero(d2 <= NEAR * (norms[0][:, None] + norms[1]))
+        for start in range(0, len(rows), CHUNK):
+            i, j = rows[start : start + CHUNK], columns[start : start + CHUNK]
+            step = (left[i] - right[j]) @ self.factor.T
+            d2[i, j] = np.einsum("ij,ij->i", step, step)
+        return d2
+
+    def unscaled(self, scale: npt.ArrayLike) -> Mahalanobis:
+        """The same metric for points that have not been divided by ``scale``.
+
+        A_raw = D^-1 A D^-1 and L_raw = L D^-1, of the same rank: no eigenvalue is cut again, though
+        units may be far apart.
+
+        Parameters
+        ----------
+        scale
+            What each feature was divided by, shape (d,), positive; or one number for all.
+
+        Raises
+        ------
+        ParameterError
+            A scale is not positive and finite, or their number is not d.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Mahalanobis.of(np.eye(2)).unscaled([1.0, 0.5]).matrix.tolist()
+        [[1.0, 0.0], [0.0, 4.0]]
+        """
+        s = numbers_of(scale, "scale", ParameterError)
+        if s.shape not in ((), (self.n_features,)) or not (np.isfinite(s) & (s > 0)).all():
+            raise ParameterError(
+                f"scale, of shape {s.shape}, must be {self.n_features} positive finite numbers, or "
+                "one; give constant features the scale 1"
+            )
+        s = np.broadcast_to(s, self.n_features)
+        with np.errstate(over="ignore"):
+            matrix, factor = self.matrix / s / s[:, None], self.factor / s
+        if not (np.isfinite(matrix).all() and np.isfinite(factor).all()):
+            raise ParameterError(
+                f"scale, from {s.min():g} on, is too small: the metric would leave the doubles"
+            )
+        return self._frozen(matrix, factor, self.certificate, self.feature_names)
+
+    def _points(self, X: npt.ArrayLike, name: str) -> Floats:
+        """X as a table of finite numbers with d columns in the metric's order."""
+        place = None if type(X) is np.ndarray else self._places(X, name)
+        points = numbers_of(X, name, InputError)
+        if points.ndim != 2:
+            raise InputError(
+                f"{name} has the shape {points.shape}; it must be (n, {self.n_features}): for one "
+                "point x pass [x]"
+            )
+        if points.shape[1] != self.n_features:
+            raise FeatureError(
+                f"{name} has {points.shape[1]} features; the metric was learned from "
+                f"{self.n_features}"
+            )
+        if not np.isfinite(points).all():
+            raise InputError(
+                f"{name} holds NaN or infinities; it must be finite: leave such rows out"
+            )
+        return points if place is None else points[:, place]
+
+    def _places(self, X: Any, name: str) -> list[int] | None:
+        """Where the columns of a named table are; None for what has no names."""
+        if hasattr(X, "collect"):
+            raise InputError(f"{name} is a lazy frame: hand in {name}.collect()")
+        found = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
+        found = getattr(X, "columns", None) if found is None else found
+        if found is None or callable(found):
+            return None
+        names = [str(one) for one in found]
+        if self.feature_names is None:
+            raise FeatureError(
+                f"{name} has the columns {shown(names)}, and this metric knows its "
+                f"{self.n_features} features by their place alone: pass an array with the columns "
+                f"in the order in which they were learned, such as {name}.to_numpy()"
+            )
+        if len(set(names)) < len(names):
+            raise FeatureError(f"{name} has columns of the same name: {shown(names)}")
+        if set(names) != set(self.feature_names):
+            raise FeatureError(other_features(name, names, self.feature_names))
+        return [names.index(one) for one in self.feature_names]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bits of matrix and factor, equal certificates and equal names."""
+        if not isinstance(other, Mahalanobis):
+            return NotImplemented
+        return (
+            np.array_equal(self.matrix, other.matrix)
+            and np.array_equal(self.factor, other.factor)
+            and bool(self.certificate == other.certificate)
+            and self.feature_names == other.feature_names
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.matrix.shape, self.matrix.tobytes(), self.factor.tobytes()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its parts; read-only again afterwards."""
+        parts = (self.matrix, self.factor, self.certificate, self.feature_names)
+        return Mahalanobis._frozen, parts
+
+    def __copy__(self) -> Mahalanobis:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Mahalanobis:
+        """Itself: nothing of it can change."""
+        return self
+
+
+def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
+    """An array of any shape as float64, NaN where it is masked; an error where it is no numbers."""
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
+    try:
+        given = np.asanyarray(values)
+    except Exception as cause:  # an array of somebody else's raises what it likes
+        raise error(f"{name}={shown(values)} must be numbers of one shape") from cause
+    mask = np.ma.getmaskarray(given) if np.ma.is_masked(given) else None
+    data = np.asarray(given)
+    if data.dtype.kind == "O" and all(isinstance(v, (int, float)) for v in data.ravel().tolist()):
+        data = np.array([_float(v) for v in data.ravel().tolist()]).reshape(data.shape)
+    if data.dtype.kind not in "biuf":
+        raise error(f"{name} has dtype {data.dtype}; it must be numbers")
+    with np.errstate(over="ignore"):  # infinite then, and refused as such
+        result = data.astype(np.float64)
+    if mask is not None:
+        result[mask] = np.nan
+    return result
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf
+
+
+def _checked(matrix: npt.ArrayLike) -> Floats:
+    """A, exactly symmetric."""
+    A = numbers_of(matrix, "matrix", InputError)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
+        raise InputError(f"matrix has the shape {A.shape}; it must be (d, d) with d at least 1")
+    if not np.isfinite(A).all():
+        raise InputError("matrix holds NaN or infinities; it must be finite")
+    if np.abs(A - A.T).max() > ROUNDING * np.abs(A).max():
+        raise InputError(
+            f"matrix differs from its transpose by {np.abs(A - A.T).max():.3g}; it must be "
+            "symmetric: take (A + A^T) / 2 if that is meant"
+        )
+    return symmetric(A)

@@ -1,0 +1,133 @@
+"""How far apart far pairs are under a metric: the smallest squared distance, or the mean root.
+
+Symbols: q = squared distances of n far pairs under a metric A, tr(A H) = d; f(q) = the objective,
+concave in A; w = weights, G(w) = sum w delta delta^T; lambda = lambda_max(G(w), H).
+
+An optimiser over metrics needs three things of an objective: its value, the weights of its
+gradient, and the bound that *any* weights put on what a metric can reach. `OBJECTIVES` has them.
+
+Source: docs/algorithms/eig-dml.md; Phillips, Metric Learning, section 17.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.numeric.arrays import Floats
+
+__all__ = ["OBJECTIVES", "Objective", "soft_minimum"]
+
+# Far pairs below this share of the largest weight add nothing to G; what is left is normalised,
+# so that the bound remains one.
+ACTIVE = 1e-10
+# The sharpest soft minimum, and the least q under a root, as shares of the mean q: below, A does
+# not see a pair at all, and its q is rounding.
+LEAST = 1e-12
+
+
+def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
+    """A smooth function between min q and min q + sigma log n, and its gradient.
+
+    f_sigma = q_min - sigma log((1/n) sum exp(-(q - q_min) / sigma)), finite for every sigma > 0.
+
+    Parameters
+    ----------
+    values
+        q, shape (n,), n at least 1.
+    sigma
+        In units of q.
+
+    Returns
+    -------
+    f_sigma and alpha (n,), which sums to 1.
+
+    Source: Phillips, section 17.3, g_sigma. Differs: shifted by q_min; without it every term
+    underflows once q / sigma exceeds 745, which sigma = d 1e-5 does on any data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value, weights = soft_minimum(np.array([1.0, 1.0, 9.0]), 1e-3)
+    >>> weights.tolist(), value > 1.0
+    ([0.5, 0.5, 0.0], True)
+    """
+    sigma = min(max(sigma, np.finfo(np.float64).tiny), np.finfo(np.float64).max)
+    least = float(values.min())
+    with np.errstate(over="ignore", under="ignore"):
+        shifted = (least - values) / sigma
+        weights = np.exp(shifted)
+        value = least - sigma * float(np.log1p(np.expm1(shifted).mean()))
+    normalised: Floats = weights / weights.sum()
+    return value, normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it.
+
+    Attributes
+    ----------
+    value
+        q -> f(q).
+    weights
+        q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
+    fresh
+        q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
+    bound
+        d lambda(w), w -> what f exceeds under no metric with tr(A H) = d; valid for any w >= 0
+        (n,), whatever its scale.
+    """
+
+    value: Callable[[Floats], float]
+    weights: Callable[[Floats, float], Floats]
+    fresh: Callable[[Floats], Floats]
+    bound: Callable[[float, Floats], float]
+
+
+def _smallest(values: Floats) -> float:
+    """min q."""
+    return float(values.min())
+
+
+def _smallest_weights(values: Floats, smoothing: float) -> Floats:
+    """alpha of the soft minimum, sigma relative to the smallest q, without the negligible."""
+    scale = max(float(values.min()), LEAST * float(values.mean()))
+    with np.errstate(over="ignore", under="ignore"):
+        _, weights = soft_minimum(values, smoothing * scale)
+    weights[weights < ACTIVE * weights.max()] = 0.0
+    kept: Floats = weights / weights.sum()
+    return kept
+
+
+def _smallest_bound(top: float, weights: Floats) -> float:
+    """min q <= sum alpha q = <G(alpha), A> <= d lambda, for any alpha of sum 1: weak duality."""
+    total = float(weights.sum())
+    return top / total if total > 0 else np.inf
+
+
+def _root(values: Floats) -> float:
+    """Mean of sqrt(q)."""
+    return float(np.sqrt(values).mean())
+
+
+def _root_weights(values: Floats) -> Floats:
+    """1 / (2 sqrt(q)), the derivative of sqrt(q)."""
+    floor = max(LEAST * float(values.mean()), np.finfo(np.float64).tiny) if len(values) else 1.0
+    weights: Floats = 0.5 / np.sqrt(np.maximum(values, floor))
+    return weights
+
+
+def _root_bound(top: float, weights: Floats) -> float:
+    """sqrt(q) <= w q + 1 / (4 w) for any w > 0; the mean of that, at the best scale of w."""
+    if not weights.all():
+        return np.inf
+    return float(np.sqrt(top * np.sum(1.0 / weights))) / len(weights)
+
+
+OBJECTIVES = {
+    "smallest": Objective(_smallest, _smallest_weights, np.zeros_like, _smallest_bound),
+    "root": Objective(_root, lambda values, _: _root_weights(values), _root_weights, _root_bound),
+}

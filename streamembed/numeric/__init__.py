@@ -1,0 +1,1 @@
+"""Small algebra and statistics of streams: arrays in, arrays out."""

@@ -1,0 +1,173 @@
+"""Small dense linear algebra: squared distances, bases, Nystrom pairs.
+
+Source: docs/algorithms/tracker.md. Eigenpairs are `numpy.linalg.eigh` of a small symmetric matrix:
+the whole spectrum at once is 3-4 times faster than asking for a subset at these sizes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamembed.numeric.arrays import Array, Floats
+
+__all__ = [
+    "descending_eigh",
+    "mixed",
+    "nystrom_pairs",
+    "orthonormal_basis",
+    "squared_distances",
+    "symmetric",
+]
+
+# A negative eigenvalue of more than this share of the largest one, or a Nystrom eigenvalue above
+# the norm by as much, is no rounding (1e-6 in float32): the operator is not positive semidefinite.
+INDEFINITE = 1e-3
+
+
+def mixed(block: Array, mix: Floats) -> Array:
+    """``block @ mix`` in the block's own precision: a float64 mix would promote a float32 block."""
+    result: Array = block @ mix.astype(block.dtype, copy=False)
+    return result
+
+
+def symmetric(matrix: Floats) -> Floats:
+    """Return (A + A^T) / 2, the nearest symmetric matrix."""
+    return 0.5 * (matrix + matrix.T)
+
+
+def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues in descending order and their unit eigenvectors, of a symmetric matrix.
+
+    Parameters
+    ----------
+    matrix
+        Shape (m, m); only its symmetric part is used.
+
+    Returns
+    -------
+    values, vectors
+        Shapes (m,) and (m, m); ``vectors[:, j]`` belongs to ``values[j]``; signs are LAPACK's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> descending_eigh(np.diag([1.0, 3.0, 2.0]))[0].tolist()
+    [3.0, 2.0, 1.0]
+    """
+    values, vectors = np.linalg.eigh(symmetric(np.asarray(matrix, dtype=np.float64)))
+    return values[::-1], vectors[:, ::-1]
+
+
+def orthonormal_basis(block: Array) -> Array:
+    """An orthonormal basis of the span of ``block``, each column as near to its own as can be.
+
+    Columns that are combinations of the others, up to rounding, are dropped. Where none is, the
+    basis is block Z w^(-1/2) Z^T: the plain Z w^(-1/2) would rotate columns that already are
+    eigenvectors among each other.
+
+    Parameters
+    ----------
+    block
+        Shape (n, m).
+
+    Returns
+    -------
+    Shape (n, m') with m' <= m, in the precision of ``block``. O(n m^2).
+    """
+    scales = np.sqrt(np.einsum("ij,ij->j", block, block))
+    block = block[:, scales > 0] / scales[scales > 0]
+    if block.shape[1] == 0:
+        return block
+    values, vectors = descending_eigh(block.T @ block)
+    # A squared singular value is known to eps of the largest; a few times that is nothing.
+    keep = values > 1e4 * np.finfo(block.dtype).eps * values[0]
+    mix = vectors[:, keep] / np.sqrt(values[keep])
+    basis = mixed(block, mix @ vectors.T if keep.all() else mix)
+    # Once more: the Gram matrix knows directions of relative size w only to eps / w.
+    values, vectors = descending_eigh(basis.T @ basis)
+    return mixed(basis, (vectors / np.sqrt(values)) @ vectors.T)
+
+
+def nystrom_pairs(
+    basis: Array, product: Array, floor: float, norm: float = np.inf
+) -> tuple[Floats, Array]:
+    """Eigenpairs of Y (Q^T Y)^+ Y^T, the best one-product approximation of a PSD operator S.
+
+    Where S shows that it is not positive semidefinite (distances that no points in a Euclidean
+    space have make such kernels), the Ritz pairs of the block are taken instead.
+
+    Parameters
+    ----------
+    basis
+        Q, shape (n, m), orthonormal columns.
+    product
+        Y = S Q, shape (n, m).
+    floor
+        Directions of Q^T Y below ``floor`` times its largest eigenvalue are dropped: their
+        inverse would amplify the rounding of the product (1e-5 for float32, 1e-12 for float64).
+    norm
+        Of S, where it is known: 1 for a Markov operator.
+
+    Returns
+    -------
+    values, vectors
+        Descending, shapes (m',) and (n, m'); the vectors are orthonormal, in the product's
+        precision.
+
+    Notes
+    -----
+    One product does the work of about two Rayleigh-Ritz steps. O(n m^2).
+    """
+    theta, mix = descending_eigh(basis.T @ product)
+    if theta[-1] < -INDEFINITE * theta[0]:
+        return _ritz(basis, theta, mix, floor)
+    keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
+    factor = mixed(product, mix[:, keep] / np.sqrt(theta[keep]))
+    values, turn = descending_eigh(factor.T @ factor)
+    # a positive semidefinite operator's pairs stay below its own
+    if values[:1].max(initial=0.0) > (1.0 + INDEFINITE) * norm:
+        return _ritz(basis, theta, mix, floor)
+    keep = values > floor * max(values[:1].max(initial=0.0), 0.0)
+    return values[keep], mixed(factor, turn[:, keep] / np.sqrt(values[keep]))
+
+
+def _ritz(basis: Array, theta: Floats, mix: Floats, floor: float) -> tuple[Floats, Array]:
+    """The Rayleigh-Ritz pairs of positive value."""
+    keep = theta > floor * theta[0]
+    return theta[keep], mixed(basis, mix[:, keep])
+
+
+def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats:
+    """Squared Euclidean distances between the rows of two arrays.
+
+    Parameters
+    ----------
+    left, right
+        Shapes (a, d) and (b, d), finite, best centred near the origin.
+    loss
+        What the result may be off by, absolute; 0 for the rounding of the differences alone.
+
+    Returns
+    -------
+    Shape (a, b), non-negative. One matrix product; where the norms are so large beside the
+    distances that the expanded form would lose more than ``loss``, differences are taken one by
+    one instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])).tolist()
+    [[25.0]]
+    """
+    left2 = np.einsum("ij,ij->i", left, left)
+    right2 = np.einsum("ij,ij->i", right, right)
+    largest = max(left2.max(initial=0.0), right2.max(initial=0.0))
+    if largest * np.finfo(np.float64).eps > loss:
+        exact: Floats = cdist(left, right, "sqeuclidean")
+        return exact
+    d2 = left @ right.T
+    d2 *= -2.0
+    d2 += left2[:, None]
+    d2 += right2
+    return np.maximum(d2, 0.0, out=d2)

@@ -1,0 +1,173 @@
+"""What is remembered of pairs: which two events, of what kind, and by which distance.
+
+Source: docs/algorithms/pairs.md. The verbs are in `streamembed.pairs.thresholds`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamembed.numeric import histogram
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.histogram import Histogram
+
+__all__ = ["Counts", "Pairs", "State", "init", "joined"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Pairs with the evidence for what they are, oldest first.
+
+    Attributes
+    ----------
+    births : (n, 2)
+        Of the two events, int64, the older one first.
+    differences : (n, d)
+        Older minus younger, as the points were given.
+    similar : (n,)
+        True for similar pairs, False for dissimilar ones.
+    d2 : (n,)
+        Squared distance in the embedding by which it was last judged.
+    similar_below, dissimilar_above : (n,)
+        Thresholds by which it was last judged, on squared distances.
+    positions : (n,)
+        Stream position at which it was last judged, int64.
+    """
+
+    births: Ints
+    differences: Floats
+    similar: Bools
+    d2: Floats
+    similar_below: Floats
+    dissimilar_above: Floats
+    positions: Ints
+
+    def __len__(self) -> int:
+        return len(self.d2)
+
+    def taken(self, chosen: Array) -> Pairs:
+        """Some of them, by index or mask."""
+        return Pairs(**{name: getattr(self, name)[chosen] for name in COLUMNS})
+
+
+COLUMNS = (
+    "births",
+    "differences",
+    "similar",
+    "d2",
+    "similar_below",
+    "dissimilar_above",
+    "positions",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of all pairs since the first call.
+
+    Attributes
+    ----------
+    candidates : int
+        Drawn: the sum of kept, undecided, duplicates and degenerate.
+    kept, undecided : int
+        Beyond a threshold, or between the two.
+    duplicates : int
+        The same two events again, in one call or beside the remembered ones.
+    degenerate : int
+        Without a difference in input space, or in the embedding.
+    evicted : int
+        Forgotten for newer ones.
+    flipped, faded, gone : int
+        When judged again: of the other kind now; between the thresholds; with an event that has
+        left the support. The last two are forgotten.
+    """
+
+    candidates: int = 0
+    kept: int = 0
+    undecided: int = 0
+    duplicates: int = 0
+    degenerate: int = 0
+    evicted: int = 0
+    flipped: int = 0
+    faded: int = 0
+    gone: int = 0
+
+    def plus(self, **more: int) -> Counts:
+        """The counts with these added."""
+        return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """What persists between two calls. Memory O(B d) for a buffer of B pairs.
+
+    Attributes
+    ----------
+    pairs : Pairs
+        Those remembered.
+    embedded, inputs : Histogram
+        Squared distances of the candidates in the embedding, and between the points themselves.
+    position : int
+        Stream position of the last call.
+    counts : Counts
+    """
+
+    pairs: Pairs
+    embedded: Histogram
+    inputs: Histogram
+    position: int
+    counts: Counts
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
+        arrays: dict[str, Array] = {name: getattr(self.pairs, name) for name in COLUMNS}
+        numbers: dict[str, Any] = {"position": self.position}
+        for prefix, part in (("embedded", self.embedded), ("inputs", self.inputs)):
+            inside, values = part.to_arrays()
+            arrays.update({f"{prefix}.{name}": array for name, array in inside.items()})
+            numbers.update({f"{prefix}.{name}": value for name, value in values.items()})
+        for name in Counts.__dataclass_fields__:
+            numbers[f"counts.{name}"] = getattr(self.counts, name)
+        return arrays, numbers
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
+        """The state that `to_arrays` took apart."""
+        embedded, inputs = (
+            Histogram.from_arrays(_part(arrays, prefix), _part(numbers, prefix))
+            for prefix in ("embedded.", "inputs.")
+        )
+        return cls(
+            Pairs(**{name: arrays[name] for name in COLUMNS}),
+            embedded,
+            inputs,
+            numbers["position"],
+            Counts(**_part(numbers, "counts.")),
+        )
+
+
+def _part(whole: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): part for key, part in whole.items() if key.startswith(prefix)}
+
+
+def init(n_features: int) -> State:
+    """The state before any pair."""
+    pairs = Pairs(
+        np.zeros((0, 2), np.int64),
+        np.zeros((0, n_features)),
+        np.zeros(0, bool),
+        np.zeros(0),
+        np.zeros(0),
+        np.zeros(0),
+        np.zeros(0, np.int64),
+    )
+    return State(pairs, histogram.init(), histogram.init(), 0, Counts())
+
+
+def joined(left: Pairs, right: Pairs) -> Pairs:
+    """Both, one behind the other."""
+    parts = {name: (getattr(left, name), getattr(right, name)) for name in COLUMNS}
+    return Pairs(**{name: np.concatenate(both) for name, both in parts.items()})

@@ -1,0 +1,467 @@
+"""Similar and dissimilar pairs without labels: told by squared distances in an embedding.
+
+Symbols: N = support points, m = coordinates, d = features; p = squared distance of a pair in the
+embedding; t_s, t_d = thresholds on p: similar where p <= t_s, dissimilar where p >= t_d.
+
+Pairs of the present support are drawn from (seed, position); their p go into a histogram, whose
+5th and 95th percentiles are the thresholds; a pair beyond either is remembered with its evidence,
+and judged again whenever the embedding has moved.
+
+Source: Jain, section 1.3. Differs: 1. pairs are a sample, not all N^2; 2. the coordinates may be
+lambda^t psi (`weighted`); 3. pairs of equal events, or of equal coordinates, are dropped: they
+satisfy every metric, or none; 4. a pair whose event has left the support cannot be judged any
+more, and is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from streamembed.errors import InputError, ParameterError
+from streamembed.numeric import histogram
+from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.histogram import Histogram
+from streamembed.pairs.memory import Counts, Pairs, State, init, joined
+
+__all__ = [
+    "Counts",
+    "Info",
+    "Judged",
+    "Pairs",
+    "Settings",
+    "State",
+    "init",
+    "merge",
+    "rejudge",
+    "thresholds",
+    "update",
+    "weighted",
+]
+
+# Coordinates that differ by less than this share of the largest are equal: eigenvectors are known
+# to 1e-13 or so. It is squared where squared distances are compared.
+EQUAL = 1e-12
+
+Status = Literal["ok", "no pairs", "degenerate embedding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many pairs are drawn, what makes them similar, and how many are remembered.
+
+    Attributes
+    ----------
+    candidates
+        Pairs drawn a call, at least 1; one in ten is kept.
+    buffer
+        The most pairs remembered, at least 2: half of each kind, the newest.
+    percentiles
+        Of the squared distances: t_s and t_d, in (0, 100), the first below the second.
+    similar_below, dissimilar_above
+        t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
+    by_mass
+        Draw events by their masses, one after the other without putting back; False: every support
+        point is as likely.
+    decay
+        Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves,
+        and old distances are those of another one. 0.9 remembers about ten calls.
+    seed
+        Of the draws; a call uses (seed, position) and keeps no generator.
+
+    Raises
+    ------
+    ParameterError
+        A value out of range.
+    """
+
+    candidates: int = 500
+    buffer: int = 1000
+    percentiles: tuple[float, float] = (5.0, 95.0)
+    similar_below: float | None = None
+    dissimilar_above: float | None = None
+    by_mass: bool = False
+    decay: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("candidates", 1), ("buffer", 2), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ParameterError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+        if not 0 < self.percentiles[0] < self.percentiles[1] < 100:
+            raise ParameterError(
+                f"percentiles are {self.percentiles}; they must ascend and lie in (0, 100)"
+            )
+        for name in ("similar_below", "dissimilar_above"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < np.inf:
+                raise ParameterError(f"{name} is {value}; it must be 0 or more and finite, or None")
+        low, high = self.similar_below, self.dissimilar_above
+        if low is not None and high is not None and not low < high:
+            raise ParameterError(
+                f"similar_below is {low}; it must be below dissimilar_above {high}"
+            )
+        if not 0 < self.decay <= 1:
+            raise ParameterError(f"decay is {self.decay}; it must be in (0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What one `update` did.
+
+    Attributes
+    ----------
+    similar, dissimilar, undecided, duplicates, degenerate : int
+        What became of the candidates; they add up to their number.
+    evicted : int
+        Older pairs that made room.
+    n_similar, n_dissimilar : int
+        Pairs remembered afterwards.
+    similar_below, dissimilar_above : float
+        The thresholds t_s and t_d; NaN before any distance is known.
+    status : str
+        ``ok``. ``no pairs``: of one kind or both none is remembered; draw more candidates or widen
+        the percentiles. ``degenerate embedding``: t_s and t_d are not apart, as where all
+        coordinates are equal; nothing was judged: look at the bandwidth.
+    """
+
+    similar: int
+    dissimilar: int
+    undecided: int
+    duplicates: int
+    degenerate: int
+    evicted: int
+    n_similar: int
+    n_dissimilar: int
+    similar_below: float
+    dissimilar_above: float
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one `rejudge` did.
+
+    Attributes
+    ----------
+    kept, flipped : int
+        Pairs of the same kind as before, and of the other.
+    faded : int
+        Forgotten: between the thresholds now, or without a distance.
+    gone : int
+        Forgotten: an event has left the support.
+    """
+
+    kept: int
+    flipped: int
+    faded: int
+    gone: int
+
+
+def weighted(psi: Floats, eigenvalues: Floats, diffusion_time: float | None = 16.0) -> Floats:
+    """Embedding coordinates in which pairs are judged, shape (N, m).
+
+    Parameters
+    ----------
+    psi
+        Right eigenvectors of P, shape (N, m).
+    eigenvalues
+        Of P, descending, shape (m,).
+    diffusion_time
+        t of (lambda / lambda_1)^t psi; None: psi as it is, the source's Laplacian eigenmap.
+
+    Notes
+    -----
+    Differs: divided by lambda_1^t, which changes no judgement of one map, and keeps distances of
+    consecutive maps comparable: at t = 16 a lambda_1 of .85 in place of .9 would shrink squared
+    distances 6 times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weighted(np.ones((1, 2)), np.array([0.8, 0.4]), 2.0).tolist()
+    [[1.0, 0.25]]
+    """
+    if diffusion_time is None or len(eigenvalues) == 0 or eigenvalues[0] <= 0:
+        return psi
+    with np.errstate(under="ignore"):
+        result: Floats = psi * np.maximum(eigenvalues / eigenvalues[0], 0.0) ** diffusion_time
+    return result
+
+
+def thresholds(state: State, settings: Settings) -> tuple[float, float]:
+    """t_s and t_d as of now; NaN where neither hand nor histogram says."""
+    known = histogram.count(state.embedded) > 0
+    low, high = (
+        histogram.quantile(state.embedded, p / 100.0) if known else np.nan
+        for p in settings.percentiles
+    )
+    low = low if settings.similar_below is None else settings.similar_below
+    high = high if settings.dissimilar_above is None else settings.dissimilar_above
+    return float(low), float(high)
+
+
+def update(
+    state: State,
+    coordinates: Floats,
+    points: Floats,
+    births: Ints,
+    masses: Floats,
+    position: int,
+    settings: Settings,
+) -> tuple[State, Info]:
+    """Draw pairs of the support, learn the thresholds, and remember those beyond them.
+
+    Parameters
+    ----------
+    coordinates
+        Of the support in the embedding, shape (N, m), finite; see `weighted`.
+    points
+        The same in input space, as the metric is to see them, shape (N, d), finite.
+    births
+        Stream position of each, shape (N,), distinct. The order of the slots does not matter.
+    masses
+        Shape (N,), positive.
+    position
+        Events learned: with the seed, it settles what is drawn.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit, values that are not finite, births that come twice.
+
+    Notes
+    -----
+    With fewer than two points nothing is drawn. O(n (m + d) + (n + B) log(n + B)).
+    """
+    births = _checked(coordinates, points, births, masses, state.pairs.differences.shape[1])
+    counts, old = state.counts, state.pairs
+    state = replace(state, position=position)
+    if len(births) < 2:
+        return state, _info(state, settings, 0, 0, 0, 0, 0, 0)
+    order = np.argsort(births, kind="stable")
+    left, right = _drawn(masses[order], position, settings)
+    left, right = order[np.minimum(left, right)], order[np.maximum(left, right)]
+
+    differences = points[left] - points[right]
+    d2 = _squares(coordinates[left] - coordinates[right])
+    inputs = _squares(differences)
+    sound = (d2 > _nothing(coordinates)) & (inputs >= np.finfo(np.float64).tiny)
+    state = replace(
+        state,
+        embedded=_observed(state.embedded, d2[sound], settings.decay),
+        inputs=_observed(state.inputs, inputs[sound], settings.decay),
+    )
+
+    low, high = thresholds(state, settings)
+    ends = np.column_stack([births[left], births[right]])
+    fresh = _unknown(ends[sound], old.births)
+    chosen = np.flatnonzero(sound)[fresh]
+    similar, dissimilar = _sides(d2[chosen], low, high)
+    beyond = similar | dissimilar
+    n, kept = len(left), int(beyond.sum())
+    judged = chosen[beyond]
+    new = Pairs(
+        ends[judged],
+        differences[judged],
+        similar[beyond],
+        d2[judged],
+        np.full(kept, low),
+        np.full(kept, high),
+        np.full(kept, position, np.int64),
+    )
+    pairs = _limited(joined(old, new), settings)
+    degenerate = n - int(sound.sum())
+    duplicates = int(sound.sum()) - len(chosen)
+    undecided = len(chosen) - kept
+    evicted = len(old) + kept - len(pairs)
+    counts = counts.plus(
+        candidates=n,
+        kept=kept,
+        undecided=undecided,
+        duplicates=duplicates,
+        degenerate=degenerate,
+        evicted=evicted,
+    )
+    state = replace(state, pairs=pairs, counts=counts)
+    near = int(similar.sum())
+    return state, _info(
+        state, settings, near, kept - near, undecided, duplicates, degenerate, evicted
+    )
+
+
+def rejudge(
+    state: State, coordinates: Floats, births: Ints, settings: Settings
+) -> tuple[State, Judged]:
+    """The remembered pairs under new coordinates: kept, turned over, or forgotten.
+
+    Parameters
+    ----------
+    coordinates, births
+        Of the present support, as in `update`. Thresholds are those of the histogram now: call
+        `update` first, so that it knows the new embedding.
+
+    Returns
+    -------
+    The state with every pair beyond a threshold, and what changed. Judging twice in the same
+    embedding changes nothing. O(B (m + log N) + N log N).
+    """
+    pairs = state.pairs
+    order = np.argsort(births, kind="stable")
+    ranks = np.searchsorted(births[order], pairs.births)
+    slots = order[np.minimum(ranks, len(order) - 1)] if len(order) else np.zeros_like(ranks)
+    here = np.zeros(len(pairs), dtype=bool)
+    if len(order):
+        here = (births[slots] == pairs.births).all(axis=1)
+    pairs, slots = pairs.taken(here), slots[here]
+    low, high = thresholds(state, settings)
+    d2 = _squares(coordinates[slots[:, 0]] - coordinates[slots[:, 1]])
+    similar, dissimilar = _sides(d2, low, high)
+    beyond = (similar | dissimilar) & (d2 > _nothing(coordinates))
+    flipped = int(np.count_nonzero(beyond & (similar != pairs.similar)))
+    after = replace(
+        pairs,
+        similar=similar,
+        d2=d2,
+        similar_below=np.full(len(d2), low),
+        dissimilar_above=np.full(len(d2), high),
+        positions=np.full(len(d2), state.position, np.int64),
+    ).taken(beyond)
+    judged = Judged(
+        kept=len(after) - flipped,
+        flipped=flipped,
+        faded=len(pairs) - len(after),
+        gone=len(here) - len(pairs),
+    )
+    counts = state.counts.plus(flipped=flipped, faded=judged.faded, gone=judged.gone)
+    return replace(state, pairs=after, counts=counts), judged
+
+
+def merge(left: State, right: State, settings: Settings) -> State:
+    """Two streams' states as one, as if right came after left: births are counted on.
+
+    Histograms and counts add up exactly; of the pairs the newest of each stay. Pairs can only be
+    judged again by who holds the events of both streams under the new births.
+    """
+    moved = replace(
+        right.pairs,
+        births=right.pairs.births + left.position,
+        positions=right.pairs.positions + left.position,
+    )
+    both = joined(left.pairs, moved)
+    ages = np.concatenate([np.arange(len(part))[::-1] for part in (left.pairs, right.pairs)])
+    pairs = _limited(both.taken(np.argsort(-ages, kind="stable")), settings)
+    added = {name: getattr(right.counts, name) for name in Counts.__dataclass_fields__}
+    return State(
+        pairs,
+        histogram.merge(left.embedded, right.embedded),
+        histogram.merge(left.inputs, right.inputs),
+        left.position + right.position,
+        left.counts.plus(**added).plus(evicted=len(both) - len(pairs)),
+    )
+
+
+def _checked(coordinates: Floats, points: Floats, births: Ints, masses: Floats, width: int) -> Ints:
+    """The births, where everything fits together."""
+    n = len(births)
+    if coordinates.ndim != 2 or len(coordinates) != n:
+        raise InputError(f"coordinates are {coordinates.shape}; they must be ({n}, m): one a birth")
+    if points.shape != (n, width):
+        raise InputError(f"points are {points.shape}; they must be ({n}, {width})")
+    if masses.shape != (n,):
+        raise InputError(f"masses are {masses.shape}; they must be ({n},): one a birth")
+    for name, array in (("coordinates", coordinates), ("points", points), ("masses", masses)):
+        if not np.isfinite(array).all():
+            raise InputError(f"{name} hold NaN or infinities; they must be finite")
+    if not (masses > 0).all():
+        raise InputError(f"the smallest mass is {masses.min()}; masses must be positive")
+    if len(np.unique(births)) < n:
+        raise InputError("births come twice; each event of the support has its own")
+    return births
+
+
+def _drawn(masses: Floats, position: int, settings: Settings) -> tuple[Ints, Ints]:
+    """Two distinct slots for every candidate, as indices into ``masses``."""
+    generator = np.random.default_rng((settings.seed, position))
+    n, count = len(masses), settings.candidates
+    if not settings.by_mass:
+        left = generator.integers(0, n, count)
+        right = generator.integers(0, n - 1, count)
+        return left, right + (right >= left)
+    ends = np.cumsum(masses)
+    first, second = generator.random((2, count))
+    left = np.searchsorted(ends, first * ends[-1], side="right").clip(max=n - 1)
+    begins = ends[left] - masses[left]
+    rest = second * (ends[-1] - masses[left])  # along the masses, the left one cut out
+    rest = rest + np.where(rest >= begins, masses[left], 0.0)
+    right = np.searchsorted(ends, rest, side="right").clip(max=n - 1)
+    return left, np.where(right == left, (left + 1) % n, right)  # by rounding, at an edge
+
+
+def _squares(rows: Floats) -> Floats:
+    """Squared length of every row."""
+    squares: Floats = np.einsum("ij,ij->i", rows, rows)
+    return squares
+
+
+def _nothing(coordinates: Floats) -> float:
+    """The squared distance up to which coordinates are equal."""
+    return EQUAL**2 * float(_squares(coordinates).max(initial=0.0))
+
+
+def _sides(d2: Floats, low: float, high: float) -> tuple[Bools, Bools]:
+    """Which are similar and which dissimilar; none where the thresholds are not apart."""
+    if not low < high:
+        nobody = np.zeros(len(d2), dtype=bool)
+        return nobody, nobody
+    return d2 <= low, d2 >= high
+
+
+def _observed(known: Histogram, values: Floats, decay: float) -> Histogram:
+    """The histogram with these values in it, earlier ones faded."""
+    return histogram.update(histogram.decay(known, decay), values)
+
+
+def _unknown(ends: Ints, known: Ints) -> Bools:
+    """Which pairs come for the first time: neither among ``known`` nor earlier in ``ends``."""
+    both = np.concatenate([known, ends])
+    first = np.unique(both, axis=0, return_index=True)[1]
+    new = np.zeros(len(both), dtype=bool)
+    new[first] = True
+    return new[len(known) :]
+
+
+def _limited(pairs: Pairs, settings: Settings) -> Pairs:
+    """The newest half a buffer of each kind."""
+    newer = np.zeros(len(pairs), dtype=np.int64)  # of the same kind
+    for kind in (True, False):
+        inside = np.flatnonzero(pairs.similar == kind)
+        newer[inside] = np.arange(len(inside))[::-1]
+    keep = newer < settings.buffer // 2
+    return pairs if keep.all() else pairs.taken(keep)
+
+
+def _info(
+    state: State,
+    settings: Settings,
+    similar: int,
+    dissimilar: int,
+    undecided: int,
+    duplicates: int,
+    degenerate: int,
+    evicted: int,
+) -> Info:
+    """The call in figures, with its status."""
+    low, high = thresholds(state, settings)
+    n_similar = int(np.count_nonzero(state.pairs.similar))
+    n_dissimilar = len(state.pairs) - n_similar
+    drawn = similar + dissimilar + undecided + duplicates + degenerate
+    status: Status = "ok" if n_similar and n_dissimilar else "no pairs"
+    if drawn and (degenerate == drawn or not low < high):
+        status = "degenerate embedding"
+    return Info(
+        similar, dissimilar, undecided, duplicates, degenerate, evicted,
+        n_similar, n_dissimilar, low, high, status,
+    )  # fmt: skip

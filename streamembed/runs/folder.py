@@ -1,0 +1,203 @@
+"""The run folder: made, cleared of an older run where that is wished, held by one replay at a time.
+
+A replay holds the lock of the file ``.lock`` until it ends. The system releases it when the process
+is gone, however that came about, so that no lock is ever stale; what a killed process leaves are
+the file itself and partial tables, whose names carry its number. Nothing is written where a log is
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
+from streamembed.logs.reader import EventLog
+from streamembed.parameters import flag
+
+try:
+    import fcntl
+except ImportError:  # where the system has no such locks, two replays are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FILES", "LOCK", "apart", "partial", "same", "taken", "unfinished"]
+
+FILES = (
+    "snapshot.arrow",
+    "embedding.parquet",
+    "timeline.parquet",
+    "rejected.parquet",
+    "rejected_pairs.parquet",
+)
+LOCK = ".lock"
+
+
+def partial(path: Path) -> Path:
+    """Where a table is written until it is whole."""
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def unfinished(folder: Path) -> bool:
+    """Whether a replay is at work in a folder, or was killed there: it holds what that leaves."""
+    names = [path.name for path in folder.iterdir()]
+    left = [name for name in names if name == LOCK or _is_partial(name)]
+    return bool(left) and {*names} <= {*left, *FILES}
+
+
+def _is_partial(name: str) -> bool:
+    return name.endswith(".part") and name.startswith(FILES)
+
+
+def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
+    """Refuse to write where logs are read, whatever links lead there; nothing is touched.
+
+    Parameters
+    ----------
+    name
+        What the messages call ``target``.
+    target
+        A file to write, or a run folder.
+    folder
+        Whether it is a run folder; one below a folder of logs is apart, for those are not read
+        with what is below them.
+
+    Raises
+    ------
+    ParameterError
+        It is or holds a file of a log, or is a folder of one, or a file in it.
+    """
+    places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
+    inside = _identities(places)
+    touched = _identities([target, *(target / file for file in FILES)])
+    for log in logs:
+        read = next((one for one in log.folders if _identities([one]) & inside), None)
+        if read is not None:
+            raise ParameterError(
+                f"{name}={shown(str(target))} is, or lies in, the folder {read} that the log is "
+                "read from: choose another place"
+            )
+        files = [path for path in log.paths if path.exists()]  # standard input is not there
+        if touched & _identities([*files, *_above(files)]):
+            first = next(path for path in files if touched & _identities([path, *_above([path])]))
+            what = f"holds {first}, which" if target.is_dir() else "is a file that"
+            raise ParameterError(
+                f"{name}={shown(str(target))} {what} the log is read from: choose another place"
+            )
+
+
+def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one file or folder that is there."""
+    return bool(_identities([Path(one)]) & _identities([Path(other)]))
+
+
+def _above(paths: Iterable[Path]) -> set[Path]:
+    """The folders that paths lie in; and where one is a link, those of what it leads to."""
+    holders = set()
+    for path in paths:
+        holders.add(path.parent)
+        if path.is_symlink():
+            holders.add(Path(os.path.realpath(path)).parent)
+    real = {Path(os.path.realpath(holder)) for holder in holders}
+    return real.union(*(holder.parents for holder in real))
+
+
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """What the system knows the paths by; those that are not there have none."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+@contextlib.contextmanager
+def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
+    """The folder, made and cleared; nobody else's until the block ends.
+
+    Raises
+    ------
+    ParameterError
+        It is not empty, and not to be overwritten; or another replay is at work in it.
+    FileError
+        It cannot be made, read or written to, or is no folder.
+    """
+    folder = Path(path_text(run, "run"))
+    overwrite = flag("overwrite", overwrite)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ParameterError(
+                f"run={shown(str(folder))} is a file; it must be a folder, or not exist yet"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _locked(folder)
+    except OSError as error:
+        raise _failed(error, folder) from error
+    try:
+        _clear(folder, overwrite)
+        yield folder
+    except OSError as error:
+        raise _failed(error, folder) from error
+    finally:
+        with contextlib.suppress(OSError):
+            for left in folder.glob(f"*.{os.getpid()}.part"):
+                left.unlink()
+            (folder / LOCK).unlink()
+        lock.close()
+
+
+def _failed(error: OSError, folder: Path) -> OSError:
+    """The error as one of this package, if it is none yet."""
+    if isinstance(error, StreamembedError):
+        return error
+    return file_error(error, folder, "used as a run folder")
+
+
+def _locked(folder: Path) -> BinaryIO:
+    """The lock file, held; it names the process for whoever comes next."""
+    path = folder / LOCK
+    while True:
+        lock = path.open("a+b")
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # the one before may have removed its file between our opening and our locking of it
+            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                lock.truncate(0)
+                lock.write(b"%d" % os.getpid())
+                lock.flush()
+                return lock
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read(20).decode(errors="replace")
+            lock.close()
+            raise ParameterError(
+                f"run={shown(str(folder))} is being written by another replay (process {owner}): "
+                "wait for its end, or choose another folder"
+            ) from error
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def _clear(folder: Path, overwrite: bool) -> None:
+    """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
+    found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    partials = [name for name in found if _is_partial(name)]
+    if found and not overwrite:
+        what = (
+            "not empty: choose another folder, or replace the run with overwrite=True (--overwrite)"
+        )
+        if partials:
+            what = (
+                f"what a replay left behind that did not end ({partials[0]}): choose another "
+                "folder, or replace the run with overwrite=True (--overwrite), which learns the "
+                "log from its start"
+            )
+        raise ParameterError(f"run={shown(str(folder))} is {what}")
+    for name in (*FILES, *partials):
+        (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""One symmetric operator followed as it changes: factor, certificate, axes, new points."""

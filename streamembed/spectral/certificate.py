@@ -1,0 +1,228 @@
+"""How far a published embedding is from the batch answer: residual, what lies outside, angle.
+
+A small residual shows that every published column is an eigenvector; it does not show that the
+leading ones were found. That is what ``outside`` and ``outside_bound`` are for: they are measured
+on directions that the factor did not know (`streamembed.spectral.probes`), or follow from a whole
+decomposition. docs/algorithms/certificate.md says what is proven and what has a chance to miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.numeric.arrays import Floats
+
+__all__ = [
+    "SCOPE",
+    "Certificate",
+    "Outside",
+    "certify",
+    "following",
+    "near_equal",
+    "sampled_residual",
+]
+
+TINY = float(np.finfo(np.float64).tiny)
+# Where even the first eigenvalue is smaller than this, and too small for its tolerance, the
+# operator is its constant vector: there are no components to publish.
+NOTHING = 1e-10
+# Halvings of the interval in which lambda_(k+1) is: a 32nd of what a residual leaves open.
+BISECTIONS = 5
+SCOPE = "the operator of the support, not of all events ever seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is known of a snapshot's distance to the batch answer on the same support.
+
+    Attributes
+    ----------
+    residual : float
+        max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1, of the
+        operator that was asked for: what the kernel ring and its products round is added.
+    outside : float
+        The largest eigenvalue that was seen and is not published: lambda_(k+1) is at least that.
+    outside_bound : float
+        lambda_(k+1) is not larger: exactly after a whole decomposition, otherwise with a chance of
+        3e-4 to miss an eigenvalue that the factor does not know.
+    gap : float
+        lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
+    angle_bound : float
+        Sine of the largest angle to the true leading subspace, at most (Davis & Kahan), from
+        lambda_k - outside_bound - residual; 1 where that is not positive.
+    cut : tuple of int
+        Components that cannot be told apart from the first one left out.
+    method : str
+        ``exact product`` (S v was computed) or ``sampled rows`` (an estimate; never claims).
+    scope : str
+        Which operator all this is about.
+    met : bool or None
+        True where residual <= tolerance and nothing lies outside that is larger than lambda_k by
+        more than the tolerance; None where no tolerance was asked for.
+    """
+
+    residual: float
+    outside: float
+    outside_bound: float
+    gap: float
+    angle_bound: float
+    cut: tuple[int, ...]
+    method: str
+    scope: str
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outside:
+    """What is known of eigenvalues, whatever is published.
+
+    Attributes
+    ----------
+    known, bound : float
+        lambda_(k+1) is at least the one and at most the other.
+    leading : (<= k,)
+        lambda_1 to lambda_k are at least these.
+    """
+
+    known: float
+    bound: float
+    leading: Floats
+
+
+def following(
+    ritz: Floats, coupling: Floats, beyond: float, published: int, rounding: float
+) -> Outside:
+    """lambda_(k+1) from a block of orthonormal vectors and what is known of the rest.
+
+    Parameters
+    ----------
+    ritz
+        Ritz values of S on the block, descending, shape (m,).
+    coupling
+        K^T K, shape (m, m), in the order of ``ritz``: K is the part of S @ Ritz vectors that is
+        outside of the block.
+    beyond
+        No eigenvalue of S on the orthogonal complement of the block is larger.
+    published
+        k.
+    rounding
+        Of the block's product, in norm.
+
+    Notes
+    -----
+    With G the Ritz values after the k-th, sigma > beyond is above lambda_(k+1) where
+    G + K_G^T K_G / (sigma - beyond) has no eigenvalue above sigma: the Schur complement of
+    sigma - S on the complement of the first k is then positive definite, and Cauchy's interlacing
+    does the rest.
+    """
+    if len(ritz) <= published:
+        return Outside(0.0, beyond, ritz)
+    rest, part = ritz[published:], coupling[published:, published:]
+    first = float(rest[0])
+    squared = max(float(np.linalg.eigvalsh(part)[-1]), 0.0)
+    high = 0.5 * (first + beyond) + float(np.sqrt(0.25 * (first - beyond) ** 2 + squared))
+    low = max(first, beyond)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if middle - low <= rounding:
+            break
+        top = np.linalg.eigvalsh(np.diag(rest) + part / (middle - beyond))[-1]
+        low, high = (low, middle) if top <= middle else (middle, high)
+    return Outside(first, min(high, 1.0), ritz[:published])
+
+
+def near_equal(values: Floats, margin: float) -> list[range]:
+    """Runs of the descending ``values`` whose spread, first to last, is at most ``margin``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [list(run) for run in near_equal(np.array([0.9, 0.899, 0.5, 0.2]), 0.01)]
+    [[0, 1], [2], [3]]
+    """
+    runs = []
+    start = 0
+    for i in range(1, len(values) + 1):
+        if i == len(values) or values[start] - values[i] > margin:
+            runs.append(range(start, i))
+            start = i
+    return runs
+
+
+def certify(
+    values: Floats,
+    norms: Floats,
+    block_norm: float,
+    outside: Outside,
+    rounding: float,
+    tolerance: float | None,
+    method: str,
+) -> Certificate:
+    """The certificate of k published columns.
+
+    Parameters
+    ----------
+    values
+        Published eigenvalues, shape (k,), descending.
+    norms
+        ||S v_i - lambda_i v_i||, shape (k,).
+    block_norm
+        Spectral norm of the (n, k) block of those residuals, for the angle.
+    outside
+        Of the operator that was measured.
+    rounding
+        By how much the operator that was measured may differ from the one that was asked for, in
+        norm: it is added to every residual. Eigenvalues below it are nothing.
+    tolerance
+        Relative to lambda_1; None for an estimate that claims nothing.
+    """
+    largest, last = max(float(values[0]), rounding, TINY), float(values[-1])
+    worst = float(norms.max()) + (rounding if values[0] > 0 else 0.0)
+    residual = worst / largest
+    separation = last - min(1.0, outside.bound) - block_norm - 2.0 * rounding
+    angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
+    margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
+    runs = near_equal(np.append(values, min(outside.known, last)), margin)
+    cut = tuple(i for i in runs[-1] if i < len(values))
+    met = None
+    if tolerance is not None:
+        # without a single component, up to what could not be certified at that tolerance
+        nothing = min(rounding / tolerance, NOTHING)
+        room = tolerance * largest if values[0] > 0 else nothing
+        room = max(room, rounding)
+        # turning may have put a later eigenvalue in the place of an earlier one
+        short = float((outside.leading - values[: len(outside.leading)]).max(initial=0.0))
+        small = max(outside.known, outside.bound) <= last + room
+        met = bool(residual <= tolerance and small and short <= room)
+    return Certificate(
+        residual=residual,
+        outside=float(outside.known),
+        outside_bound=min(1.0, max(outside.bound, outside.known) + rounding),
+        gap=last - float(outside.known),
+        angle_bound=float(angle),
+        cut=cut,
+        method=method,
+        scope=SCOPE,
+        met=met,
+    )
+
+
+def sampled_residual(images: Floats, vectors: Floats, shares: Floats, values: Floats) -> Floats:
+    """Residual norms estimated from a few rows of S V - V diag(lambda), shape (k,).
+
+    It may be off by a factor of three either way: it never claims.
+
+    Parameters
+    ----------
+    images, vectors
+        The drawn rows of S V and of V, shape (m, k); drawn with replacement.
+    shares
+        Probability of each drawn row, shape (m,).
+    values
+        lambda, shape (k,).
+    """
+    errors = images - vectors * values
+    norms: Floats = np.sqrt(np.mean(errors**2 / shares[:, None], axis=0))
+    return norms

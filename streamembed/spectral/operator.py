@@ -1,0 +1,147 @@
+"""The factor as a diffusion map: normalisation, leading pairs, coordinates, extension.
+
+Symbols: W = kernel matrix, m = masses, q = W m = degrees, a = q^(-alpha),
+delta = a (W (m a)), s = sqrt(m) a / sqrt(delta), S = diag(s) W diag(s) with spectrum in [0, 1],
+pi = m delta / sum(m delta) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0,
+psi = v / sqrt(pi).
+
+Source: Jain, section 2.1; Coifman & Lafon (2006). Differs: eigenpairs are those of the symmetric
+conjugate S, whence right eigenvectors psi of P with sum(pi psi^2) = 1; an SVD of the Markov matrix
+itself (Jain, 2.3) gives singular vectors, which are not the psi of eq. (8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.linalg import descending_eigh, mixed
+
+__all__ = [
+    "LARGEST_EIGENVALUE",
+    "Normalisation",
+    "deflate",
+    "density_weights",
+    "estimated_spread",
+    "leading_pairs",
+    "normalise",
+    "restored",
+    "rounding_floor",
+]
+
+# Of S, positive semidefinite or not: it is similar to the Markov matrix P.
+LARGEST_EIGENVALUE = 1.0
+# Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
+RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
+# Squared length of a pair's vector may be off by this: a float32 factor is orthonormal to 1e-4.
+UNEVEN = 1e-2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Normalisation:
+    """Everything that turns W into S and v into psi.
+
+    Attributes
+    ----------
+    density : (n,)
+        a = q^(-alpha).
+    scaling : (n,)
+        s: S = diag(s) W diag(s).
+    stationary : (n,)
+        pi, positive, sum 1.
+    """
+
+    density: Floats
+    scaling: Floats
+    stationary: Floats
+
+    @property
+    def constant(self) -> Floats:
+        """v_0 = sqrt(pi), the unit eigenvector of eigenvalue 1 that every S has."""
+        return np.sqrt(self.stationary)
+
+
+def density_weights(degrees: Floats, alpha: float) -> Floats:
+    """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
+    weights: Floats = degrees**-alpha
+    return weights
+
+
+def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
+    """The normalisation that belongs to ``spread`` = W (m a).
+
+    Parameters
+    ----------
+    density, masses
+        a and m, shape (n,), positive.
+    spread
+        W (m a), shape (n,), exact or estimated: it is at least m a, because W has a unit
+        diagonal, and is raised to that where an estimate falls below.
+    """
+    delta = density * np.maximum(spread, masses * density)
+    weight = masses * delta
+    return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
+
+
+def estimated_spread(vectors: Array, values: Floats, frozen: Floats, weights: Floats) -> Floats:
+    """W w as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
+    inside = (weights / frozen).astype(vectors.dtype) @ vectors
+    estimate: Floats = (vectors @ (values * inside).astype(vectors.dtype)) / frozen
+    return estimate
+
+
+def restored(vectors: Array, values: Floats, frozen: Floats, normal: Normalisation) -> Array:
+    """F with S ~ F F^T: the factor under the true normalisation, shape (n, r)."""
+    factor: Array = vectors * (normal.scaling / frozen).astype(vectors.dtype)[:, None]
+    factor *= np.sqrt(values).astype(vectors.dtype)
+    return factor
+
+
+def deflate(block: Floats, constant: Floats) -> Floats:
+    """``block`` (n, m) without its part along v_0, so that eigenvalue 1 is the next one's own."""
+    return block - np.outer(constant, constant @ block)
+
+
+def leading_pairs(
+    factor: Array, normal: Normalisation, count: int, margin: float = 0.0
+) -> tuple[Floats, Floats]:
+    """The leading pairs of F F^T with the constant vector deflated.
+
+    Parameters
+    ----------
+    factor
+        F, shape (n, r), from `restored`.
+    count
+        How many pairs at most; fewer come back where the rank does not suffice.
+    margin
+        More than ``count`` vectors where the next values are less than this below the last but one.
+
+    Returns
+    -------
+    values, vectors
+        Descending, shapes (c,) and (n, c); orthonormal, and orthogonal to v_0. With a ``margin``
+        there are as many values as F has, at most (n, c) vectors for the first of them. O(n r^2).
+    """
+    constant = normal.constant
+    overlap = (constant.astype(factor.dtype) @ factor).astype(np.float64)
+    values, mix = descending_eigh(factor.T @ factor - np.outer(overlap, overlap))
+    values = values[: int(np.count_nonzero(values > RANK_CUT[factor.dtype]))]
+    keep = min(count, len(values))
+    if margin and keep == count:
+        near = values > values[max(count - 2, 0)] - margin
+        keep = max(count, int(np.count_nonzero(near)))
+    chosen = mix[:, :keep] / np.sqrt(values[:keep])
+    vectors = deflate(mixed(factor, chosen).astype(np.float64), constant)
+    # a pair that is rounding after all is left shorter or longer than 1; so may be those after it
+    lengths = np.einsum("ij,ij->j", vectors, vectors)
+    real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
+    if real < keep or not margin:
+        values = values[:real]
+    return values, vectors[:, :real]
+
+
+def rounding_floor(rounding: float) -> float:
+    """Directions below this share of the first are lost in the rounding of a product with W."""
+    return 1e-5 if rounding > 1e-10 else 1e-12

@@ -1,0 +1,1 @@
+"""Files: one checked Arrow file for whatever is saved."""

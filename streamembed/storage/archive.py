@@ -1,0 +1,352 @@
+"""Saved things: one Arrow IPC file each, versioned, checksummed to the byte, no pickle.
+
+The schema's metadata holds what the file is (``streamembed-kind``), the version of the layout
+(``streamembed-version``), a JSON header (``streamembed-header``) and the CRC32 of the whole file
+(``streamembed-crc32``), taken with its own eight digits read as zeros. These stand in two places,
+in the schema at the front and in the footer. Arrow validates structure, not content; the checksum
+is what finds a flipped bit, wherever in the file it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute  # (pyarrow would import it lazily, while a file is being loaded)
+
+from streamembed.errors import (
+    DamagedFileError,
+    NotAFileError,
+    NotReadyError,
+    StreamembedError,
+    file_error,
+    path_text,
+    shown,
+)
+from streamembed.numeric.arrays import Array
+
+__all__ = [
+    "VERSION",
+    "matrix_of",
+    "must",
+    "read_table",
+    "replacing",
+    "sound",
+    "table_of",
+    "unpacked",
+    "vectors_of",
+    "writable",
+    "write_table",
+]
+
+VERSION = 1
+_DIGITS = 8
+_BLANK = b"0" * _DIGITS
+# The seal as a string of Arrow's metadata: its length before it, a zero behind. No other string of
+# the metadata can hold these bytes: they are names of this package, or JSON, which has no controls.
+_SEAL = re.compile(rb"\x0e\x00\x00\x00crc32:([0-9a-f]{8})\x00")
+_MAGIC = b"ARROW1"
+_FRAME = struct.Struct("<i")
+_ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())
+_TEXT = "text"  # what stands for the dtype of an array of strings
+
+
+def write_table(
+    path: str | os.PathLike[str], table: Any, kind: str, header: Mapping[str, Any]
+) -> None:
+    """Write a table and its header under ``path``, whole or not at all (temporary file, rename).
+
+    The bytes are a function of the table, the kind and the header alone.
+
+    Raises
+    ------
+    FileError
+        The file cannot be written, or what is there already is no regular file.
+    ParameterError
+        ``path`` is no path.
+    """
+    target = writable(path)
+    meta = {
+        "streamembed-kind": kind,
+        "streamembed-version": str(VERSION),
+        "streamembed-header": json.dumps(header, sort_keys=True, default=_plain),
+        "streamembed-crc32": f"crc32:{_BLANK.decode()}",
+    }
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema.with_metadata(meta)) as writer:
+        writer.write_table(table.replace_schema_metadata(meta))
+    data = bytearray(sink.getvalue())
+    places = _places(data)
+    seal = b"%08x" % _checksum(data, places)
+    for place in places:
+        data[place : place + _DIGITS] = seal
+    with replacing(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be saved")
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The path of a file to write, where that would replace nothing but a regular file.
+
+    Raises
+    ------
+    FileError, ParameterError
+        See `write_table`.
+    """
+    target = Path(path_text(path))
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError as error:
+        if not target.parent.exists():
+            raise file_error(
+                error,
+                target,
+                "written",
+                f"the folder {target.parent} does not exist: make it first",
+            ) from error
+        return target
+    except OSError as error:
+        raise file_error(error, target, "written") from error
+    if not stat.S_ISREG(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "pipe, device or socket"
+        raise NotAFileError(f"{target} is a {what}; it must be a file, or not exist yet")
+    return target
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A path beside ``target`` to write to; the file there takes its name if all goes well.
+
+    Whatever happens, nothing else is left behind, and no other process writes to the same path.
+
+    Raises
+    ------
+    FileError
+        Where the system refuses.
+    """
+    temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        if isinstance(error, StreamembedError):
+            raise
+        raise file_error(error, target, "written") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _places(data: bytes | bytearray) -> tuple[int, ...]:
+    """Where the digits of the seal stand: in the schema at the front, and in the footer.
+
+    ValueError where either has none, or more than one.
+    """
+    (front,) = _FRAME.unpack_from(data, 12)
+    (back,) = _FRAME.unpack_from(data, len(data) - len(_MAGIC) - _FRAME.size)
+    end = len(data) - len(_MAGIC) - _FRAME.size
+    regions = ((16, 16 + front), (end - back, end))
+    found = []
+    for start, stop in regions:
+        if not 16 <= start <= stop <= end:
+            raise ValueError("its frame is damaged")
+        matches = [match.start(1) for match in _SEAL.finditer(data, start, stop)]
+        if len(matches) != 1:
+            raise ValueError("its seal is damaged")
+        found += matches
+    return tuple(found)
+
+
+def _checksum(data: bytes | bytearray, places: Sequence[int]) -> int:
+    """CRC32 of all bytes, the digits of the seal taken for zeros."""
+    view, total, start = memoryview(data), 0, 0
+    for place in places:
+        total = zlib.crc32(_BLANK, zlib.crc32(view[start:place], total))
+        start = place + _DIGITS
+    return zlib.crc32(view[start:], total)
+
+
+def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, Any]]:
+    """The table and the header of a file that `write_table` wrote.
+
+    Raises
+    ------
+    DamagedFileError
+        Not such a file, another kind, a newer version, or bytes that differ from what was written.
+    FileError
+        The file is missing, or cannot be read.
+    ParameterError
+        ``path`` is no path.
+    """
+    data = _bytes_of(path)
+    try:
+        if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
+            raise ValueError("its ends are not those of an Arrow file")
+        places = _places(data)
+    except (ValueError, struct.error) as error:
+        raise DamagedFileError(
+            f"{path} is not a file that streamembed saved, or it is damaged ({error}): "
+            "restore it from a copy, or save it again"
+        ) from error
+    seal = b"%08x" % _checksum(data, places)
+    if any(data[place : place + _DIGITS] != seal for place in places):
+        raise DamagedFileError(
+            f"{path} is damaged: its bytes do not have the checksum they were saved with; "
+            "restore it from a copy, or save it again"
+        )
+    with sound(path, kind):
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
+        meta = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+        version = int(meta["streamembed-version"])
+        if version > VERSION:
+            raise DamagedFileError(
+                f"{path} has layout version {version}; this release reads up to {VERSION}: "
+                "update streamembed"
+            )
+        found = meta["streamembed-kind"]
+        if found != kind:
+            raise DamagedFileError(f"{path} holds a saved {found}; it must be a saved {kind}")
+        header = json.loads(meta["streamembed-header"])
+        must(isinstance(header, dict), "its header is no object")
+    return table, header
+
+
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """The content of a regular file."""
+    source = Path(path_text(path))
+    try:
+        if source.exists() and not source.is_dir() and not source.is_file():
+            raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
+        return source.read_bytes()
+    except OSError as error:
+        if isinstance(error, StreamembedError):
+            raise
+        raise file_error(error, source, "read") from error
+
+
+@contextmanager
+def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Whatever goes wrong while a sealed file is taken apart is damage: `DamagedFileError`.
+
+    A file with the right checksum may have been made by another program, or by somebody who means
+    harm: any error of reading it means that it is not what this package writes.
+    """
+    try:
+        yield
+    except (DamagedFileError, NotReadyError):
+        raise
+    except Exception as error:
+        raise DamagedFileError(
+            f"{path} has its checksum, but does not hold what a saved {kind} holds "
+            f"({type(error).__name__}: {shown(str(error))[1:-1]}): save it again"
+        ) from error
+
+
+def must(condition: object, what: str) -> None:
+    """Within `sound`: refuse the file where a condition does not hold."""
+    if not condition:
+        raise ValueError(what)
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """What a file says it holds, "snapshot" or "engine"; None where streamembed did not save it."""
+    try:
+        with pa.memory_map(str(path)) as file:
+            metadata = pa.ipc.open_file(file).schema.metadata or {}
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    kind = metadata.get(b"streamembed-kind")
+    return None if kind is None else kind.decode(errors="replace")
+
+
+def vectors_of(matrix: Array) -> Any:
+    """A matrix (n, d) as an Arrow column of n fixed-size lists."""
+    flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
+    if matrix.shape[1]:
+        return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+    # pyarrow cannot tell how many lists of nothing an empty array holds
+    return pa.array([[]] * len(matrix), pa.list_(flat.type, 0))
+
+
+def matrix_of(column: Any) -> Array:
+    """The matrix that `vectors_of` made a column of, a copy."""
+    lists = column.combine_chunks()
+    flat = lists.flatten().to_numpy(zero_copy_only=False)
+    matrix: Array = flat.reshape(len(lists), lists.type.list_size).copy()
+    return matrix
+
+
+def table_of(arrays: Mapping[str, Array]) -> Any:
+    """Named arrays of any shape as a table of one row an array: name, dtype, shape, bytes.
+
+    Arrays of strings are objects in memory, of any length each: their bytes are the UTF-8 of all
+    and, in front, where each ends.
+    """
+    packed = [_packed(array) for array in arrays.values()]
+    return pa.table(
+        {
+            "name": pa.array(list(arrays), pa.string()),
+            "dtype": pa.array([dtype for dtype, _ in packed], pa.string()),
+            "shape": pa.array(
+                [list(array.shape) for array in arrays.values()], pa.list_(pa.int64())
+            ),
+            "data": pa.array([data for _, data in packed], pa.large_binary()),
+        }
+    )
+
+
+def _packed(array: Array) -> tuple[str, bytes]:
+    if array.dtype != object:
+        return array.dtype.str, np.ascontiguousarray(array).tobytes()
+    texts = [text.encode() for text in array.tolist()]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return _TEXT, ends.tobytes() + b"".join(texts)
+
+
+def unpacked(table: Any) -> dict[str, Array]:
+    """The named arrays of a table that `table_of` made, writable copies."""
+    arrays: dict[str, Array] = {}
+    must(table.schema.types == list(_ARRAYS), "its columns are of other types")
+    columns = (table.column(name).combine_chunks() for name in ("name", "dtype", "shape", "data"))
+    for name, dtype, shape, data in zip(*columns, strict=True):
+        kind, size = dtype.as_py(), shape.as_py()
+        if kind == _TEXT:
+            arrays[name.as_py()] = _texts(data.as_py(), size)
+            continue
+        must(np.dtype(kind).kind in "biufU", f"{name} has dtype {kind}")
+        must(all(length >= 0 for length in size), f"{name} has shape {size}")
+        array = np.frombuffer(data.as_buffer(), dtype=np.dtype(kind)).reshape(size)
+        # (earlier files have strings of fixed width)
+        arrays[name.as_py()] = array.astype(object if array.dtype.kind == "U" else array.dtype)
+    return arrays
+
+
+def _texts(data: bytes, shape: list[int]) -> Array:
+    """An array of strings, (n,)."""
+    (n,) = shape
+    ends = np.frombuffer(data, dtype=np.int64, count=n).tolist()
+    starts = [0, *ends][:n]
+    must(starts == sorted(starts), "its strings are damaged")
+    body = data[8 * n :]
+    texts = np.empty(n, dtype=object)
+    texts[:] = [body[start:end].decode() for start, end in zip(starts, ends, strict=True)]
+    return texts

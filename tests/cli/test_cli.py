@@ -1,0 +1,583 @@
+"""The commands: every flag, every exit code, what is printed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import streamembed as se
+from streamembed.cli import commands
+from streamembed.engine.config import Config
+from streamembed.errors import ParameterError
+from streamembed.logs.reader import open_log, write_distance_log, write_log
+from streamembed.runs import run as runs
+
+POINTS = np.random.default_rng(0).standard_normal((230, 3))
+NAMES = ["x", "y", "z"]
+SMALL = ["--size", "80", "--n-components", "3"]
+DISTANCES = [np.linalg.norm(POINTS[:t] - POINTS[t], axis=1) for t in range(230)]
+
+
+def call(*arguments: Any, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(commands.main, [str(argument) for argument in arguments], input=stdin)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    write_log(tmp_path / "log", POINTS, NAMES, ids=[f"e{i}" for i in range(230)])
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: Path) -> Path:
+    assert call("replay", log, "--run", tmp_path / "run", *SMALL).exit_code == 0
+    return tmp_path / "run"
+
+
+def test_the_commands_are_those_written_down() -> None:
+    """A roster; each has a help text."""
+    assert sorted(commands.main.commands) == ["demo", "inspect", "replay", "transform"]
+    for name in commands.main.commands:
+        shown = call(name, "--help")
+        assert shown.exit_code == 0
+        assert shown.output.startswith("Usage:")
+
+
+def test_every_parameter_is_a_flag() -> None:
+    """None can be forgotten: with its default, and a line of help."""
+    shown = " ".join(call("replay", "--help").output.split())
+    for parameter in fields(Config):
+        assert "--" + parameter.name.replace("_", "-") in shown
+        assert commands.HELP[parameter.name].split(":")[0] in shown
+
+
+def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words, numbers and "none" become what the engine takes."""
+    seen: dict[str, Any] = {}
+    original = se.Engine.__init__
+
+    def spy(self: se.Engine, **parameters: Any) -> None:
+        seen.update(parameters)
+        original(self, **parameters)
+
+    monkeypatch.setattr(se.Engine, "__init__", spy)
+    flags = "--bandwidth 1.5 --rank 40 --tolerance none --warm-up 60 --scaling none --alpha 0.5"
+    flags += " --memory landmarks --half-life 500 --chunk-size 20 --seed 3 --diffusion-time 2"
+    flags += " --on-bad-row raise"
+    assert call("replay", log, "--run", tmp_path / "run", *flags.split()).exit_code == 0
+    assert seen == {
+        **Config().as_dict(),
+        "bandwidth": 1.5,
+        "rank": 40,
+        "tolerance": None,
+        "warm_up": 60,
+        "scaling": None,
+        "alpha": 0.5,
+        "memory": "landmarks",
+        "half_life": 500.0,
+        "chunk_size": 20,
+        "seed": 3,
+        "diffusion_time": 2.0,
+        "on_bad_row": "raise",
+    }
+
+
+def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
+    """A line for people; progress goes to standard error."""
+    done = call("replay", log, "--run", tmp_path / "run", *SMALL)
+    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    assert "met" in done.stdout
+    assert "read 230 rows" in done.stderr
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"}
+
+
+def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:
+    """On standard output; standard error stays empty."""
+    done = call("replay", log, "--run", tmp_path / "run", "--json", *SMALL)
+    facts = json.loads(done.stdout)
+    assert facts["learned"] == 230
+    assert facts["certificate"]["met"] is True
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "new.arrow"])
+def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> None:
+    """The coordinates are those of `Snapshot.transform`; bad rows keep their place and a reason."""
+    new = POINTS[:20].copy()
+    new[7, 2] = np.nan
+    write_log(tmp_path / "new", new, NAMES, rows_per_batch=6)
+    output = tmp_path / name
+    done = call("transform", run / "snapshot.arrow", tmp_path / "new", "-o", output)
+    assert "19 events embedded, 1 rows set aside" in done.stdout
+    table = (
+        pq.read_table(output) if name.endswith("parquet") else pa.ipc.open_file(output).read_all()
+    )
+    assert table["offset"].to_pylist() == list(range(20))
+    assert table["reason"].to_pylist()[7] == "NaN in 'z'"
+    assert table["c0"].to_pylist()[7] is None
+    snapshot = se.Snapshot.load(run / "snapshot.arrow")
+    kept = np.delete(new, 7, axis=0)
+    expected = snapshot.transform(pa.table(dict(zip("xyz", kept.T, strict=True))))
+    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
+    """A log, a folder of logs, a snapshot, a saved engine, a run."""
+    engine = se.Engine(size=80)
+    engine.learn(POINTS[:77])
+    engine.save(tmp_path / "engine.arrow")
+    kinds = {
+        log: "log",
+        run / "snapshot.arrow": "snapshot",
+        tmp_path / "engine.arrow": "saved engine",
+        run: "run",
+    }
+    for path, kind in kinds.items():
+        facts = json.loads(call("inspect", path, "--json").stdout)
+        assert facts["kind"] == kind
+        assert kind in call("inspect", path).stdout
+    folder = tmp_path / "folder [a]"  # brackets are no markup
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    facts = json.loads(call("inspect", folder, "--json").stdout)
+    assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
+    assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
+)
+def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
+    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    done = call("inspect", folder)
+    assert done.exit_code == commands.DAMAGED
+    assert "is an unfinished run" in done.stderr
+    assert "replay the log again with --overwrite" in done.stderr
+    for name in left[1:]:
+        (folder / name).unlink()
+    (folder / left[0]).rename(folder / ".lock")
+    shutil.copy(log, folder / "a")
+    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
+
+
+def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
+    """A dash; there were None and "rows 533, None" beside it once."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    write_log(folder / "2", POINTS, NAMES, format="stream")
+    se.Engine().save(tmp_path / "engine")
+    told = call("inspect", folder).stdout.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
+    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
+    for path in (folder, tmp_path / "engine"):
+        assert "None" not in call("inspect", path).stdout
+
+
+@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
+def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format: str) -> None:
+    """As - for replay and for transform, with what the same file gives."""
+    write_log(tmp_path / "in", POINTS, NAMES, ids=[f"e{i}" for i in range(230)], format=format)
+    data = (tmp_path / "in").read_bytes()
+    done = call("replay", "-", "--run", tmp_path / "piped", *SMALL, stdin=data)
+    assert "230 events, 230 learned" in done.stdout
+    for name in ("snapshot.arrow", "embedding.parquet"):
+        assert (tmp_path / "piped" / name).read_bytes() == (run / name).read_bytes()
+    outputs = [tmp_path / "piped.parquet", tmp_path / "read.parquet"]
+    for source, output in zip(("-", tmp_path / "in"), outputs, strict=True):
+        done = call("transform", run / "snapshot.arrow", source, "-o", output, stdin=data)
+        assert done.exit_code == 0, done.output
+    assert pq.read_table(outputs[0]).equals(pq.read_table(outputs[1]))
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
+def test_a_terminal_is_no_log(tmp_path: Path) -> None:
+    """It would be waited for; the message says what to do."""
+    ours, theirs = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "streamembed", "replay", "-", "--run", str(tmp_path / "run")],
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert "it is a terminal: send a log into it" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_are_names_and_patterns(tmp_path: Path, log: Path) -> None:
+    """Separated by commas."""
+    run = tmp_path / "run"
+    assert call("replay", log, "--run", run, "--features", "z,[xw]*", *SMALL).exit_code == 0
+    assert se.Snapshot.load(run / "snapshot.arrow").feature_names == ("x", "z")
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
+    """Replayed, inspected, and embedded by rows of distances to the items of the snapshot."""
+    ids = [f"e{i}" for i in range(230)]
+    write_distance_log(tmp_path / "log", DISTANCES, ids)
+    facts = json.loads(call("inspect", tmp_path / "log", "--json").stdout)
+    assert (facts["holds"], facts["list column"], facts["features"]) == (
+        "distances",
+        "distances",
+        [],
+    )
+    options = [*SMALL, "--memory", memory, "--bandwidth", "4"]
+    done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
+    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
+    support = POINTS[[int(key[1:]) for key in snapshot.ids.tolist()]]
+    new = np.random.default_rng(1).standard_normal((6, 3))
+    rows: list[Any] = [np.linalg.norm(support - x, axis=1) for x in new]
+    rows[1], rows[2], rows[3] = None, rows[2][1:], rows[3].copy()
+    rows[3][5] = np.nan
+    write_distance_log(tmp_path / "new", rows, list("uvwxyz"), rows_per_batch=4)
+    output = tmp_path / "out.parquet"
+    done = call("transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "new", "-o", output)
+    assert "3 events embedded, 3 rows set aside" in done.stdout, done.output
+    table = pq.read_table(output)
+    reasons = table["reason"].to_pylist()
+    assert reasons[1] == "null in 'distances'"
+    assert reasons[2].startswith("79 distances where the support has 80 items")
+    assert "nan" in reasons[3]
+    assert [reason is None for reason in reasons] == [True, False, False, False, True, True]
+    assert table["id"].to_pylist() == list("uvwxyz")
+    good = [rows[i] for i in (0, 4, 5)]
+    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    np.testing.assert_allclose(found, snapshot.transform_distances(good), rtol=1e-9, atol=1e-12)
+    coverage = table["coverage"].drop_null().to_numpy()
+    np.testing.assert_allclose(coverage, snapshot.coverage_distances(good), rtol=1e-9)
+
+
+def test_a_log_of_vectors(tmp_path: Path) -> None:
+    """Learned and embedded by place; with two of them, --features says which."""
+    points = np.random.default_rng(1).standard_normal((120, 12)) * np.arange(1, 13)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 12)
+    pq.write_table(pa.table({"v": vectors, "w": vectors, "x": [1.0] * 120}), tmp_path / "log")
+    replay = ["replay", tmp_path / "log", "--run", tmp_path / "run"]
+    done = call(*replay)
+    assert (done.exit_code, "more than one thing" in done.stderr) == (2, True)
+    assert call(*replay, "--features", "v").exit_code == 0
+    output = tmp_path / "out.parquet"
+    transform = ["transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "log", "-o", output]
+    done = call(*transform)
+    assert (done.exit_code, "all of 12 numbers" in done.stderr) == (2, True)
+    assert call(*transform, "--features", "w").exit_code == 0
+    snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
+    table = pq.read_table(output)
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    np.testing.assert_allclose(found, snapshot.transform(points), rtol=1e-9, atol=1e-12)
+
+
+def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
+    """In a line of the summary, and as a number; where it is fine there is no such line."""
+    coarse = ["--memory", "landmarks", "--size", "20", "--bandwidth", "0.5"]
+    done = call("replay", log, "--run", tmp_path / "coarse", *coarse)
+    assert done.exit_code == 0
+    assert "the support is too coarse for the bandwidth" in done.stdout
+    assert "Warning" not in done.stderr
+    fine = ["--memory", "landmarks", "--size", "60", "--bandwidth", "5"]
+    done = call("replay", log, "--run", tmp_path / "fine", *fine)
+    assert "too coarse" not in done.stdout
+    done = call("replay", log, "--run", tmp_path / "coarse", "--overwrite", "--json", *coarse)
+    assert json.loads(done.stdout)["resolution"] > 0.5
+    assert done.stderr == ""
+    timeline = pq.read_table(tmp_path / "coarse" / "timeline.parquet")
+    assert timeline["resolution"].to_pylist()[-1] == json.loads(done.stdout)["resolution"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_transform_does_not_destroy_its_inputs(
+    tmp_path: Path, log: Path, run: Path, flags: list[str]
+) -> None:
+    """It did once, and said that all was well: the snapshot, the log, a file of its folder."""
+    snapshot = run / "snapshot.arrow"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(log, folder / "a")
+    targets = [snapshot, log, folder / "a", folder / "new.parquet"]
+    for target in (snapshot, log, folder / "a"):
+        for link, kind in ((f"soft-{target.name}", os.symlink), (f"hard-{target.name}", os.link)):
+            kind(target, tmp_path / link)
+            targets.append(tmp_path / link)
+    outside = tmp_path / "outside"
+    outside.symlink_to(folder)
+    targets.append(outside / "new.parquet")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for target in targets:
+        done = call("transform", snapshot, log, folder, "-o", target, *flags)
+        assert done.exit_code == commands.USAGE, (target, done.output)
+        assert "output=" in done.stderr
+        assert "choose another" in done.stderr
+        assert "--overwrite" not in done.stderr
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    # a file beside the log, where no folder was named
+    assert call("transform", snapshot, folder / "a", "-o", folder / "new").exit_code == 0
+
+
+def test_transform_does_not_replace_an_older_file_by_chance(
+    tmp_path: Path, log: Path, run: Path
+) -> None:
+    """It must be asked to, in Python too."""
+    output = tmp_path / "out.arrow"
+    output.write_text("mine")
+    transform = ["transform", run / "snapshot.arrow", log, "-o", output]
+    done = call(*transform)
+    assert done.exit_code == commands.USAGE
+    assert "exists already" in done.stderr
+    assert "--overwrite" in done.stderr
+    loaded = se.Snapshot.load(run / "snapshot.arrow")
+    with pytest.raises(ParameterError, match="overwrite=True"):
+        runs.transform_log(loaded, open_log(log), output)
+    assert output.read_text() == "mine"
+    assert call(*transform, "--overwrite").exit_code == 0
+    assert pa.ipc.open_file(output).read_all().num_rows == 230
+
+
+def test_transform_says_that_the_folder_does_not_exist(
+    tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the name of its temporary file, for no other error either."""
+    output = tmp_path / "nodir" / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == commands.IO
+    assert f"the folder {output.parent} does not exist: make it first" in done.stderr
+    assert ".part" not in done.stderr
+
+    def vanishes(*_: Any) -> Any:
+        return pa.OSFile(str(output.parent / "no" / "x.part"), "wb")
+
+    monkeypatch.setattr(runs, "_writer", vanishes)
+    output = tmp_path / "t.arrow"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == commands.IO
+    assert f"{output} cannot be written (No such file or directory)" in done.stderr
+
+
+def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, run: Path) -> None:
+    """For a snapshot the one in it; it was only said to be a directory once."""
+    output = tmp_path / "out"
+    done = call("transform", run, log, "-o", output)
+    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (commands.IO, True)
+    (tmp_path / "empty").mkdir()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (commands.IO, True)
+    for command in (
+        ("replay", run, "--run", tmp_path / "run 2"),
+        ("transform", run / "snapshot.arrow", run, "-o", output),
+    ):
+        done = call(*command)
+        assert (done.exit_code, "is a run folder; it must be a log" in done.stderr) == (2, True)
+
+
+def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
+    """Arguments, exit code, and a part of the message."""
+    cut = tmp_path / "cut"
+    cut.write_bytes(log.read_bytes()[:-40])
+    flipped = tmp_path / "flipped.arrow"
+    data = bytearray((run / "snapshot.arrow").read_bytes())
+    data[len(data) // 2] ^= 1
+    flipped.write_bytes(bytes(data))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    (damaged / "timeline.parquet").write_bytes(b"PAR1")
+    text = tmp_path / "text"
+    text.write_text("a,b\n1,2\n")
+    (tmp_path / "empty").mkdir()
+    far = tmp_path / "far run"
+    write_distance_log(tmp_path / "far", DISTANCES)
+    assert call("replay", tmp_path / "far", "--run", far, *SMALL).exit_code == 0
+    out = tmp_path / "other"
+    return {
+        "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
+        "no log": (["replay", "--run", out], 2, "Missing argument"),
+        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
+        "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' is not a number"),
+        "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
+        "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
+        "wrong pattern": (
+            ["replay", log, "--run", out, "--features", "x,q*"],
+            2,
+            "'q*' matches no",
+        ),
+        "stdin twice": (["replay", "-", "-", "--run", out], 2, "once and alone"),
+        "empty stdin": (["replay", "-", "--run", out], 3, "standard input is empty"),
+        "points for distances": (["transform", far / "snapshot.arrow", log, "-o", out], 2, "fit"),
+        "distances for points": (
+            ["transform", run / "snapshot.arrow", tmp_path / "far", "-o", out],
+            2,
+            "'x' of",
+        ),
+        "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
+        "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
+        "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
+        "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
+        "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
+        "damaged run": (["inspect", damaged], 3, "timeline.parquet"),
+        "missing snapshot": (["transform", tmp_path / "no", log, "-o", out], 4, "no"),
+        "nowhere to write": (
+            ["transform", run / "snapshot.arrow", log, "-o", tmp_path / "no" / "x"],
+            4,
+            "no",
+        ),
+        "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
+    }
+
+
+def test_exit_codes_are_those_documented(tmp_path: Path, log: Path, run: Path) -> None:
+    """2 usage, 3 damaged data, 4 input or output; one line on standard error, no traceback."""
+    for name, (arguments, code, says) in cases(tmp_path, log, run).items():
+        done = call(*arguments)
+        assert done.exit_code == code, (name, done.output)
+        assert says in done.stderr, (name, done.stderr)
+        assert "Traceback" not in done.stderr
+        if code != 2:
+            assert done.stderr.strip().split("\n")[-1].startswith("streamembed: "), name
+
+
+def test_transform_takes_features_by_name(tmp_path: Path) -> None:
+    """A snapshot of an engine taught arrays has "9" before "10"; they were mixed up once."""
+    points = np.random.default_rng(1).standard_normal((120, 12)) * np.arange(1, 13)
+    engine = se.Engine(size=100, scaling=None)
+    engine.learn(points)
+    engine.snapshot().save(tmp_path / "snapshot.arrow")
+    write_log(tmp_path / "log", points[:20], [str(j) for j in range(12)])
+    output = tmp_path / "out.parquet"
+    assert (
+        call("transform", tmp_path / "snapshot.arrow", tmp_path / "log", "-o", output).exit_code
+        == 0
+    )
+    table = pq.read_table(output)
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    np.testing.assert_allclose(found, engine.snapshot().transform(points[:20]), rtol=1e-9)
+
+
+def test_an_interrupt_has_a_code(
+    tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1, and transform leaves no half of a file behind."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "_embedded", stop)
+    output = tmp_path / "out.parquet"
+    done = call("transform", run / "snapshot.arrow", log, "-o", output)
+    assert done.exit_code == commands.INTERRUPTED
+    assert not list(tmp_path.glob("out.parquet*"))
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_an_interrupted_replay_says_that_its_run_is_whole(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
+    write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
+    original, parts = runs.Recorder.learn, 0
+
+    def stop(*arguments: Any, **options: Any) -> Any:
+        nonlocal parts
+        if (parts := parts + 1) > 4:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(runs.Recorder, "learn", stop)
+    target = tmp_path / "other"
+    done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
+    assert done.exit_code == commands.INTERRUPTED
+    held = pq.read_metadata(target / "embedding.parquet").num_rows
+    assert held == 132
+    assert f"interrupted; the run up to here is written whole: {held} events in" in done.stderr
+    assert str(target) in done.stderr
+    assert done.stdout == ""
+    assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
+    monkeypatch.setattr(commands, "open_log", stop)
+    done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
+    assert (done.exit_code, "whole" in done.stderr) == (commands.INTERRUPTED, False)
+
+
+def test_the_demo_says_how_to_get_its_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without matplotlib it goes on."""
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = call("demo", "--into", tmp_path / "demo", "--events", 300)
+    assert done.exit_code == 0
+    assert "pip install 'streamembed[pictures]'" in done.stdout
+    assert not (tmp_path / "demo" / "embedding.png").exists()
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    """On a part of its data: the table and the picture, twice over the same folder."""
+    for _ in range(2):
+        done = call("demo", "--into", tmp_path / "demo", "--events", 400)
+        assert done.exit_code == 0, done.output
+        assert "eigenvalue 1" in done.stdout
+        assert "met" in done.stdout
+    assert (tmp_path / "demo" / "embedding.png").read_bytes().startswith(b"\x89PNG")
+    assert call("demo", "--into", tmp_path / "few", "--events", 100).exit_code == 0
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m streamembed`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamembed", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"streamembed, version {se.__version__}"
+
+
+def test_replay_tells_of_metrics(tmp_path: Path) -> None:
+    """From the map's pairs or from labels; as JSON with their certificates."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((300, 3))
+    labels = (points[:, 0] > 0).tolist()
+    for name, kinds in (("plain", None), ("labelled", labels)):
+        write_log(tmp_path / name, points, ["a", "b", "c"], labels=kinds)
+    arguments = ["--size", "200", "--metrics", "itml,fenn"]
+    plain = call("replay", str(tmp_path / "plain"), "--run", str(tmp_path / "one"), *arguments)
+    assert "pairs that the map tells apart; " in plain.output
+    assert "metric fenn: from labels; no class" in plain.output
+    told = call(
+        "replay", str(tmp_path / "labelled"), "--run", str(tmp_path / "two"), *arguments, "--json"
+    )
+    found = json.loads(told.stdout)["metrics"]
+    assert found["itml"]["source"] == "labels"
+    assert found["fenn"]["n_classes"] == 2
+    pairs = np.column_stack([points[:60], points[60:120], points[:60, 0] > points[60:120, 0]])
+    ends = ["a_1", "b_1", "c_1", "a_2", "b_2", "c_2", "similar"]
+    write_log(tmp_path / "pairs", pairs, ends)
+    taught = call(
+        "replay", tmp_path / "plain", "--run", tmp_path / "3", *arguments, "--pairs",
+        tmp_path / "pairs",
+    )  # fmt: skip
+    assert "metric itml: from 50 given pairs" in taught.output
+    wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
+    assert wrong.exit_code == 2
+    assert "metrics='umap' must be one of" in wrong.output

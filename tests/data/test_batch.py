@@ -1,0 +1,239 @@
+"""The door: whatever is tabular comes out as one checked matrix, or as an error that says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import streamembed as se
+from streamembed.data import batch
+from streamembed.errors import BadRowError, FeatureError, InputError, StreamembedError
+
+VALUES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.5]])
+COLUMNS = {"b": VALUES[:, 1], "a": VALUES[:, 0]}  # out of order on purpose
+
+
+class StreamCapsule:
+    """Only an Arrow stream capsule, nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class ArrayCapsule:
+    """Only an Arrow array capsule."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        return self._rows.__arrow_c_array__(requested_schema)
+
+
+NAMED = {
+    "table": pa.table(COLUMNS),
+    "record batch": pa.record_batch(COLUMNS),
+    "pandas": pd.DataFrame(COLUMNS, index=[7, 8, 9]),
+    "polars": pl.DataFrame(COLUMNS),
+    "dicts": [{"b": b, "a": a} for a, b in VALUES.tolist()],
+    "stream capsule": StreamCapsule(pa.table(COLUMNS)),
+    "array capsule": ArrayCapsule(pa.record_batch(COLUMNS)),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_named_features_are_ordered_by_name(kind: str) -> None:
+    """Frames, tables, capsules and dicts all give the same matrix, columns by name."""
+    read = batch.read(NAMED[kind])
+    assert read.names == ("a", "b")
+    assert not read.ordered
+    np.testing.assert_array_equal(read.points, VALUES)
+
+
+@pytest.mark.parametrize("X", [VALUES, VALUES.tolist(), np.asfortranarray(VALUES)])
+def test_arrays_keep_their_order(X: Any) -> None:
+    """Columns of an array are named by their place."""
+    read = batch.read(X)
+    assert (read.names, read.ordered) == (("0", "1"), True)
+    assert read.points.flags.c_contiguous
+    np.testing.assert_array_equal(read.points, VALUES)
+
+
+def test_the_batch_is_a_copy() -> None:
+    """Nothing of what was handed in is kept."""
+    X = VALUES.copy()
+    points = batch.read(X).points
+    X[:] = 0
+    np.testing.assert_array_equal(points, VALUES)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, 3], pa.int8()),
+        pa.array([1, 2, 3], pa.uint64()),
+        pa.array([1.0, 2.0, 3.0], pa.float32()),
+        pa.array([1.0, 2.0, 3.0], pa.float16()),
+        pa.array([1, 2, 3], pa.decimal128(9, 2)),
+        pa.array([1, 2, 3]).dictionary_encode(),
+    ],
+    ids=str,
+)
+def test_numbers_of_any_type_are_cast(column: Any) -> None:
+    """Integers, floats of any width, decimals and dictionary-encoded columns become float64."""
+    assert batch.read(pa.table({"x": column})).points[:, 0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_booleans_are_cast() -> None:
+    """True is 1."""
+    assert batch.read(pa.table({"x": [True, False]})).points[:, 0].tolist() == [1.0, 0.0]
+
+
+BAD = [1.0, np.nan, np.inf, -np.inf, 1e200]
+
+
+def test_bad_rows_are_refused_by_reason() -> None:
+    """Under "raise" the whole call is refused; the error names rows, columns and what to try."""
+    with pytest.raises(BadRowError, match=r"4 of 5 rows .*NaN in '0'.*on_bad_row='skip'") as caught:
+        batch.read(np.array([[value] for value in BAD]))
+    assert [index for index, _ in caught.value.rows] == [1, 2, 3, 4]
+
+
+def test_bad_rows_are_set_aside_by_reason() -> None:
+    """Under "skip" the good rows come through and the others are handed back."""
+    read = batch.read(np.array([[v] for v in BAD]), ids=list("vwxyz"), on_bad_row="skip")
+    assert read.points.tolist() == [[1.0]]
+    assert read.kept.tolist() == [0]
+    assert [row.index for row in read.rejected] == [1, 2, 3, 4]
+    assert [row.id for row in read.rejected] == ["w", "x", "y", "z"]
+    assert read.rejected[3].reason == "value 1e+200 in '0': beyond 1e150 its square overflows"
+
+
+def test_a_null_is_told_from_a_nan() -> None:
+    """Arrow nulls and NaN have reasons of their own."""
+    table = pa.table({"x": pa.array([1.0, None, float("nan")], pa.float64())})
+    reasons = [row.reason for row in batch.read(table, on_bad_row="skip").rejected]
+    assert reasons == ["null in 'x'", "NaN in 'x'"]
+
+
+def test_dicts_with_other_features_are_bad_rows() -> None:
+    """A missing, an unknown or a non-numeric feature spoils its row alone."""
+    rows = [{"a": 1.0}, {"b": 1.0}, {"a": 1.0, "b": 2.0}, {"a": "x"}, {"a": None}, {"a": [1]}]
+    read = batch.read(rows, on_bad_row="skip")
+    assert read.kept.tolist() == [0]
+    assert [row.reason for row in read.rejected] == [
+        "missing features ['a']",
+        "unknown features ['b']",
+        "'x' in 'a' is not a number",
+        "null in 'a'",
+        "[1] in 'a' is not a number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "says"),
+    [
+        (np.zeros(3), FeatureError, r"shape \(3,\).*reshape"),
+        (np.zeros((2, 0)), FeatureError, "no features"),
+        (np.array([["a"]]), FeatureError, "must be numeric"),
+        (np.array([[1 + 1j]]), FeatureError, "must be numeric"),
+        ([[1.0], [1.0, 2.0]], FeatureError, "same width"),
+        (pa.table({"x": ["a"]}), FeatureError, "column 'x' has type string"),
+        (pd.DataFrame({"x": [1, "a"]}), FeatureError, "not numeric"),
+        ({"a": 1.0}, InputError, "X is a dict"),
+        ("text", InputError, "X is a str"),
+        (7, InputError, "X is a int"),
+        (pa.table([[1], [2]], names=["x", "x"]), FeatureError, "same name"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_what_is_not_a_table_of_numbers_is_refused(
+    X: Any, error: type[StreamembedError], says: str
+) -> None:
+    """The message names the argument, what it was and what to try."""
+    with pytest.raises(error, match=says):
+        batch.read(X)
+
+
+def test_features_are_matched_by_name() -> None:
+    """A known engine finds its columns by name, and says which are missing."""
+    read = batch.read(pa.table(COLUMNS), names=("b", "a"), ordered=False)
+    np.testing.assert_array_equal(read.points, VALUES[:, ::-1])
+    with pytest.raises(FeatureError, match=r"lacks the features \['c'\].*unknown \['b'\]"):
+        batch.read(pa.table(COLUMNS), names=("a", "c"))
+    with pytest.raises(FeatureError, match="2 columns; it must have 3"):
+        batch.read(VALUES, names=("0", "1", "2"), ordered=True)
+
+
+def test_ids_are_whole_numbers_or_strings() -> None:
+    """Other ids, too few of them, and nulls are refused."""
+    assert batch.read(VALUES, ids=[3, 1, 2]).ids.dtype == np.int64
+    assert batch.read(VALUES, ids=pa.array(["x", "yy", "z"])).ids.tolist() == ["x", "yy", "z"]
+    with pytest.raises(InputError, match="ids has 2 entries; it must have 3"):
+        batch.read(VALUES, ids=[1, 2])
+    with pytest.raises(InputError, match=r"ids holds 1\.5"):
+        batch.read(VALUES, ids=[1.5, 2.5, 3.5])
+    with pytest.raises(BadRowError, match="the id is null"):
+        batch.read(VALUES, ids=["a", None, "b"])
+
+
+def test_whole_number_column_names_are_names() -> None:
+    """Not places, in whatever order and beside text; where two read alike, this is said."""
+    four = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    found = batch.read(four.drop(columns=0))
+    assert found.names == ("1", "2", "3")
+    np.testing.assert_array_equal(found.points, four.to_numpy()[:, 1:])
+    known = batch.read(four)
+    np.testing.assert_array_equal(
+        batch.read(four[[2, 0, 3, 1]], names=known.names).points, known.points
+    )
+    mixed = four.set_axis(["a", "b", 0, 1], axis=1)
+    assert batch.read(mixed).names == ("0", "1", "a", "b")
+    np.testing.assert_array_equal(batch.read(mixed).points, four.to_numpy()[:, [2, 3, 0, 1]])
+    with pytest.raises(FeatureError, match="columns of the same name"):
+        batch.read(four.set_axis(["a", "b", "0", 0], axis=1))
+
+
+def test_whole_number_column_names_are_learned_and_transformed() -> None:
+    """By engines, in pairs too, in any order of the columns."""
+    points = pd.DataFrame(np.random.default_rng(0).standard_normal((90, 4))).drop(columns=0)
+    turned = points[[3, 1, 2]]
+    one, two = (se.Engine(size=50, metrics=("itml",)) for _ in range(2))
+    for engine, X in ((one, points), (two, turned)):
+        engine.learn(X)
+        engine.learn_pairs(X[:60], points[30:], np.arange(60) % 2 == 0)
+    left, right = one.snapshot(), two.snapshot()
+    assert left.feature_names == ("1", "2", "3")
+    np.testing.assert_array_equal(left.transform(turned), right.transform(points))
+    assert left.metrics["itml"] == right.metrics["itml"]
+
+
+def test_named_features_that_differ_are_told_without_empty_lists() -> None:
+    """And with what to try."""
+    for columns, says in (
+        ({"a": [1.0]}, r"^X lacks the features \['b'\]; it must have \['a', 'b'\]: add or rename"),
+        (
+            {"a": [1.0], "b": [1.0], "zz": [1.0]},
+            r"^X has the unknown \['zz'\]; it must have .* try X\[list\(feature_names\)\]",
+        ),
+    ):
+        with pytest.raises(FeatureError, match=says):
+            batch.read(pd.DataFrame(columns), names=("a", "b"))
+
+
+def test_nulls_of_pandas_are_not_told_from_nan() -> None:
+    """One thing there; two in Arrow and polars."""
+    columns = {"a": [1.0, 2.0, None], "b": [1.0, np.nan, 3.0]}
+    found = batch.read(pd.DataFrame(columns), names=("b", "a"), on_bad_row="skip")
+    assert [row.reason for row in found.rejected] == ["null or NaN in 'b'", "null or NaN in 'a'"]
+    for kind in (pl.DataFrame, pa.table):
+        found = batch.read(kind(columns), on_bad_row="skip")
+        assert [row.reason for row in found.rejected] == ["NaN in 'b'", "null in 'a'"]

@@ -1,0 +1,527 @@
+"""Things without coordinates: the map of their distances, and every way to get a row wrong."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+import streamembed as se
+from scenarios.streams import drifting_rings, swiss_roll
+from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, InputError
+from streamembed.estimators import DiffusionMap
+from tests import oracle
+
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+
+MEMORIES = ["window", "landmarks", "all"]
+N, SIZE = 260, 90
+
+
+def small(memory: str = "window", **changes: Any) -> se.Engine:
+    parameters = {"size": SIZE, "warm_up": 50, "scaling": None, "memory": memory}
+    return se.Engine(**{**parameters, **changes})
+
+
+def things(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    points = swiss_roll(n, seed)
+    return points, cdist(points, points)
+
+
+def row_for(engine: se.Engine, d: np.ndarray) -> np.ndarray:
+    """What the contract asks of the next row, from the matrix of all distances."""
+    t = engine.position
+    if engine.config.memory == "landmarks":
+        waiting = np.arange(t - engine.pending, t)
+        return d[t, np.concatenate([engine.support_positions, waiting])]
+    return d[t, max(0, t - SIZE) if engine.config.memory == "window" else 0 : t]
+
+
+# ---------------------------------------------------------------- the same as points
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("bandwidth", ["auto", 0.8])
+def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
+    """Where there are points, every snapshot is that of the points to 1e-8."""
+    points, d = things()
+    from_points, from_rows = (small(memory, bandwidth=bandwidth, n_components=4) for _ in range(2))
+    new = swiss_roll(N + 40, 0)[N:]
+    for t in range(N):
+        from_points.learn(points[t : t + 1])
+        from_rows.learn_distances([row_for(from_rows, d)])
+        if not from_points.ready or t % 10 != 9:
+            continue
+        ours, theirs = from_rows.snapshot(), from_points.snapshot()
+        np.testing.assert_array_equal(ours.ids, theirs.ids)
+        assert ours.bandwidth == pytest.approx(theirs.bandwidth, rel=1e-12)
+        assert ours.resolution == pytest.approx(theirs.resolution, rel=1e-12)
+        np.testing.assert_allclose(ours.masses, theirs.masses, rtol=1e-12)
+        for name in ("coordinates", "eigenvalues", "degrees", "stationary"):
+            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-8)
+        assert ours.certificate.met
+        rows = cdist(new, theirs.points)
+        np.testing.assert_allclose(ours.transform_distances(rows), theirs.transform(new), atol=1e-8)
+        np.testing.assert_allclose(ours.coverage_distances(rows), theirs.coverage(new), atol=1e-8)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(MEMORIES),
+    st.lists(st.integers(1, N - 1), max_size=8),
+    st.booleans(),
+    st.sampled_from([1, 7, 10]),
+)
+def test_any_cut_gives_the_same_bits(
+    memory: str, cuts: list[int], with_names: bool, chunk_size: int
+) -> None:
+    """One matrix, ragged rows in parts, saved in between: bit for bit the same snapshot."""
+    d = things()[1]
+    names = [f"thing {i}" for i in range(N)] if with_names else None
+    whole, parts = (small(memory, chunk_size=chunk_size) for _ in range(2))
+    whole.learn_distances(d, ids=names)
+    edges = [0, *sorted(set(cuts)), N]
+    for start, stop in pairwise(edges):
+        first = 0 if memory != "window" else SIZE
+        rows = [d[t, max(0, t - first) if first else 0 : t] for t in range(start, stop)]
+        parts.learn_distances(rows, ids=names and names[start:stop])
+        again = se.Engine.__new__(se.Engine)
+        again.__setstate__(parts.__getstate__())
+        parts = again
+    ours, theirs = parts.snapshot(), whole.snapshot()
+    for name in ("coordinates", "eigenvalues", "ids", "masses", "degrees"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert ours.points.shape == (len(ours.ids), 0)
+
+
+def test_large_windows_of_distances_are_those_of_points_too() -> None:
+    """Above 256 slots rings are float32: the same kernel values, to the bit of rounding."""
+    points = drifting_rings(700, 0, window=400)
+    from_points, from_rows = (
+        small(size=400, warm_up=300, bandwidth=0.7, n_components=4) for _ in range(2)
+    )
+    d = cdist(points, points)
+    from_points.learn(points)
+    from_rows.learn_distances(d)
+    np.testing.assert_allclose(
+        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=1e-8
+    )
+
+
+def test_distances_that_no_points_have() -> None:
+    """City blocks, shortest paths, random symmetric numbers: at full rank the batch answer."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((120, 2))
+    noise = np.abs(rng.standard_normal((120, 120))) + 0.5
+    kinds = {
+        "city blocks": cdist(points, points, "cityblock"),
+        "counts": np.round(3.0 * cdist(points, points)),
+        "noise": np.triu(noise, 1) + np.triu(noise, 1).T,
+    }
+    for name, d in kinds.items():
+        engine = small("all", rank=110, bandwidth=1.0, n_components=3, tolerance=1e-8)
+        engine.learn_distances(d)
+        snapshot = engine.snapshot()
+        kernel = np.exp(-(d**2))
+        q = kernel.sum(axis=1)
+        laplacian = kernel / np.outer(q, q)
+        delta = laplacian.sum(axis=1)
+        s = laplacian / np.sqrt(np.outer(delta, delta))
+        truth = np.linalg.eigvalsh(s)[::-1][1:4]
+        np.testing.assert_allclose(snapshot.eigenvalues, truth, atol=1e-6, err_msg=name)
+        assert snapshot.certificate.met
+        vectors = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+        assert oracle.true_residual(s, vectors, snapshot.eigenvalues) < 1e-6
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_kernels_that_are_not_positive_stay_certified(memory: str) -> None:
+    """Edit-like distances in a stream: honest certificates, finite coordinates."""
+    rng = np.random.default_rng(1)
+    words = rng.integers(0, 3, size=(400, 6))
+    d = (words[:, None, :] != words[None, :, :]).sum(axis=2).astype(float)
+    engine = small(memory, bandwidth=2.0, n_components=3)
+    for t in range(400):
+        engine.learn_distances([row_for(engine, d)])
+        if engine.ready and t % 50 == 49:
+            snapshot = engine.snapshot()
+            assert snapshot.certificate.met
+            assert np.isfinite(snapshot.coordinates).all()
+            assert (snapshot.eigenvalues <= 1.0).all()
+            held = engine.support_positions
+            kernel = np.exp(-(d[np.ix_(held, held)] ** 2) / 4.0)
+            m = snapshot.masses
+            a = 1.0 / (kernel @ m)
+            delta = a * (kernel @ (m * a))
+            scaling = np.sqrt(m) * a / np.sqrt(delta)
+            s = scaling[:, None] * kernel * scaling
+            vectors = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+            residual = oracle.true_residual(s, vectors, snapshot.eigenvalues)
+            assert residual <= 1.05 * snapshot.certificate.residual + 1e-6
+
+
+def test_rescaling_chooses_a_new_bandwidth_from_the_ring() -> None:
+    """Distances are never scaled; the bandwidth follows them."""
+    d = things(200)[1]
+    for memory in MEMORIES:
+        engine = small(memory)
+        engine.learn_distances(2.0 * d[:100, :100])
+        before = engine.snapshot()
+        engine.rescale()
+        after = engine.snapshot()
+        assert after.frame.epoch == before.frame.epoch + 1
+        np.testing.assert_array_equal(after.ids, before.ids)
+        assert after.bandwidth != before.bandwidth
+
+
+def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel and distances are as they were, and the chunk can be learned later."""
+    d = things()[1]
+    for memory in MEMORIES:
+        engine, twin = small(memory), small(memory)
+        engine.learn_distances(d[:119, :119])
+        twin.learn_distances(d[:119, :119])
+        with monkeypatch.context() as patch:
+            patch.setattr("streamembed.engine.update._updated", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                engine.learn_distances([row_for(engine, d)])
+        assert engine.position == 119
+        for each in (engine, twin):
+            each.learn_distances([row_for(each, d)])
+        np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+
+
+# ---------------------------------------------------------------- what is accepted
+
+
+def test_rows_come_in_every_shape() -> None:
+    """Matrix, ragged lists, with the own distance, as an Arrow column, float32: the same."""
+    d = things(60)[1]
+    ragged = [d[t, :t].tolist() for t in range(60)]
+    expected = small("all", warm_up=20)
+    expected.learn_distances(ragged)
+    shapes = {
+        "matrix": d,
+        "arrays": [d[t, :t] for t in range(60)],
+        "with the own distance": [d[t, : t + 1] for t in range(60)],
+        "arrow": pa.array(ragged, pa.list_(pa.float64())),
+        "chunked": pa.chunked_array([ragged[:7], ragged[7:]], pa.list_(pa.float64())),
+        "objects": np.array([*(np.array(row) for row in ragged)], dtype=object),
+    }
+    for name, rows in shapes.items():
+        engine = small("all", warm_up=20)
+        assert engine.learn_distances(rows).accepted == 60, name
+        np.testing.assert_array_equal(
+            engine.snapshot().coordinates, expected.snapshot().coordinates, err_msg=name
+        )
+
+
+def test_a_matrix_goes_on_where_the_stream_is() -> None:
+    """(n, m + n): distances to the m things before, and to one another."""
+    d = things()[1]
+    for memory in MEMORIES:
+        one, other = small(memory), small(memory)
+        one.learn_distances(d)
+        other.learn_distances(d[:100, :100])
+        if memory == "landmarks":  # to the end of the chunk by the landmarks, beyond it by all
+            held = other.support_positions
+            other.learn_distances(d[100:105][:, [*held, *range(100, 105)]])
+            other.learn_distances(d[105:, :])
+        else:
+            other.learn_distances(d[100:, (10 if memory == "window" else 0) :])
+        np.testing.assert_array_equal(one.snapshot().coordinates, other.snapshot().coordinates)
+
+
+def test_nothing_is_nothing() -> None:
+    """No rows change nothing, whatever holds them."""
+    engine = small()
+    for rows in ([], np.zeros((0, 5)), pa.array([], pa.list_(pa.float64()))):
+        assert engine.learn_distances(rows).accepted == 0
+    assert engine.learns_distances is None
+
+
+def test_set_aside_rows_count_for_the_rest_of_their_call() -> None:
+    """The caller could not know: distances to them are dropped from the rows behind."""
+    d = things()[1]
+    bad = d.copy()
+    spoiled = [20, 130, 131]
+    for t in spoiled:
+        bad[t, 3] = np.nan
+    stays = [t for t in range(N) if t not in spoiled]
+    for memory in ("landmarks", "all"):
+        engine, clean = small(memory, on_bad_row="skip"), small(memory)
+        done = engine.learn_distances([bad[t, :t] for t in range(N)])
+        assert [row.index for row in done.rejected] == spoiled
+        assert all("distance 3 is NaN" in row.reason for row in done.rejected)
+        clean.learn_distances(d[np.ix_(stays, stays)])
+        np.testing.assert_array_equal(engine.snapshot().coordinates, clean.snapshot().coordinates)
+
+
+def test_set_aside_rows_count_in_a_full_window_too() -> None:
+    """A row behind one that was set aside must reach one thing farther back."""
+    d = things()[1]
+    engine, clean = (small(on_bad_row="skip") for _ in range(2))
+    engine.learn_distances(d[:150, :150])
+    clean.learn_distances(d[:150, :150])
+    rows = [d[150, 60:150], -d[151, 61:151], d[152, 61:152], d[153, 63:153], d[154, 62:154]]
+    done = engine.learn_distances(rows)
+    reasons = {row.index: row.reason for row in done.rejected}
+    assert set(reasons) == {1, 3}
+    assert "is -" in reasons[1]
+    assert reasons[3] == (
+        "it has 90 distances, expected 91 (one to each of the last 90 things, and 1 of this call "
+        "that were set aside)"
+    )
+    clean.learn_distances([d[150, 60:150]])
+    clean.learn_distances([d[152, 61:151]])
+    clean.learn_distances([d[154, [*range(62, 151), 152]]])
+    assert engine.position == clean.position
+    engine.flush()
+    clean.flush()
+    np.testing.assert_array_equal(engine.snapshot().coordinates, clean.snapshot().coordinates)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def good(count: int) -> list[list[float]]:
+    d = things(count + 5)[1]
+    return [d[t, :t].tolist() for t in range(count + 5)]
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([[1.0] * 9], r"row 0: it has 9 distances, expected 5 \(one to each of the last 5 things\)"),
+    ([[1.0] * 4], "row 0: it has 4 distances, expected 5"),
+    ([[1.0, 2, 3, 4, -5]], r"row 0: distance 4 is -5, negative; distances must be 0 or more"),
+    ([[1.0, 2, float("nan"), 4, 5]], "row 0: distance 2 is NaN"),
+    ([[1.0, 2, float("inf"), 4, 5]], "row 0: distance 2 is inf; it must be finite"),
+    ([[1.0, 2, 1e200, 4, 5]], "row 0: distance 2 is 1e.200; it must be finite, at most 1e150"),
+    ([[1.0, 2, 3, 4, 5, 6]], "one more would be its own, which must be 0 and is 6"),
+    ([[1.0, 2, 3, 4, "x"]], "row 0: it is null, or not a row of numbers"),
+    ([None], "row 0: it is null"),
+    ([[1.0] * 5, [1.0] * 5], "row 1: it has 5 distances, expected 6"),
+]
+
+
+@pytest.mark.parametrize(("rows", "says"), WRONG, ids=[says[:40] for _, says in WRONG])
+def test_wrong_rows_are_named(rows: Any, says: str) -> None:
+    """Which row, what it was, what it must be; nothing of the call is learned."""
+    engine = small()
+    engine.learn_distances(good(0))
+    with pytest.raises(BadRowError, match=says):
+        engine.learn_distances(rows)
+    assert engine.position == 5
+
+
+def test_wrong_rows_are_named_by_their_ids() -> None:
+    """Where there are ids, the message has them."""
+    engine = small()
+    engine.learn_distances(good(0), ids=list("abcde"))
+    with pytest.raises(BadRowError, match=r"row 1 \(id 'g'\): it has 2 distances, expected 6"):
+        engine.learn_distances([[1.0] * 5, [1.0, 2.0]], ids=["f", "g"])
+    with pytest.raises(DuplicateIdError, match=r"id 'c' \(row 1\) is held already"):
+        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=["f", "c"])
+    with pytest.raises(DuplicateIdError, match="ids are positions in this call and were strings"):
+        engine.learn_distances([[1.0] * 5])
+    with pytest.raises(BadRowError, match=r"row 0 .*the id is null"):
+        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=[None, "h"])
+    with pytest.raises(InputError, match="ids has 1 entries; it must have 2"):
+        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=["f"])
+    assert engine.position == 5
+
+
+def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
+    """Both entries and both things are named."""
+    d = things(10)[1]
+    asymmetric, loud = d.copy(), d.copy()
+    asymmetric[7, 2] += 1.0
+    loud[4, 4] = 0.5
+    with pytest.raises(BadRowError, match=r"row 7: its distance to row 2 is .* the other way"):
+        small().learn_distances(asymmetric)
+    with pytest.raises(BadRowError, match=r"row 4: its distance to itself is 0.5; it must be 0"):
+        small().learn_distances(loud)
+    rounded = d.astype(np.float32)  # computed twice in float32, entries differ in the last bits
+    rounded[3, 1] *= 1.0000002
+    assert small().learn_distances(rounded).accepted == 10
+
+
+def test_rows_are_rows() -> None:
+    """One row alone, text, a dict: what it was and what to pass."""
+    for rows, says in (
+        ([1.0, 2.0], "rows holds numbers; it must hold one row an item"),
+        (np.zeros(3), r"rows has shape \(3,\)"),
+        ("abc", "rows is a str"),
+        ({"a": [1.0]}, "rows is a dict"),
+    ):
+        with pytest.raises(InputError, match=says):
+            small().learn_distances(rows)
+
+
+def test_points_and_distances_do_not_mix() -> None:
+    """The first call settles what the engine learns."""
+    points, d = things(60)
+    engine = small()
+    engine.learn_distances(d)
+    with pytest.raises(InputError, match="this engine learns distances: use learn_distances"):
+        engine.learn(points)
+    other = small()
+    other.learn(points)
+    with pytest.raises(InputError, match="this engine learns points with the features"):
+        other.learn_distances([d[0]])
+    with pytest.raises(FeatureError, match="learned from distances and knows no features"):
+        engine.snapshot().transform(points)
+
+
+def test_a_landmark_row_says_what_it_may_be() -> None:
+    """Its length is that of support_ids and what waits, or that of the whole past."""
+    d = things()[1]
+    engine = small("landmarks", size=20, warm_up=20)
+    engine.learn_distances(d[:103, :103])
+    with pytest.raises(BadRowError, match=r"expected 23 \(one to each of the 20 landmarks of supp"):
+        engine.learn_distances([[1.0] * 50])
+    assert engine.row_ids.tolist() == [*engine.support_ids.tolist(), 100, 101, 102]
+
+
+def test_new_rows_are_checked_too() -> None:
+    """transform_distances: length, sign, NaN; inf is an unknown distance, but not for all."""
+    d = things(80)[1]
+    engine = small(warm_up=20)
+    engine.learn_distances(d[:60, :60], ids=[f"t{i}" for i in range(60)])
+    snapshot = engine.snapshot()
+    row = d[70, :60].copy()
+    known = snapshot.transform_distances([row])
+    row[5] = np.inf  # exp(-d^2) of a far thing is nothing anyhow
+    far = int(np.argmax(d[70, :60]))
+    row = d[70, :60].copy()
+    row[far] = np.inf
+    np.testing.assert_allclose(snapshot.transform_distances([row]), known, atol=0.05)
+    for bad, says in (
+        (row[:-1], "59 distances where the support has 60 items"),
+        (np.where(np.arange(60) == 3, -1.0, row), "the distance -1 to item 't3' must be 0 or more"),
+        (np.where(np.arange(60) == 3, np.nan, row), "the distance nan to item 't3'"),
+        (np.full(60, np.inf), "no distance is finite"),
+    ):
+        with pytest.raises(BadRowError, match=says):
+            snapshot.transform_distances([bad])
+
+
+def test_a_snapshot_of_distances_survives_the_disk(tmp_path: Any) -> None:
+    """Without a column of points, and with the same transform."""
+    d = things(100)[1]
+    engine = small()
+    engine.learn_distances(d[:80, :80])
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "s.arrow")
+    loaded = se.Snapshot.load(tmp_path / "s.arrow")
+    assert "point" not in pa.ipc.open_file(tmp_path / "s.arrow").schema.names
+    rows = d[80:, :80]
+    np.testing.assert_array_equal(
+        loaded.transform_distances(rows), snapshot.transform_distances(rows)
+    )
+    np.testing.assert_array_equal(loaded.diffusion_distances(), snapshot.diffusion_distances())
+    engine.save(tmp_path / "e.arrow")
+    again = se.Engine.load(tmp_path / "e.arrow")
+    assert again.learns_distances
+    np.testing.assert_array_equal(again.snapshot().coordinates, snapshot.coordinates)
+
+
+# ---------------------------------------------------------------- in river's manner
+
+
+def test_river_takes_distances_by_id() -> None:
+    """Any order of the keys; the own id has distance 0; the engine beneath learns the same."""
+    d = things(120)[1]
+    names = [f"thing {i}" for i in range(120)]
+    for memory in MEMORIES:
+        parameters = {"memory": memory, "size": SIZE, "warm_up": 50, "metric": "precomputed"}
+        model = DiffusionMap(**parameters)
+        engine = small(memory)
+        rng = np.random.default_rng(0)
+        for t in range(120):
+            held = [] if t == 0 else model.engine.row_ids.tolist()
+            keys = [names.index(name) for name in held] + [t]
+            rng.shuffle(keys)
+            x = {names[i]: float(d[t, i]) for i in keys}
+            if not model.ready:
+                assert model.transform_one(x) == {0: 0.0, 1: 0.0}
+            model.learn_one(x)
+            engine.learn_distances([row_for(engine, d)], ids=[names[t]])
+        np.testing.assert_array_equal(model.snapshot().coordinates, engine.snapshot().coordinates)
+        x = {name: float(d[5, names.index(name)]) for name in model.snapshot().ids.tolist()}
+        row = np.array([list(x.values())])
+        expected = model.snapshot().transform_distances(row)[0]
+        assert list(model.transform_one(x).values()) == expected.tolist()
+        many = list(model.transform_many([x, x])[1].values())
+        assert many == pytest.approx(expected.tolist(), rel=1e-12)  # two rows, another product
+
+
+def test_river_names_things_by_position_where_they_have_no_ids() -> None:
+    """The first event is an empty dict, and keys are positions."""
+    d = things(60)[1]
+    model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
+    for t in range(60):
+        held = [] if t == 0 else model.engine.row_ids.tolist()
+        model.learn_one({i: d[t, i] for i in held})
+    assert model.snapshot().ids.tolist() == list(range(30, 60))
+    with pytest.raises(InputError, match="x has no distance to '30'"):
+        model.learn_one(dict.fromkeys(range(31, 60), 1.0))
+    with pytest.raises(InputError, match=r"x has distances to 3, unknown or forgotten"):
+        model.learn_one(dict.fromkeys([3, *range(30, 60)], 1.0))
+
+
+def test_river_refuses_what_it_cannot_know() -> None:
+    """A missing thing, a forgotten one, two new ones, no number: named, and nothing is learned."""
+    model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
+    model.learn_one({"a": 0.0})
+    model.learn_one({"b": 0.0, "a": 1.0})
+    for x, says in (
+        ({"c": 0.0, "b": 1.0}, "x has no distance to 'a'"),
+        ({"b": 1.0, "a": 1.0}, "x has 0 keys beside the things that are held"),
+        ({"b": 1.0, "a": 1.0, "c": 0.0, "z": 2.0}, "x has 2 keys beside the things"),
+        ({"b": 1.0, "a": 1.0, "z": 2.0}, "the distance to 'z' is 2.0, and no such thing is held"),
+        ({"b": 1.0, "a": "far", "z": 0.0}, "the distance to 'a' is 'far'; it must be a number"),
+        ({"b": 1.0, "a": -1.0, "z": 0.0}, "distance 0 is -1, negative"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model.learn_one(x)
+    assert model.engine.position == 2
+    with pytest.raises(se.errors.ParameterError, match="metric='cosine' must be one of"):
+        DiffusionMap(metric="cosine")
+
+
+def test_river_transforms_by_what_is_known() -> None:
+    """Things that are not in the snapshot are ignored, missing ones unknown; none is an error."""
+    d = things(80)[1]
+    model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
+    model.learn_many([{"t0": 0.0}])
+    for t in range(1, 80):
+        held = model.engine.row_ids.tolist()
+        model.learn_one({**{name: d[t, int(name[1:])] for name in held}, f"t{t}": 0.0})
+    ids = model.snapshot().ids.tolist()
+    near = {name: d[60, int(name[1:])] for name in ids}
+    assert model.transform_one({**near, "stranger": 1.0}) == model.transform_one(near)
+    some = dict(sorted(near.items(), key=lambda item: item[1])[:20])
+    assert np.isfinite(list(model.transform_one(some).values())).all()
+    with pytest.raises(InputError, match=r"x .row 0. has no distance to any of the 30 things"):
+        model.transform_one({"stranger": 1.0})
+
+
+def test_drift_in_distances_is_followed() -> None:
+    """Landmarks with a half-life forget things as they forget points."""
+    points = drifting_rings(600, 0, window=200)
+    d = cdist(points, points)
+    from_points, from_rows = (
+        small("landmarks", half_life=60.0, size=40, bandwidth=0.7) for _ in range(2)
+    )
+    from_points.learn(points)
+    from_rows.learn_distances(d)
+    np.testing.assert_array_equal(from_rows.support_ids, from_points.support_ids)
+    np.testing.assert_allclose(
+        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=1e-8
+    )

@@ -1,0 +1,390 @@
+"""The engine's contract: warm-up, positions, ids, bad input, nothing half applied."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamembed as se
+from streamembed import errors
+from streamembed.engine import update
+from streamembed.engine.config import Config
+from streamembed.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FeatureError,
+    NotReadyError,
+    ParameterError,
+    StreamembedError,
+)
+from streamembed.spectral import tracker
+
+POINTS = np.random.default_rng(0).standard_normal((400, 3))
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(**{"size": 60, "warm_up": 30, "chunk_size": 5, **changes})
+
+
+def test_the_engine_has_the_parameters_of_the_config() -> None:
+    """No option can be forgotten: the signatures agree, defaults and all."""
+    engine = inspect.signature(se.Engine).parameters
+    config = inspect.signature(Config).parameters
+    assert {k: p.default for k, p in engine.items()} == {k: p.default for k, p in config.items()}
+
+
+def test_the_warm_up_ends_at_its_event() -> None:
+    """Not ready one event before, ready at it; the error tells both numbers."""
+    engine = se.Engine(n_components=3)
+    engine.learn(POINTS[:49])
+    assert not engine.ready
+    with pytest.raises(NotReadyError, match=r"50 events and 49 have come"):
+        engine.snapshot()
+    with pytest.raises(NotReadyError):
+        engine.flush()
+    with pytest.raises(NotReadyError):
+        engine.rescale()
+    engine.learn(POINTS[49:50])
+    assert engine.ready
+    assert engine.snapshot().position == 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "events"),
+    [({}, 50), ({"n_components": 12}, 60), ({"chunk_size": 70}, 70), ({"warm_up": 20}, 20)],
+)
+def test_the_warm_up_is_what_the_design_says(changes: dict[str, Any], events: int) -> None:
+    """max(50, 5 n_components, chunk_size), or what is given."""
+    assert Config(**changes).warm_up_events == events
+
+
+def test_pending_events_change_nothing_that_is_read() -> None:
+    """Events of an unfinished chunk are counted and wait; the snapshot is the same object."""
+    engine = small()
+    engine.learn(POINTS[:40])
+    before = engine.snapshot()
+    engine.learn(POINTS[40:44])
+    assert (engine.position, engine.pending) == (44, 4)
+    assert engine.snapshot() is before
+    engine.learn(POINTS[44:45])
+    assert (engine.position, engine.pending) == (45, 0)
+    assert engine.snapshot() is not before
+
+
+def test_flush_learns_a_short_chunk() -> None:
+    """After a flush the snapshot has all events; the next cut is at the next multiple again."""
+    engine = small()
+    engine.learn(POINTS[:42])
+    engine.flush()
+    assert (engine.snapshot().position, engine.pending) == (42, 0)
+    engine.learn(POINTS[42:45])
+    assert (engine.snapshot().position, engine.pending) == (45, 0)
+    engine.flush()
+    assert engine.snapshot().position == 45
+
+
+def test_the_window_forgets_the_oldest() -> None:
+    """Ids, points and masses are those of the last events, oldest first."""
+    engine = small()
+    engine.learn(POINTS[:200])
+    snapshot = engine.snapshot()
+    assert snapshot.ids.tolist() == engine.support_ids.tolist() == list(range(140, 200))
+    np.testing.assert_array_equal(snapshot.points, POINTS[140:200])
+    assert snapshot.masses.tolist() == [1.0] * 60
+
+
+def test_memory_all_forgets_nothing() -> None:
+    """Every event stays, also beyond the ring's first capacity."""
+    engine = se.Engine(memory="all", chunk_size=50)
+    engine.learn(POINTS)
+    assert engine.snapshot().ids.tolist() == list(range(400))
+
+
+def test_features_are_settled_by_the_first_batch() -> None:
+    """Names, width and kind of later batches must be those of the first."""
+    engine = small()
+    engine.learn(pa.table({"b": POINTS[:40, 1], "a": POINTS[:40, 0]}))
+    assert engine.feature_names == ("a", "b")
+    with pytest.raises(FeatureError, match="lacks the features"):
+        engine.learn(pa.table({"a": [1.0], "c": [1.0]}))
+    with pytest.raises(FeatureError, match="no feature names"):
+        engine.learn(POINTS[:5, :2])
+    ordered = small()
+    ordered.learn(POINTS[:40, :2])
+    with pytest.raises(FeatureError, match="3 columns"):
+        ordered.learn(POINTS[:5])
+    assert engine.position == 40
+
+
+def test_empty_batches_are_nothing() -> None:
+    """No rows, nothing learned, no error."""
+    engine = small()
+    assert engine.learn(np.zeros((0, 3))).accepted == 0
+    assert engine.learn([]).accepted == 0
+    assert engine.position == 0
+
+
+def test_a_reader_is_learned_batch_by_batch() -> None:
+    """A record batch reader gives what the table gives."""
+    table = pa.table({"x": POINTS[:, 0], "y": POINTS[:, 1]})
+    whole, parts = small(), small()
+    whole.learn(table)
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
+    assert parts.learn(reader).accepted == 400
+    np.testing.assert_array_equal(whole.snapshot().coordinates, parts.snapshot().coordinates)
+
+
+def test_a_refused_call_changes_nothing() -> None:
+    """One NaN in the middle: the same bytes before and after, and learning goes on."""
+    engine, twin = small(), small()
+    for each in (engine, twin):
+        each.learn(POINTS[:47])
+    bad = POINTS[47:80].copy()
+    bad[20, 1] = np.nan
+    with pytest.raises(BadRowError, match="row 20: NaN in '1'"):
+        engine.learn(bad)
+    for each in (engine, twin):
+        each.learn(POINTS[47:90])
+    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+
+
+def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure after the ring was written puts it back: the retried chunk gives equal bits."""
+    engine, twin = small(), small()
+    for each in (engine, twin):
+        each.learn(POINTS[:120])
+
+    def broken(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracker, "replace", broken)
+        with pytest.raises(KeyboardInterrupt):
+            engine.learn(POINTS[120:125])
+    assert engine.position == 120
+    for each in (engine, twin):
+        each.learn(POINTS[120:200])
+    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+
+
+def test_skipped_rows_are_reported_and_do_not_count() -> None:
+    """The stream position is that of accepted events; the rest is handed back with its reason."""
+    engine, twin = small(on_bad_row="skip"), small()
+    X = POINTS[:100].copy()
+    X[[3, 50, 99], 0] = np.nan, np.inf, 1e300
+    learned = engine.learn(X)
+    assert (learned.accepted, engine.position, engine.rejected) == (97, 97, 3)
+    assert [row.index for row in learned.rejected] == [3, 50, 99]
+    twin.learn(np.delete(X, [3, 50, 99], axis=0))
+    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+
+
+def test_duplicate_ids_are_refused() -> None:
+    """Within a call and against the support; an id that left the window may come again."""
+    engine = small()
+    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice in this call \(row 0 and"):
+        engine.learn(POINTS[:3], ids=["a", "b", "a"])
+    assert engine.position == 0
+    engine.learn(POINTS[:70], ids=[f"e{i}" for i in range(70)])
+    with pytest.raises(DuplicateIdError, match="id 'e69'"):
+        engine.learn(POINTS[:1], ids=["e69"])
+    engine.learn(POINTS[:1], ids=["e3"])
+    with pytest.raises(DuplicateIdError, match="ids are positions in this call"):
+        engine.learn(POINTS[:1])
+
+
+def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> None:
+    """With both rows, the nearest earlier one where there are several."""
+    engine = small()
+    with pytest.raises(DuplicateIdError, match=r"id 1 comes twice .*\(row 0 and row 1\)"):
+        engine.learn(POINTS[:2], ids=[1, 1])
+    engine.learn(POINTS[:5], ids=range(5))
+    with pytest.raises(DuplicateIdError, match=r"id 4 \(row 1\) is held already"):
+        engine.learn(POINTS[:3], ids=[7, 4, 4])
+    things = se.Engine(size=10, warm_up=5)
+    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice .*\(row 0 and row 2\)"):
+        things.learn_distances([[], [1.0], [1.0, 1.0]], ids=["a", "b", "a"])
+
+
+def test_duplicate_ids_can_be_set_aside() -> None:
+    """Under "skip" the first of its id is learned, the others are handed back."""
+    engine = small(on_bad_row="skip")
+    learned = engine.learn(POINTS[:4], ids=[7, 8, 7, 9])
+    assert learned.accepted == 3
+    assert [(row.index, row.id, row.reason) for row in learned.rejected] == [(2, 7, "duplicate id")]
+
+
+def test_duplicates_are_the_same_however_the_stream_is_cut() -> None:
+    """One call or many, before or after saving: the same ids are refused."""
+    ids = np.random.default_rng(1).integers(0, 90, 400)
+    whole, parts = small(on_bad_row="skip"), small(on_bad_row="skip")
+    rejected = [row.index for row in whole.learn(POINTS, ids=ids).rejected]
+    found = []
+    for i in range(400):
+        found += [i] * len(parts.learn(POINTS[i : i + 1], ids=ids[i : i + 1]).rejected)
+        if i == 200:
+            restored = se.Engine.__new__(se.Engine)
+            restored.__setstate__(parts.__getstate__())
+            parts = restored
+    assert found == rejected
+    np.testing.assert_array_equal(whole.support_ids, parts.support_ids)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"method": "umap"}, "method='umap' must be one of 'diffusion_map'"),
+    (
+        {"memory": "sketch"},
+        "memory='sketch' must be one of 'window', 'landmarks', 'all'",
+    ),
+    ({"half_life": 100.0}, "half_life=100.0 must be None with memory='window'"),
+    (
+        {"memory": "landmarks", "half_life": 0},
+        "half_life=0 must be a number between 0.001 and 1e\\+15 or None",
+    ),
+    (
+        {"memory": "landmarks", "size": 3, "n_components": 2, "warm_up": 60},
+        r"size=3 must be at least n_components \+ 2 = 4",
+    ),
+    ({"kernel": "cosine"}, "kernel='cosine'"),
+    ({"scaling": "minmax"}, "scaling='minmax' must be one of 'standard', None"),
+    ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
+    ({"n_components": 0}, "n_components=0 must be a whole number of at least 1"),
+    ({"n_components": 2.5}, "n_components=2.5"),
+    ({"n_components": True}, "n_components=True"),
+    ({"size": 1}, "size=1"),
+    ({"size": 50_000}, "size=50000 must be at most 20000"),
+    ({"chunk_size": 0}, "chunk_size=0"),
+    ({"chunk_size": 70, "size": 60}, "chunk_size=70 must be at most size=60"),
+    ({"seed": -1}, "seed=-1"),
+    ({"bandwidth": 0.0}, "bandwidth=0.0 must be a number between 1e-100 and 1e"),
+    ({"bandwidth": -1.0}, "bandwidth=-1.0"),
+    ({"bandwidth": float("nan")}, "bandwidth=nan"),
+    ({"bandwidth": "wide"}, "bandwidth='wide'"),
+    ({"alpha": -0.1}, "alpha=-0.1"),
+    ({"diffusion_time": -1}, "diffusion_time=-1"),
+    ({"rank": 2, "n_components": 2}, "rank=2 must be larger than n_components=2"),
+    ({"rank": "full"}, "rank='full'"),
+    ({"tolerance": 0.0}, "tolerance=0.0"),
+    ({"tolerance": "tight"}, "tolerance='tight'"),
+    ({"warm_up": 3, "n_components": 2}, "warm_up=3 must be at least n_components \\+ 2 = 4"),
+    ({"warm_up": 100, "size": 60}, "warm_up=100 must be at most size=60"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), WRONG, ids=[str(changes) for changes, _ in WRONG])
+def test_wrong_parameters_are_named(changes: dict[str, Any], says: str) -> None:
+    """Which, what it was, what it must be."""
+    with pytest.raises(ParameterError, match=says):
+        se.Engine(**changes)
+
+
+def test_unknown_options_are_refused() -> None:
+    """An option that does nothing does not exist; labels without a metric are refused too."""
+    with pytest.raises(TypeError, match="n_neighbors"):
+        se.Engine(n_neighbors=3)  # type: ignore[call-arg]
+    with pytest.raises(ParameterError, match="y was given"):
+        small().learn(POINTS[:2], y=[0, 1])
+
+
+def constant_columns(rng: np.random.Generator) -> np.ndarray:
+    return np.column_stack([np.full(150, 0.1), rng.standard_normal(150), np.full(150, -7.0)])
+
+
+def nearly_equal(rng: np.random.Generator) -> np.ndarray:
+    return 1e9 + 1e-6 * rng.standard_normal((150, 3))
+
+
+HARD = {
+    "all duplicates": lambda rng: np.ones((150, 3)),
+    "constant columns": constant_columns,
+    "two places": lambda rng: np.repeat([[0.0, 0.0], [1.0, 1.0]], 75, axis=0)[rng.permutation(150)],
+    "tiny": lambda rng: 1e-308 * rng.standard_normal((150, 3)),
+    "denormal": lambda rng: 5e-324 * rng.integers(0, 3, (150, 3)),
+    "large": lambda rng: 1e149 * rng.standard_normal((150, 3)),
+    "large and small": lambda rng: 10.0 ** rng.uniform(-140, 140, (150, 2)),
+    "large offset": nearly_equal,
+    "one feature": lambda rng: rng.standard_normal((150, 1)),
+    "outlier after the warm-up": lambda rng: np.r_[rng.standard_normal((149, 2)), [[1e140, 0]]],
+    "integers": lambda rng: rng.integers(-3, 3, (150, 4)),
+    "more features than points": lambda rng: rng.standard_normal((150, 400)),
+    "a line": lambda rng: np.outer(np.linspace(0, 1, 150), np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("scaling", ["standard", None])
+@pytest.mark.parametrize("memory", ["window", "all"])
+def test_hard_data_stay_finite(name: str, scaling: str | None, memory: str) -> None:
+    """Coordinates, certificate, transform and coverage are finite, whatever finite data come."""
+    X = HARD[name](np.random.default_rng(5))
+    engine = small(scaling=scaling, memory=memory, n_components=4, rank=20)
+    for start in range(0, len(X), 50):
+        engine.learn(X[start : start + 50])
+        snapshot = engine.snapshot()
+        certificate = snapshot.certificate
+        assert np.isfinite(snapshot.coordinates).all()
+        assert ((snapshot.eigenvalues >= 0) & (snapshot.eigenvalues <= 1)).all()
+        assert (np.diff(snapshot.eigenvalues) <= 0).all()
+        assert np.isfinite([certificate.residual, certificate.outside, certificate.gap]).all()
+        assert np.isfinite(snapshot.transform(X[:20].astype(float))).all()
+        assert np.isfinite(snapshot.transform(np.full((1, X.shape[1]), 1e149))).all()
+        coverage = snapshot.coverage(X[:20].astype(float))
+        assert ((coverage >= 0) & (coverage <= 1)).all()
+        assert np.isfinite(snapshot.diffusion_distances()).all()
+
+
+def test_duplicates_have_no_components() -> None:
+    """All points equal: eigenvalues and coordinates are zero, and the certificate is met."""
+    engine = small()
+    engine.learn(np.ones((60, 2)))
+    snapshot = engine.snapshot()
+    assert snapshot.eigenvalues.tolist() == [0.0, 0.0]
+    assert not snapshot.coordinates.any()
+    engine.learn(POINTS[:60, :2])
+    assert engine.snapshot().eigenvalues[0] > 0.01
+    assert engine.snapshot().certificate.met
+
+
+def test_rescale_starts_a_new_epoch() -> None:
+    """Scaling and bandwidth follow the support; the frame's epoch tells that axes started anew."""
+    engine = small()
+    engine.learn(POINTS[:100])
+    engine.learn(100.0 * POINTS[100:200])
+    before = engine.snapshot()
+    engine.rescale()
+    after = engine.snapshot()
+    assert (before.frame.epoch, after.frame.epoch) == (0, 1)
+    assert after.position == before.position
+    np.testing.assert_allclose(after.scale, after.points.std(axis=0))
+    np.testing.assert_allclose(after.center, after.points.mean(axis=0))
+    engine.learn(100.0 * POINTS[200:220])
+    assert engine.snapshot().frame.epoch == 1
+
+
+def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
+    """The kernel sees what it was told to see."""
+    engine = small(bandwidth=1.7, scaling=None)
+    engine.learn(POINTS[:60])
+    snapshot = engine.snapshot()
+    assert snapshot.bandwidth == 1.7
+    assert snapshot.scale.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_every_branch_of_the_update_is_sound() -> None:
+    """Chunks by border, by decomposition and by extension all end in a met certificate."""
+    X = np.random.default_rng(7).standard_normal((1500, 3))
+    for chunk in (update.SMALL_CHUNK, 30, 200):
+        engine = se.Engine(size=600, chunk_size=chunk, n_components=4)
+        engine.learn(X)
+        assert engine.snapshot().certificate.met
+
+
+def test_errors_are_one_family() -> None:
+    """Everything raised on purpose can be caught by one name."""
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, StreamembedError) != issubclass(kind, Warning), name

@@ -1,0 +1,78 @@
+"""A saved engine is loaded again, and no other: what is sealed and does not fit is damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from streamembed.errors import DamagedFileError
+from streamembed.storage import archive
+
+POINTS = np.random.default_rng(0).standard_normal((133, 3))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [np.ones((60, 2)), np.tile([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], (20, 1))],
+    ids=["one point", "three points"],
+)
+def test_landmarks_of_few_different_points_could_not_be_loaded(
+    points: np.ndarray, tmp_path: Path
+) -> None:
+    """Equal points share a landmark: a support may have fewer than there are components."""
+    engine = se.Engine(memory="landmarks", size=200, n_components=3)
+    engine.learn(points)
+    engine.save(tmp_path / "engine")
+    loaded = se.Engine.load(tmp_path / "engine")
+    assert np.array_equal(loaded.snapshot().coordinates, engine.snapshot().coordinates)
+
+
+def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """The file with its arrays and its header changed, under a seal that fits."""
+    table, header = archive.read_table(path, "engine")
+    arrays = archive.unpacked(table)
+    change(arrays, header)
+    archive.write_table(path, archive.table_of(arrays), "engine", header)
+
+
+def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    arrays["degrees"] = arrays["degrees"] * 2.0
+
+
+def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    arrays["support.masses"] = arrays["support.masses"] * 1.5
+
+
+def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    arrays["factor.vectors"] = arrays["factor.vectors"].astype(np.float16)
+
+
+def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    header["config"]["memory"] = "all"
+
+
+def swapped_births(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    arrays["support.births"] = arrays["support.births"][::-1].copy()
+
+
+@pytest.mark.parametrize(
+    "change", [doubled_degrees, uneven_masses, half_precision, another_memory, swapped_births]
+)
+def test_sealed_states_that_do_not_fit_were_loaded(
+    change: Callable[[dict[str, Any], dict[str, Any]], None], tmp_path: Path
+) -> None:
+    """Some gave certificates that were met and wrong, others raw errors with the next chunk."""
+    path = tmp_path / "engine"
+    engine = se.Engine(size=90)
+    engine.learn(POINTS)
+    engine.save(path)
+    edited(path, lambda arrays, header: None)
+    assert se.Engine.load(path).position == 133  # the seal is not what is refused below
+    edited(path, change)
+    with pytest.raises(DamagedFileError):
+        se.Engine.load(path)

@@ -1,0 +1,255 @@
+"""Snapshots and saved engines: immutable, bit for bit from the file, damage always found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, DamagedFileError, FeatureError, InputError
+
+POINTS = np.random.default_rng(0).standard_normal((300, 3))
+
+
+def engine_of(ids: bool = False, **changes: object) -> se.Engine:
+    engine = se.Engine(**{"size": 80, "chunk_size": 5, "n_components": 3, **changes})  # type: ignore[arg-type]
+    engine.learn(POINTS[:203], ids=[f"event {i}" for i in range(203)] if ids else None)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> se.Snapshot:
+    return engine_of().snapshot()
+
+
+def test_arrays_of_a_snapshot_are_read_only(snapshot: se.Snapshot) -> None:
+    """Nobody can change what was handed out."""
+    for name in ("coordinates", "eigenvalues", "ids", "masses", "points", "stationary", "psi"):
+        assert not getattr(snapshot, name).flags.writeable, name
+
+
+def test_a_snapshot_does_not_change_while_the_engine_learns() -> None:
+    """Learning a whole window more leaves every array as it was."""
+    engine = engine_of()
+    snapshot = engine.snapshot()
+    before = {
+        name: np.copy(value) for name, value in vars(snapshot).items() if hasattr(value, "dtype")
+    }
+    distances = snapshot.diffusion_distances()
+    engine.learn(POINTS[203:])
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(snapshot, name), value)
+    np.testing.assert_array_equal(snapshot.diffusion_distances(), distances)
+
+
+def test_coordinates_are_normalised(snapshot: se.Snapshot) -> None:
+    """sum(pi) = 1, sum(pi psi) = 0, sum(pi psi^2) = 1, coordinates = lambda^t psi."""
+    pi, psi = snapshot.stationary, snapshot.psi
+    assert pi.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(pi @ psi, 0.0, atol=1e-9)
+    np.testing.assert_allclose(psi.T @ (pi[:, None] * psi), np.eye(3), atol=1e-9)
+    np.testing.assert_array_equal(snapshot.coordinates, psi * snapshot.eigenvalues)
+
+
+def test_transform_gives_the_coordinates_back(snapshot: se.Snapshot) -> None:
+    """At support points the extension differs from the coordinates by the residual alone."""
+    error = np.abs(snapshot.transform(snapshot.points) - snapshot.coordinates).max()
+    assert error <= 2e-3 * np.abs(snapshot.psi).max()
+
+
+def test_each_row_is_transformed_alone(snapshot: se.Snapshot) -> None:
+    """transform(X)[i] is transform(X[i : i + 1]), whatever the tile, to rounding."""
+    new = np.random.default_rng(1).standard_normal((600, 3))
+    together = snapshot.transform(new)
+    alone = np.concatenate([snapshot.transform(row[None]) for row in new])
+    np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-12)
+
+
+def test_far_points_get_their_nearest_neighbours_limit(snapshot: se.Snapshot) -> None:
+    """However far, coordinates are finite, coverage is 0, and the nearest point decides."""
+    far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])
+    assert np.isfinite(snapshot.transform(far)).all()
+    assert snapshot.coverage(far).tolist() == [0.0, 0.0, 0.0]
+    direction = snapshot.points @ np.array([1.0, 0.0, 0.0]) / snapshot.scale[0]
+    nearest = int(np.argmax(direction))
+    known = snapshot.eigenvalues
+    expected = snapshot.psi[nearest] / known * known**snapshot.diffusion_time
+    np.testing.assert_allclose(snapshot.transform(far[:1])[0], expected, rtol=1e-3)
+
+
+def test_coverage_falls_along_a_ray(snapshot: se.Snapshot) -> None:
+    """1 in the middle, falling to 0 outside."""
+    ray = np.outer(np.linspace(0, 30, 60), [1.0, 1.0, 1.0])
+    coverage = snapshot.coverage(ray)
+    assert coverage[0] == 1.0
+    assert coverage[-1] < 1e-12
+    assert (np.diff(coverage[10:]) <= 1e-12).all()
+    both = snapshot.transform_with_coverage(ray)
+    np.testing.assert_array_equal(both[1], coverage)
+
+
+def test_transform_refuses_what_learn_refuses(snapshot: se.Snapshot) -> None:
+    """Wrong width and NaN are errors that name the argument."""
+    with pytest.raises(FeatureError, match="X has 2 columns; this snapshot has 3"):
+        snapshot.transform(np.zeros((1, 2)))
+    with pytest.raises(BadRowError, match="NaN in '1'"):
+        snapshot.transform(np.array([[0.0, np.nan, 0.0]]))
+
+
+def test_named_features_are_mapped_in_transform() -> None:
+    """Columns in another order, frames or dicts: the same coordinates."""
+    table = pa.table({"z": POINTS[:, 2], "x": POINTS[:, 0], "y": POINTS[:, 1]})
+    engine = se.Engine(size=80)
+    engine.learn(table)
+    snapshot = engine.snapshot()
+    assert snapshot.feature_names == ("x", "y", "z")
+    expected = snapshot.transform(table.slice(0, 4).select(["y", "x", "z"]))
+    np.testing.assert_array_equal(snapshot.transform(table.slice(0, 4)), expected)
+    dicts = [{"y": y, "z": z, "x": x} for x, y, z in POINTS[:4].tolist()]
+    np.testing.assert_array_equal(snapshot.transform(dicts), expected)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_snapshot_is_loaded_bit_for_bit(tmp_path: Path, ids: bool) -> None:
+    """Every array, number and answer of a loaded snapshot is that of the saved one."""
+    saved = engine_of(ids=ids).snapshot()
+    saved.save(tmp_path / "a.arrow")
+    loaded = se.Snapshot.load(tmp_path / "a.arrow")
+    for name, value in vars(saved).items():
+        if hasattr(value, "dtype"):
+            np.testing.assert_array_equal(getattr(loaded, name), value)
+            assert getattr(loaded, name).dtype == value.dtype
+    assert loaded.certificate == saved.certificate
+    assert loaded.frame == saved.frame
+    new = np.random.default_rng(2).standard_normal((5, 3))
+    np.testing.assert_array_equal(loaded.transform(new), saved.transform(new))
+    np.testing.assert_array_equal(loaded.coverage(new), saved.coverage(new))
+    np.testing.assert_array_equal(loaded.diffusion_distances(), saved.diffusion_distances())
+    loaded.save(tmp_path / "b.arrow")
+    assert (tmp_path / "a.arrow").read_bytes() == (tmp_path / "b.arrow").read_bytes()
+
+
+def test_any_arrow_reader_opens_a_snapshot(tmp_path: Path, snapshot: se.Snapshot) -> None:
+    """The file is a plain Arrow table, one row a support point."""
+    snapshot.save(tmp_path / "s.arrow")
+    table = pa.ipc.open_file(tmp_path / "s.arrow").read_all()
+    assert table.num_rows == 80
+    np.testing.assert_array_equal(np.array(table["coordinates"].to_pylist()), snapshot.coordinates)
+
+
+@pytest.mark.parametrize("events", [20, 53, 203])
+def test_a_loaded_engine_goes_on_where_it_stopped(tmp_path: Path, events: int) -> None:
+    """Saved during the warm-up, mid-chunk or later: the same bits as if nothing had happened."""
+    going, saved = se.Engine(size=80, chunk_size=5), se.Engine(size=80, chunk_size=5)
+    for engine in (going, saved):
+        engine.learn(POINTS[:events])
+    saved.save(tmp_path / "e.arrow")
+    loaded = se.Engine.load(tmp_path / "e.arrow")
+    assert loaded.position == events
+    for engine in (going, loaded):
+        engine.learn(POINTS[events:])
+        engine.snapshot().save(tmp_path / f"{engine is going}.arrow")
+    assert (tmp_path / "True.arrow").read_bytes() == (tmp_path / "False.arrow").read_bytes()
+
+
+def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
+    """Any byte of a saved file, changed by any bit: DamagedFileError, never another answer."""
+    path = tmp_path / "s.arrow"
+    engine_of().snapshot().save(path)
+    good = path.read_bytes()
+    rng = np.random.default_rng(3)
+    places = np.unique(np.r_[rng.integers(0, len(good), 1500), :64, len(good) - 64 : len(good)])
+    for place in places:
+        bad = bytearray(good)
+        bad[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(bad))
+        with pytest.raises(DamagedFileError):
+            se.Snapshot.load(path)
+
+
+def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
+    """A truncated file, an engine in place of a snapshot, and anything else say what they are."""
+    engine = engine_of()
+    engine.snapshot().save(tmp_path / "s.arrow")
+    engine.save(tmp_path / "e.arrow")
+    with pytest.raises(DamagedFileError, match="holds a saved engine; it must be a saved snapshot"):
+        se.Snapshot.load(tmp_path / "e.arrow")
+    with pytest.raises(DamagedFileError, match="holds a saved snapshot"):
+        se.Engine.load(tmp_path / "s.arrow")
+    data = (tmp_path / "s.arrow").read_bytes()
+    (tmp_path / "cut.arrow").write_bytes(data[: len(data) // 2])
+    with pytest.raises(DamagedFileError, match=r"checksum|not a file"):
+        se.Snapshot.load(tmp_path / "cut.arrow")
+    (tmp_path / "other").write_bytes(b"not arrow")
+    with pytest.raises(DamagedFileError, match="not a file that streamembed saved"):
+        se.Snapshot.load(tmp_path / "other")
+
+
+def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a later release says so, instead of being misread."""
+    monkeypatch.setattr("streamembed.storage.archive.VERSION", 99)
+    engine_of().snapshot().save(tmp_path / "s.arrow")
+    monkeypatch.undo()
+    with pytest.raises(DamagedFileError, match=r"layout version 99.*update streamembed"):
+        se.Snapshot.load(tmp_path / "s.arrow")
+
+
+def test_saving_over_a_file_is_whole_or_nothing(tmp_path: Path) -> None:
+    """No temporary file is left, and the old file is there until the new one is."""
+    path = tmp_path / "s.arrow"
+    path.write_bytes(b"old")
+    engine_of().snapshot().save(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["s.arrow"]
+    se.Snapshot.load(path)
+
+
+def test_loading_runs_no_code_and_no_pickle(tmp_path: Path) -> None:
+    """Under an audit hook that forbids pickle, exec, compile and import, files load."""
+    engine = engine_of(ids=True)
+    engine.save(tmp_path / "e.arrow")
+    engine.snapshot().save(tmp_path / "s.arrow")
+    program = f"""
+        import sys
+        import streamembed as se
+        folder = {str(tmp_path)!r}
+        forbidden = ("pickle.", "exec", "compile", "import", "marshal.", "subprocess.", "os.system")
+        def guard(event, args):
+            if event.startswith(forbidden):
+                raise SystemExit(f"{{event}} {{args}}")
+        sys.addaudithook(guard)
+        snapshot = se.Snapshot.load(folder + "/s.arrow")
+        engine = se.Engine.load(folder + "/e.arrow")
+        assert (engine.snapshot().coordinates == snapshot.coordinates).all()
+        assert snapshot.transform(snapshot.points).shape == (80, 3)
+        print("loaded")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "loaded\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("method", ["transform", "coverage", "transform_with_coverage"])
+def test_errors_say_what_fits_a_snapshot(method: str) -> None:
+    """It learns nothing, and has no ``on_bad_row``."""
+    points = np.random.default_rng(0).standard_normal((60, 3))
+    engine = se.Engine(size=50)
+    engine.learn(points)
+    ask = getattr(engine.snapshot(), method)
+    points[1, 1] = np.nan
+    with pytest.raises(BadRowError, match=r"1 of 60 rows of X .*nothing was transformed") as caught:
+        ask(points)
+    assert "learn" not in str(caught.value)
+    assert "on_bad_row" not in str(caught.value)
+    with pytest.raises(InputError, match=r"X is a dict; one point .*pass \[x\]") as refused:
+        ask({"0": 1.0})
+    assert "learn" not in str(refused.value)

@@ -1,0 +1,359 @@
+"""What the metric faces learn: the core's answers, merged or not, and neighbours that are found."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import compose, datasets, evaluate, linear_model, metrics, neighbors, preprocessing
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_iris, load_wine
+
+from streamembed.errors import FeatureError, ParameterError
+from streamembed.estimators import FENN, ITML, DiscriminantAnalysis, GeometricMeanMetric
+from streamembed.estimators.merging import MergeableMetric
+from streamembed.metric_learning import (
+    contrast,
+    eig_dml,
+    fenn,
+    itml,
+    itml_numba,
+    must_link,
+    scatter,
+)
+from streamembed.numeric import histogram
+from tests.metric_ways import CONTRACT, DICTS, LABELS, POINTS, WAYS, built, learned
+
+# ------------------------------------------------------------------ merging
+
+EXACT = ["FENN", "DiscriminantAnalysis", "ContrastMetric", "GeometricMeanMetric"]
+
+
+@pytest.mark.parametrize("way", EXACT)
+@pytest.mark.parametrize("cuts", [(30, 60), (5, 40), (85, 88), (10, 15)])
+def test_merged_parts_are_the_whole(way: str, cuts: tuple[int, int]) -> None:
+    """Moments of three workers, some in their warm-up, with labels in any order: as of one."""
+    whole = learned(way)
+    whole.learn_pairs(POINTS[:30], POINTS[30:60], [True, False, False] * 10)
+    whole.flush()
+    parts = []
+    for start, stop in zip((0, *cuts), (*cuts, 90), strict=True):
+        part = built(way)
+        part.learn_many(POINTS[start:stop], LABELS[start:stop])
+        parts.append(part)
+    parts[1].learn_pairs(POINTS[:30], POINTS[30:60], [True, False, False] * 10)
+    before = [pickle.dumps(part) for part in parts]
+    merged = built(way)
+    for part in reversed(parts):
+        merged.merge(part)
+    assert [pickle.dumps(part) for part in parts] == before
+    merged.flush()
+    assert merged.position == whole.position
+    # sums in another order, through a root or two
+    np.testing.assert_allclose(merged.metric.matrix, whole.metric.matrix, rtol=1e-8)
+
+
+@pytest.mark.parametrize("way", ["MustLinkMetric-rank", "MustLinkMetric-diagonal"])
+def test_merged_pairs_are_the_whole(way: str) -> None:
+    """Sums over given pairs are exact; so are weights from pairs that are all remembered."""
+    similar = [i % 2 == 0 for i in range(45)]
+    whole, left, right = built(way), built(way), built(way)
+    whole.learn_pairs(POINTS[:45], POINTS[45:], similar)
+    left.learn_pairs(POINTS[:22], POINTS[45:67], similar[:22])
+    right.learn_pairs(POINTS[22:45], POINTS[67:], similar[22:])
+    left.merge(right)
+    for model in (whole, left):
+        model.flush()
+    # weights stop at a gap of 1e-3, wherever they came from
+    rtol = 1e-8 if "rank" in way else 1e-6
+    np.testing.assert_allclose(left.metric.matrix, whole.metric.matrix, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["EigDML", "MustLinkMetric-roots"])
+def test_merged_optimisers_go_on(way: str) -> None:
+    """Close pairs exactly, far pairs of both; the metric feasible, finite, and improving."""
+    left, right = built(way), built(way)
+    left.learn_many(POINTS[:50], LABELS[:50])
+    right.learn_many(POINTS[50:], LABELS[50:])
+    mass = left.info.mass + right.info.mass
+    n_far = left.info.n_far + right.info.n_far
+    left.merge(right)
+    assert left.info.mass >= mass
+    assert left.info.n_far >= n_far
+    left.learn_many(POINTS, LABELS)
+    assert np.isfinite(left.metric.matrix).all()
+    assert left.info.gap < 0.5  # 0.38 and 0.01 measured, at a smoothing of 0.5
+
+
+def test_an_estimator_is_not_merged_with_itself() -> None:
+    """All that it learned would count twice."""
+    model = learned("FENN")
+    before = pickle.dumps(model)
+    with pytest.raises(ParameterError, match="other is this very estimator"):
+        model.merge(model)
+    assert pickle.dumps(model) == before
+
+
+def test_refused_merges_are_told_on_one_line() -> None:
+    """What differs, not all parameters of both."""
+    model = learned("FENN")
+    for wrong, says in (
+        (learned("FENN", chunk_size=9), r"other has chunk_size=9 and this has chunk_size=\d+:"),
+        (learned("ContrastMetric"), "other is a ContrastMetric and this a FENN:"),
+        (None, "other is a NoneType and this a FENN:"),
+    ):
+        with pytest.raises(ParameterError, match=says) as caught:
+            model.merge(wrong)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_does_not_fit_is_not_merged() -> None:
+    """Other parameters, another class, other features: nothing of either changes."""
+    model = learned("FENN")
+    before = pickle.dumps(model)
+    other = learned("FENN", chunk_size=9)
+    for wrong in (other, learned("ContrastMetric")):
+        with pytest.raises(ParameterError, match="same class and parameters"):
+            model.merge(wrong)
+    named = built("FENN")
+    named.learn_many(DICTS, LABELS)
+    with pytest.raises(FeatureError, match="other learns the features"):
+        model.merge(named)
+    early = built("FENN")
+    early.learn_many(DICTS[:5], LABELS[:5])
+    with pytest.raises(FeatureError, match="this metric learned an array"):
+        model.merge(early)
+    assert pickle.dumps(model) == before
+    assert not hasattr(ITML(), "merge")
+    assert all(issubclass(cls, MergeableMetric) for cls in CONTRACT if cls is not ITML)
+
+
+# ------------------------------------------------------------------ what is learned
+
+SIMILAR = np.arange(40) % 2 == 0
+DIFFERENCES = POINTS[:40] - POINTS[40:80]
+
+
+def paired(way: str, **changes: Any) -> Any:
+    """Taught 40 pairs in two chunks of 20."""
+    model = built(way, chunk_size=20, **changes)
+    model.learn_pairs(POINTS[:40], POINTS[40:80], SIMILAR)
+    return model
+
+
+def halves() -> list[tuple[Any, Any]]:
+    return [(DIFFERENCES[part], SIMILAR[part]) for part in (slice(0, 20), slice(20, 40))]
+
+
+def test_itml_is_the_core_on_the_same_pairs() -> None:
+    """Given bounds and pairs; scaled by the deviations of the first chunk's points."""
+    model = paired("ITML", upper=1.0, lower=20.0)
+    first = np.concatenate([POINTS[:20], POINTS[40:60]])
+    scale = first.std(axis=0)
+    state = itml.init(np.eye(4))
+    sweep = itml_numba.sweeper("numba" if itml_numba.available else "numpy")
+    for rows, similar in halves():
+        state, _ = itml.update(state, rows / scale, similar, 1.0, 20.0, sweep=sweep)
+    expected = state.matrix / np.outer(scale, scale)
+    np.testing.assert_allclose(model.metric.matrix, expected, rtol=1e-9)
+    prior = paired("ITML", upper=1e9, lower=1e9 + 1, prior=np.diag([1.0, 2.0, 3.0, 4.0]), sweeps=0)
+    np.testing.assert_allclose(prior.metric.matrix, np.diag([1.0, 2.0, 3.0, 4.0]), rtol=1e-12)
+
+
+def test_itml_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To rounding; and a state that numba began goes on where there is none."""
+    model, going = learned("ITML"), learned("ITML")
+    monkeypatch.setattr(itml_numba, "available", False)
+    plain = learned("ITML")
+    assert plain.info.backend == "numpy"
+    # 13 sweeps, each equal to 2e-14
+    np.testing.assert_allclose(plain.metric.matrix, model.metric.matrix, rtol=1e-9, atol=1e-12)
+    for each in (plain, going):
+        each.learn_many(POINTS, LABELS)
+    np.testing.assert_allclose(plain.metric.matrix, going.metric.matrix, rtol=1e-9, atol=1e-12)
+
+
+def test_running_bounds_are_percentiles_of_distances() -> None:
+    """Within a tenth of the 5th and 95th percentiles over all pairs, after 500 points."""
+    points = np.random.default_rng(2).standard_normal((500, 4))
+    model = ITML()
+    model.learn_many(points, (points[:, 0] > 0).tolist())
+    d2 = cdist(points / points.std(axis=0), points / points.std(axis=0), "sqeuclidean")
+    low, high = np.percentile(d2[np.triu_indices(500, 1)], [5, 95])
+    # 5,000 draws, and deviations of the first 50 points
+    assert abs(model.info.upper / low - 1) < 0.2
+    assert abs(model.info.lower / high - 1) < 0.2
+    assert histogram.count(model._course.progress["metric"].state.distances) == 5000
+
+
+def test_eig_dml_is_the_core_on_the_same_pairs() -> None:
+    """Bit for bit: nothing is scaled."""
+    model, state = paired("EigDML"), eig_dml.init(4)
+    for rows, similar in halves():
+        state, _ = eig_dml.update(state, rows[similar], rows[~similar], eig_dml.Settings())
+    np.testing.assert_allclose(model.metric.matrix, state.matrix, rtol=1e-12)
+    expected = eig_dml.measure(state, eig_dml.Settings())
+    assert all(getattr(model.info, name) == value for name, value in asdict(expected).items())
+    assert (model.info.totals.updates, model.info.totals.refused) == (2, 0)
+
+
+def test_must_link_is_the_core_on_the_same_pairs() -> None:
+    """All four answers."""
+    state = must_link.init(4)
+    for rows, similar in halves():
+        state, _ = must_link.update(state, rows[similar], rows[~similar])
+    found = paired("MustLinkMetric-roots").metric.matrix
+    np.testing.assert_allclose(found, state.pairs.matrix, rtol=1e-12)
+    found = paired("MustLinkMetric").metric.matrix
+    np.testing.assert_allclose(found, must_link.leading(state, 4)[0], rtol=1e-9, atol=1e-12)
+    found = paired("MustLinkMetric-rank").metric
+    assert found.rank == 2
+    np.testing.assert_allclose(found.matrix, must_link.leading(state, 2)[0], rtol=1e-9, atol=1e-12)
+    found = paired("MustLinkMetric-diagonal").metric.matrix
+    np.testing.assert_allclose(found, must_link.diagonal(state)[0], rtol=1e-9)
+
+
+def test_sums_are_the_core_on_the_same_pairs() -> None:
+    """Given pairs beside all pairs of labelled points, of features in deviations."""
+    model = built("GeometricMeanMetric", chunk_size=10)
+    model.learn_many(POINTS, LABELS)
+    model.learn_pairs(POINTS[:40], POINTS[40:80], SIMILAR)
+    codes = np.array([int(label) for label in LABELS])
+    all_points = np.concatenate([POINTS, POINTS[:80]])
+    scale = all_points.std(axis=0)
+    rows, alike = np.triu_indices(90, 1), []
+    alike = codes[rows[0]] == codes[rows[1]]
+    steps = np.concatenate([POINTS[rows[0]] - POINTS[rows[1]], DIFFERENCES]) / scale
+    sums = contrast.update(contrast.init(4), steps, np.concatenate([alike, SIMILAR]))
+    expected = contrast.geometric_mean_metric(sums)[0] / np.outer(scale, scale)
+    np.testing.assert_allclose(model.metric.matrix, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mu", ["heat_capacity", 0.3])
+def test_fenn_and_discriminants_are_the_core_on_the_same_labels(mu: Any) -> None:
+    """From class moments; energies, temperature and directions."""
+    codes = np.array([int(label) for label in LABELS])
+    moments = scatter.update(scatter.init(4), POINTS, codes)
+    found = fenn.spectrum(scatter.measure(moments))
+    model = learned("FENN", mu=mu, chunk_size=10)
+    chosen = fenn.by_heat_capacity(found.energies) if mu == "heat_capacity" else mu
+    np.testing.assert_allclose(model.metric.matrix, fenn.measure(found, chosen)[0], rtol=1e-8)
+    assert model.info.status == "measured"
+    directions = learned("DiscriminantAnalysis", chunk_size=10)
+    expected = scatter.discriminant(moments)
+    placed = directions.transform_many(POINTS)
+    np.testing.assert_allclose(placed[:, :2], POINTS @ expected.directions, rtol=1e-8)
+    assert not placed[:, 2:].any()
+
+
+def test_pairs_alone_teach_fenn_and_discriminants_what_labels_do() -> None:
+    """All pairs of two equal classes have the scatters that the labels have."""
+    generator = np.random.default_rng(5)
+    points = generator.standard_normal((40, 3)) @ generator.standard_normal((3, 3))
+    points[20:] += [3.0, 0.0, 1.0]
+    labels = np.repeat([0, 1], 20)
+    # ordered pairs with themselves: means over pairs are exactly twice the scatters
+    left, right = (part.ravel() for part in np.meshgrid(np.arange(40), np.arange(40)))
+    for cls in (FENN, DiscriminantAnalysis):
+        by_labels, by_pairs = cls(chunk_size=40), cls(chunk_size=40)
+        by_labels.learn_many(points, labels)
+        by_pairs.learn_pairs(points[left], points[right], labels[left] == labels[right])
+        # between is C_m 2 / (2 - 1) over the classes that FENN counts, and C_m over points: the
+        # directions are the same, and so are ratios of distances along them
+        one, two = (model.metric.matrix for model in (by_labels, by_pairs))
+        if cls is DiscriminantAnalysis:
+            one, two = one / np.trace(one), two / np.trace(two)
+        np.testing.assert_allclose(two, one, rtol=1e-8, atol=1e-10)
+
+
+def progressive(model: Any, X: Any, y: Any) -> float:
+    """Share of points, from the 50th on, whose class is that of most of 5 neighbours before."""
+    hits = 0
+    for i in range(50, len(X), 10):
+        model.learn_many(X[max(i - 10, 0) if i > 50 else 0 : i], y[0 if i == 50 else i - 10 : i])
+        before, new = model.transform_many(X[:i]), model.transform_many(X[i : i + 10])
+        hits += int(np.count_nonzero(fenn.vote(before, y[:i], new) == y[i : i + 10]))
+    return hits / (len(X) - 50)
+
+
+class Standardised:
+    """Euclidean distance of standardised features, as something that learns."""
+
+    def learn_many(self, X: Any, y: Any) -> None:
+        self.seen = np.concatenate([getattr(self, "seen", X[:0]), X])
+
+    def transform_many(self, X: Any) -> Any:
+        return X / self.seen.std(axis=0)
+
+
+# How far below standardised Euclidean distance a metric may be, in points of accuracy, as the
+# tables of docs/algorithms have it; below -1 there is a gain to show. Means of three orders.
+MARGIN = {
+    "ITML": (-1.0, 0.5),
+    "ITML-covariance": (-1.0, 2.0),
+    "EigDML": (-0.5, -1.0),
+    "EigDML-recent": (1.0, 2.0),
+    "FENN": (-1.0, -1.0),
+    "FENN-cv": (0.0, -1.0),
+    "DiscriminantAnalysis": (-0.5, -1.0),
+    "ContrastMetric": (4.0, 0.5),
+    "GeometricMeanMetric": (-0.5, -0.5),
+    "MustLinkMetric": (-0.5, -1.0),
+    "MustLinkMetric-roots": (-0.5, 3.0),
+    "MustLinkMetric-rank": (-0.5, -1.0),
+    "MustLinkMetric-diagonal": (1.5, 5.0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_progressive_neighbours(way: str) -> None:
+    """5-NN on iris and wine, test then learn, against Euclidean distance on the same orders."""
+    for load, margin in zip((load_iris, load_wine), MARGIN[way], strict=True):
+        X, y = load(return_X_y=True)
+        losses = []
+        for seed in range(3):
+            order = np.random.default_rng(seed).permutation(len(X))
+            euclid = progressive(Standardised(), X[order], y[order])
+            model = built(way, chunk_size=10)
+            losses.append(euclid - progressive(model, X[order], y[order]))
+        assert 100 * np.mean(losses) <= margin
+
+
+def test_wrong_labels_are_borne() -> None:
+    """A fifth of the pairs told wrongly: still no worse than Euclidean distance by 3 points."""
+    X, y = load_wine(return_X_y=True)
+    generator = np.random.default_rng(0)
+    left, right = generator.integers(len(X), size=(2, 1000))
+    similar = (y[left] == y[right]) ^ (generator.random(1000) < 0.2)
+    scaled = X / X.std(axis=0)
+    euclid = np.mean([_left_out(scaled, y)])
+    for way in ("ITML", "EigDML", "GeometricMeanMetric", "FENN", "MustLinkMetric-rank"):
+        model = built(way, chunk_size=50)
+        model.learn_pairs(X[left], X[right], similar)
+        assert _left_out(model.transform_many(X), y) >= euclid - 0.03, way
+
+
+def _left_out(X: Any, y: Any) -> float:
+    """Leave-one-out accuracy of 5-NN."""
+    nearest = np.argsort(cdist(X, X), axis=1)[:, 1:6]
+    votes = [np.bincount(y[row]).argmax() for row in nearest]
+    return float(np.mean(np.array(votes) == y))
+
+
+def test_it_works_in_pipelines() -> None:
+    """Scaler, metric, classifier in river's own loop; unions; mini-batches of pandas frames."""
+    model = preprocessing.StandardScaler() | GeometricMeanMetric() | neighbors.KNNClassifier(5)
+    score = evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    assert score.get() > 0.8  # 0.86 measured; the larger class is 56 %
+    union = compose.Select("w") + built("EigDML")
+    for row, label in zip(DICTS, LABELS, strict=True):
+        union.learn_one(row, label)
+    assert set(union.transform_one(DICTS[0])) == {"w", 0, 1, 2, 3}
+    pipeline = built("EigDML") | linear_model.LogisticRegression()
+    X, y = pd.DataFrame(DICTS), pd.Series([label == "1" for label in LABELS])
+    pipeline.learn_many(X, y)
+    assert len(pipeline.predict_many(X)) == 90

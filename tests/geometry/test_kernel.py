@@ -1,0 +1,63 @@
+"""Distances, affinities and the bandwidth rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from streamembed.geometry import kernel
+
+
+def test_squared_distances_equal_the_definition() -> None:
+    """The expanded form agrees with differences taken one by one."""
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((30, 5)), rng.standard_normal((40, 5))
+    truth = cdist(left, right, "sqeuclidean")
+    np.testing.assert_allclose(kernel.squared_distances(left, right), truth, atol=1e-13)
+
+
+def test_large_offsets_do_not_cancel() -> None:
+    """At an offset of 1e8 the expanded form would be off by ten; differences are taken instead."""
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((20, 3)) + 1e8
+    truth = cdist(points, points, "sqeuclidean")
+    np.testing.assert_allclose(kernel.squared_distances(points, points), truth, rtol=1e-12)
+
+
+def test_the_heat_weight_falls_with_distance() -> None:
+    """The source prints the exponent with a plus sign; the kernel is at most 1 and decreasing."""
+    weights = kernel.gaussian(np.array([0.0, 1.0, 4.0]), 2.0)
+    np.testing.assert_allclose(weights, np.exp([0.0, -0.25, -1.0]))
+
+
+def test_huge_distances_give_zero_without_a_warning() -> None:
+    """1e150 apart is an affinity of exactly zero, not an overflow."""
+    rows = kernel.gaussian_rows(np.array([[1e150]]), np.array([[0.0], [1e150]]), 1e-3)
+    assert rows.tolist() == [[0.0, 1.0]]
+
+
+def test_float32_rows_are_float64_rows_rounded() -> None:
+    """The distances are computed in float64 whatever the precision of the ring."""
+    rng = np.random.default_rng(2)
+    points = rng.standard_normal((50, 8))
+    single = kernel.gaussian_rows(points, points, 2.0, np.float32)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, kernel.gaussian_rows(points, points, 2.0), rtol=5e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_bandwidth_scales_with_the_data(scale: float) -> None:
+    """Twice the distances, twice the bandwidth."""
+    points = np.random.default_rng(3).standard_normal((60, 4))
+    d = cdist(points, points)
+    assert kernel.choose_bandwidth(scale * d) == pytest.approx(scale * kernel.choose_bandwidth(d))
+
+
+def test_the_bandwidth_survives_duplicates() -> None:
+    """Mostly duplicates: the median of the positive distances; all equal: 1."""
+    points = np.zeros((50, 2))
+    points[:5] = np.arange(10).reshape(5, 2)
+    assert kernel.choose_bandwidth(cdist(points, points)) > 0
+    assert kernel.choose_bandwidth(np.zeros((50, 50))) == 1.0
+    assert kernel.choose_bandwidth(np.array([[0.0, 3.0], [3.0, 0.0]])) == 3.0

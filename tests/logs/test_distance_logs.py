@@ -1,0 +1,368 @@
+"""Logs of distances: rows that refer to rows of the log, into engines that hold some of them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
+from streamembed.logs.reader import open_log, write_distance_log, write_log
+
+N = 237
+POINTS = np.random.default_rng(0).standard_normal((N, 3))
+D = np.linalg.norm(POINTS[:, None] - POINTS, axis=2)
+IDS = [f"e{i}" for i in range(N)]
+SIZE = 60
+MEMORIES = ("window", "landmarks", "all")
+STABLE = ("snapshot.arrow", "embedding.parquet", "rejected.parquet")
+
+
+def engine(memory: str, **changes: Any) -> se.Engine:
+    """With a bandwidth for which 60 landmarks are enough."""
+    given = {"memory": memory, "size": SIZE, "n_components": 3, "bandwidth": 4.0, **changes}
+    return se.Engine(**given)
+
+
+def rows_of(n: int = N, last: int = N) -> list[Any]:
+    """Distances to the rows before, no more than the last so many."""
+    return [D[t, max(0, t - last) : t] for t in range(n)]
+
+
+def replayed(folder: Path, rows: list[Any], taught: se.Engine, **options: Any) -> se.Replayed:
+    """The rows as a log, and its run, in a folder."""
+    folder.mkdir(exist_ok=True)
+    ids = options.pop("ids", None)
+    every = options.pop("snapshot_every", None)
+    write_distance_log(folder / "log", rows, ids, **options)
+    return se.replay(folder / "log", taught, folder / "run", snapshot_every=every)
+
+
+def by_hand(memory: str, good: list[int], ids: list[str] | None = None) -> se.Engine:
+    """An engine taught the rows of the log that are good, one by one, in its own terms."""
+    taught = engine(memory)
+    for i, t in enumerate(good):
+        before = good[max(0, i - SIZE) : i] if memory == "window" else good[:i]
+        taught.learn_distances([D[t, before]], None if ids is None else [ids[t]])
+    return taught
+
+
+def reasons(run: se.Replayed) -> dict[int, str]:
+    """Why rows were set aside, by their offset in the log."""
+    rows = pq.read_table(run.path / "rejected.parquet").to_pylist()
+    return {row["offset"]: row["reason"] for row in rows}
+
+
+def spoilt() -> tuple[list[Any], list[str], dict[int, str]]:
+    """Rows, ids and what is wrong with some of them."""
+    rows, ids = rows_of(), list(IDS)
+    rows[3] = None
+    for bad, value in ((55, np.nan), (56, -1.0), (57, np.inf), (120, np.nan)):
+        rows[bad] = rows[bad].copy()
+        rows[bad][-10] = value  # to a row that is learned
+    rows[130] = D[130, :131]
+    ids[140] = "e139"
+    return (
+        rows,
+        ids,
+        {
+            3: "null in 'distances'",
+            55: "NaN",
+            56: "negative",
+            57: "must be finite",
+            120: "NaN",
+            130: "it has 131 distances, but only 130 rows came before",
+            140: "duplicate id",
+        },
+    )
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_replay_is_learning(tmp_path: Path, memory: str) -> None:
+    """The final snapshot is that of an engine taught by hand, row by row."""
+    done = replayed(tmp_path / "x", rows_of(), engine(memory), ids=IDS)
+    assert (done.accepted, done.learned, done.rejected) == (N, 230, 0)
+    assert done.snapshot is not None
+    expected = by_hand(memory, list(range(N)), IDS).snapshot()
+    np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
+    np.testing.assert_array_equal(done.snapshot.ids, expected.ids)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_rows_set_aside_count_in_the_log_only(tmp_path: Path, memory: str) -> None:
+    """Later rows hold a distance to them, which is dropped; reasons say what was wrong."""
+    rows, ids, wrong = spoilt()
+    done = replayed(tmp_path / "x", rows, engine(memory), ids=ids)
+    found = reasons(done)
+    assert sorted(found) == sorted(wrong)
+    assert all(wrong[row] in found[row] for row in wrong), found
+    expected = by_hand(memory, [t for t in range(N) if t not in wrong], ids).snapshot()
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
+    np.testing.assert_array_equal(done.snapshot.ids, expected.ids)
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["id"].to_pylist() == [ids[t] for t in range(N) if t not in wrong]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_layouts_leave_no_trace(tmp_path: Path, memory: str) -> None:
+    """Formats and batches do not show in a byte, with rows set aside here and there."""
+    rows, ids, _ = spoilt()
+    found = set()
+    for k, (format, size) in enumerate((("stream", 256), ("file", 7), ("parquet", 50))):
+        options: dict[str, Any] = {"format": format, "rows_per_batch": size}
+        done = replayed(tmp_path / f"{k}", rows, engine(memory), ids=ids, **options)
+        found.add(tuple((done.path / name).read_bytes() for name in STABLE))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_any_rows_may_be_missing(tmp_path: Path, memory: str, seed: int) -> None:
+    """Whichever rows are set aside, one in three of them, the rest is as if they never were."""
+    rng = np.random.default_rng(seed)
+    bad = set(rng.choice(N, N // 3, replace=False).tolist())
+    rows = [None if t in bad else row for t, row in enumerate(rows_of())]
+    done = replayed(tmp_path / "x", rows, engine(memory), rows_per_batch=int(rng.integers(1, 60)))
+    assert sorted(reasons(done)) == sorted(bad)
+    expected = by_hand(memory, [t for t in range(N) if t not in bad]).snapshot()
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
+
+
+def test_rows_may_reach_back_no_further_than_the_window(tmp_path: Path) -> None:
+    """Distances to older rows are not looked at: with or without them the run is the same."""
+    found = set()
+    for k, last in enumerate((SIZE, SIZE + 1, N)):
+        rows = rows_of(last=last)
+        if last == N:
+            rows[100] = rows[100].copy()
+            rows[100][:40] = np.nan
+        done = replayed(tmp_path / f"{k}", rows, engine("window"))
+        assert done.rejected == 0
+        found.add(tuple((done.path / name).read_bytes() for name in STABLE))
+    assert len(found) == 1
+
+
+def test_a_row_must_reach_back_to_the_window(tmp_path: Path) -> None:
+    """Past the rows that were set aside, too; a reason says how far it reaches and how far it must.
+
+    Rows that reach no further than the window are of no use once one of them is set aside.
+    """
+    rows = rows_of(last=SIZE + 1)
+    rows[70] = None
+    rows[100] = rows[100][2:]
+    done = replayed(tmp_path / "a", rows, engine("window"))
+    found = reasons(done)
+    assert found.pop(70) == "null in 'distances'"
+    assert found.pop(100) == (
+        "it refers only to the last 59 rows; the window holds 60 events and begins at row 39: it "
+        "must refer to the last 61, 1 of them set aside"
+    )
+    assert sorted(found) == list(range(101, N))  # none reaches 62 rows back, or more
+    rows = rows_of(last=SIZE)
+    rows[100] = rows[100][1:]
+    done = replayed(tmp_path / "b", rows, engine("window"))
+    assert list(reasons(done)) == list(range(100, N))
+    assert reasons(done)[100].endswith("begins at row 40: it must refer to the last 60")
+
+
+def test_a_row_must_reach_back_to_every_landmark(tmp_path: Path) -> None:
+    """Else it is set aside, naming the landmark; a log whose rows do reach is learned whole."""
+    rows = rows_of()
+    rows[150] = rows[150][-100:]
+    done = replayed(tmp_path / "x", rows, engine("landmarks"), ids=IDS)
+    before = by_hand("landmarks", list(range(150)), IDS)
+    oldest = before.support_ids.tolist()[0]
+    assert reasons(done) == {
+        150: f"it refers only to the last 100 rows; landmark {oldest!r} (row {oldest[1:]}) is older"
+    }
+    expected = by_hand("landmarks", [t for t in range(N) if t != 150], IDS).snapshot()
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
+
+
+def test_a_row_must_reach_back_to_everything(tmp_path: Path) -> None:
+    """With memory "all", and before the warm-up ends."""
+    for k, memory in enumerate(("all", "landmarks")):
+        rows = rows_of(40)
+        rows[30] = rows[30][1:]
+        done = replayed(tmp_path / f"{k}", rows, engine(memory))
+        assert reasons(done) == {
+            30: "it refers only to the last 29 rows; the support holds 30 events and begins at "
+            "row 0: it must refer to the last 30"
+        }
+
+
+# ---------------------------------------------------------------------------------- the embedding
+
+
+def embedded(run: se.Replayed) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates and coverage of every event that was learned, NaN for null."""
+    table = pq.read_table(run.path / "embedding.parquet")
+    table = table.filter(table["learned"])
+    coordinates = [table[f"c{j}"].to_numpy() for j in range(3)]
+    return np.column_stack(coordinates), table["coverage"].to_numpy()
+
+
+def test_an_event_has_the_coordinates_of_its_slot(tmp_path: Path) -> None:
+    """Those of the first snapshot that has learned it, and the coverage that it has there."""
+    done = replayed(tmp_path / "x", rows_of(), engine("all"))
+    coordinates, coverage = embedded(done)
+    before = 0
+    taught = engine("all", scaling=None)
+    for position in (50, 100, 200, 230):
+        taught.learn(POINTS[before:position])
+        snapshot = taught.snapshot()
+        expected, covered = snapshot.transform_with_coverage(POINTS[before:position])
+        found = coordinates[before:position]
+        for j in range(3):  # signs are settled by the frame, alike for points and distances
+            np.testing.assert_allclose(found[:, j], expected[:, j], atol=5e-3)
+        np.testing.assert_allclose(coverage[before:position], covered, rtol=1e-6)
+        before = position
+
+
+def test_a_merged_event_has_what_its_row_brought(tmp_path: Path) -> None:
+    """Its coordinates are those of its distances to the landmarks that are left of what it knew."""
+    done = replayed(tmp_path / "x", rows_of(), engine("landmarks"), snapshot_every=20)
+    coordinates, coverage = embedded(done)
+    supports = {0: []}
+    for cut in range(50, 231, 10):
+        supports[cut] = by_hand("landmarks", list(range(cut))).support_positions.tolist()
+    merged = before = 0
+    for position in (50, *range(60, 221, 20), 230):
+        snapshot, support = (
+            by_hand("landmarks", list(range(position))).snapshot(),
+            supports[position],
+        )
+        for t in range(before, position):
+            if t in support:
+                slot = support.index(t)
+                np.testing.assert_array_equal(coordinates[t], snapshot.coordinates[slot])
+                continue
+            # it knew the landmarks as of its own chunk, and what had come of this chunk
+            chunk = 0 if t < 50 else t // 10 * 10
+            knew = [*supports[chunk], *range(chunk, t)]
+            row = np.array([D[t, s] if s in knew else np.inf for s in support])
+            # a row alone is summed in another order than among others
+            tolerance = {"rtol": 1e-12, "atol": 1e-14}
+            expected = snapshot.transform_distances([row])[0]
+            np.testing.assert_allclose(coordinates[t], expected, **tolerance)
+            np.testing.assert_allclose(
+                coverage[t], snapshot.coverage_distances([row])[0], **tolerance
+            )
+            merged += 1
+        before = position
+    assert merged > 50
+
+
+def test_an_event_that_left_the_window_unseen_has_no_coordinates(tmp_path: Path) -> None:
+    """Where snapshots are rarer than the window is long, nothing of what it knew is left."""
+    done = replayed(tmp_path / "x", rows_of(), engine("window"), snapshot_every=100)
+    coordinates, coverage = embedded(done)
+    lost = [t for t in range(230) if 100 <= t < 140]
+    assert np.flatnonzero(np.isnan(coordinates[:, 0])).tolist() == lost
+    assert np.flatnonzero(np.isnan(coverage)).tolist() == lost
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_labels_and_ids_are_carried(tmp_path: Path, memory: str) -> None:
+    """Beside events that have coordinates and those that wait."""
+    (tmp_path / "x").mkdir()
+    write_distance_log(tmp_path / "log", rows_of(), None, [f"l{t}" for t in range(N)])
+    done = se.replay(tmp_path / "log", engine(memory), tmp_path / "run")
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["id"].to_pylist() == list(range(N))
+    assert table["label"].to_pylist() == [f"l{t}" for t in range(N)]
+
+
+# --------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("rows_per_batch", [1, 9, 256])
+@pytest.mark.parametrize(
+    ("row", "wrong", "error", "message"),
+    [
+        (134, "nan", BadRowError, "row 134 of the log .*NaN"),
+        (134, "null", BadRowError, "row 134 of the log .*null in 'distances'"),
+        (134, "long", BadRowError, "row 134 of the log .*only 134 rows came before"),
+        (134, "short", BadRowError, "row 134 of the log .*refers only to the last 5 rows"),
+        (134, "id", DuplicateIdError, "row 134 of the log .*id is 133"),
+    ],
+)
+def test_under_raise_the_first_bad_row_stops_the_replay(
+    tmp_path: Path, rows_per_batch: int, row: int, wrong: str, error: type[Exception], message: str
+) -> None:
+    """The error names its offset; every row before it is learned and written."""
+    rows = rows_of()
+    ids = np.arange(N)
+    if wrong == "nan":
+        rows[row] = np.full(row, np.nan)
+    elif wrong == "id":
+        ids[row] = row - 1
+    else:
+        rows[row] = {"null": None, "long": D[row, : row + 1], "short": D[row, row - 5 : row]}[wrong]
+    write_distance_log(tmp_path / "log", rows, ids, rows_per_batch=rows_per_batch)
+    with pytest.raises(error, match=message):
+        se.replay(tmp_path / "log", engine("landmarks"), tmp_path / "run", on_bad_row="raise")
+    table = pq.read_table(tmp_path / "run" / "embedding.parquet")
+    assert table["learned"].to_pylist() == [True] * 130 + [False] * 4
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_the_engine_goes_on_with_another_log(tmp_path: Path, memory: str) -> None:
+    """What it has learned counts as the rows before the first, set aside or not in the logs."""
+    rows = rows_of()
+    rows[80] = rows[160] = None
+    good = [t for t in range(N) if t not in (80, 160)]
+    taught = engine(memory)
+    replayed(tmp_path / "a", rows[:103], taught)
+    # of row 80 the second log knows nothing
+    later = [None if row is None else np.delete(row, 80) for row in rows[103:]]
+    done = replayed(tmp_path / "b", later, taught)
+    assert list(reasons(done)) == [160 - 103]
+    expected = by_hand(memory, good).snapshot()
+    assert done.snapshot is not None
+    np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["position"].to_pylist() == list(range(102, 235))
+
+
+def test_points_and_distances_do_not_mix(tmp_path: Path) -> None:
+    """An engine that has learned the one refuses a log of the other, before a run is made."""
+    write_log(tmp_path / "points", POINTS, ["x", "y", "z"])
+    write_distance_log(tmp_path / "distances", rows_of())
+    taught = engine("window")
+    taught.learn_distances(rows_of(60))
+    with pytest.raises(FeatureError, match=r"the log holds points, and .* learned distances"):
+        se.replay(tmp_path / "points", taught, tmp_path / "run")
+    taught = engine("window")
+    taught.learn(POINTS)
+    for log in (tmp_path / "distances", open_log(tmp_path / "distances")):
+        with pytest.raises(FeatureError):
+            se.replay(log, taught, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_memory_does_not_grow_with_the_log(tmp_path: Path, memory: str) -> None:
+    """Three times as many rows need no more memory, however many are set aside."""
+    peaks = []
+    for n in (400, 400, 1200):  # the first warms up
+        points = np.random.default_rng(1).standard_normal((n, 2))
+        rows: list[Any] = [
+            np.linalg.norm(points[:t] - points[t], axis=1) if t % 3 else None for t in range(n)
+        ]
+        write_distance_log(tmp_path / "log", rows, rows_per_batch=20)
+        del rows
+        log = open_log(tmp_path / "log")
+        tracemalloc.start()
+        se.replay(log, engine(memory), tmp_path / "run", overwrite=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.2 * peaks[1] + 20 * 8 * 1200

@@ -1,0 +1,1164 @@
+"""Arrow event logs: every layout gives the same rows, and damage never gives a wrong one."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import os
+import sys
+import tempfile
+import threading
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamembed.errors import FeatureError, InputError, LogError, ParameterError
+from streamembed.logs.file import FORMATS
+from streamembed.logs.reader import (
+    BYTES_PER_BATCH,
+    ROWS_PER_BATCH,
+    LogBatch,
+    LogDescription,
+    describe_log,
+    open_log,
+    write_distance_log,
+    write_log,
+)
+
+NAMES = ["b", "a", "c"]
+POINTS = np.random.default_rng(1).normal(size=(53, 3))
+SORTED_POINTS = POINTS[:, [1, 0, 2]]  # columns by name
+
+
+def write_table(path: Path, table: pa.Table, format: str = "stream", **options: Any) -> Path:
+    """Write any Arrow table in one of the formats."""
+    if format == "parquet":
+        pq.write_table(table, path, **options)
+        return path
+    new = pa.ipc.new_stream if format == "stream" else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
+        writer.write_table(table, **options)
+    return path
+
+
+def stacked(batches: Iterable[LogBatch]) -> np.ndarray:
+    """All points, after a check that the offsets count the rows."""
+    points = [np.zeros((0, 0))]
+    offset = 0
+    for batch in batches:
+        assert batch.offset == offset
+        assert batch.points.dtype == np.float64
+        assert batch.points.flags.c_contiguous
+        assert batch.nulls.shape == batch.points.shape
+        offset += len(batch.points)
+        points.append(batch.points)
+    return np.concatenate(points[1:]) if len(points) > 1 else points[0]
+
+
+def only(path: Path, **options: Any) -> LogBatch:
+    """The one batch of a small log."""
+    (batch,) = open_log(path, **options)
+    return batch
+
+
+def read_until_damage(path: Path, width: int = 3) -> tuple[np.ndarray, LogError | None]:
+    """The rows that come before the error, and the error; any other exception is a failure."""
+    found = [np.zeros((0, width))]
+    try:
+        for batch in open_log(path):
+            found.append(batch.points)
+    except LogError as error:
+        return np.concatenate(found), error
+    return np.concatenate(found), None
+
+
+def ipc_with_marks(format: str, rows: list[int], schema: pa.Schema | None = None) -> Any:
+    """Bytes of a small IPC log of POINTS, and where each of its batches ends."""
+    sink = pa.BufferOutputStream()
+    schema = schema or pa.schema([(name, pa.float64()) for name in NAMES])
+    new = pa.ipc.new_stream if format == "stream" else pa.ipc.new_file
+    marks = []
+    start = 0
+    with new(sink, schema) as writer:
+        for count in rows:
+            columns = [pa.array(POINTS[start : start + count, j]) for j in range(3)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            start += count
+            marks.append(sink.tell())
+    return sink.getvalue().to_pybytes(), marks
+
+
+# ------------------------------------------------------------------------------ layouts and files
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("rows_per_batch", [1, 7, 53, 1000])
+def test_every_layout_gives_the_same_rows(tmp_path: Path, format: str, rows_per_batch: int) -> None:
+    """One file or a folder of them, in any format and batch size, holds the same log."""
+    whole, folder = tmp_path / "whole", tmp_path / "folder"
+    folder.mkdir()
+    options: dict[str, Any] = {"format": format, "rows_per_batch": rows_per_batch}
+    ids = np.arange(53) * 7
+    write_log(whole, POINTS, NAMES, ids, **options)
+    for k, part in enumerate(np.array_split(np.arange(53), 3)):
+        write_log(folder / f"{k}", POINTS[part], NAMES, ids[part], **options)
+    for path in (whole, folder):
+        log = open_log(path)
+        assert log.feature_names == ("a", "b", "c")
+        assert log.has_ids
+        np.testing.assert_array_equal(stacked(log), SORTED_POINTS)
+        np.testing.assert_array_equal(np.concatenate([b.ids for b in log]), ids)
+        assert not any(batch.nulls.any() for batch in log)
+
+
+def test_formats_may_be_mixed_and_are_told_by_content(tmp_path: Path) -> None:
+    """Extensions mean nothing: each file is read as what its first bytes say."""
+    wrong = {"stream": "0.parquet", "file": "1.csv", "parquet": "2.arrow"}
+    parts = np.array_split(POINTS, 3)
+    for part, (format, name) in zip(parts, wrong.items(), strict=True):
+        write_log(tmp_path / name, part, NAMES, format=format)
+    np.testing.assert_array_equal(stacked(open_log(tmp_path)), SORTED_POINTS)
+    assert describe_log(tmp_path).formats == ("stream", "file", "parquet")
+
+
+def test_files_of_a_folder_are_read_by_name(tmp_path: Path) -> None:
+    """Names decide, not the order of writing; hidden files, _files and subfolders are skipped."""
+    for name in ("2", "10", "1", ".hidden", "_SUCCESS"):
+        write_log(tmp_path / name, [[float(name) if name.isdigit() else -1.0]], ["x"])
+    (tmp_path / "0").mkdir()
+    write_log(tmp_path / "0" / "deep", [[-1.0]], ["x"])
+    log = open_log(str(tmp_path))
+    assert [path.name for path in log.paths] == ["1", "10", "2"]
+    assert stacked(log).ravel().tolist() == [1.0, 10.0, 2.0]
+
+
+def test_several_paths_are_read_in_the_order_given(tmp_path: Path) -> None:
+    """A list may mix files and folders, str and Path, and is not sorted."""
+    (tmp_path / "folder").mkdir()
+    for value, name in enumerate(("z", "folder/b", "folder/a", "y")):
+        write_log(tmp_path / name, [[float(value)]], ["x"])
+    log = open_log([tmp_path / "z", str(tmp_path / "folder"), tmp_path / "y"])
+    assert stacked(log).ravel().tolist() == [0.0, 2.0, 1.0, 3.0]
+
+
+def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
+    """Files may order their columns differently, and ignored columns may differ."""
+    write_table(tmp_path / "0", pa.table({"y": [1.0], "x": [2], "note": ["n"]}))
+    day = datetime.date(2020, 1, 1)
+    write_table(tmp_path / "1", pa.table({"x": [4.0], "when": [day], "y": [3]}))
+    log = open_log(tmp_path)
+    assert stacked(log).tolist() == [[2.0, 1.0], [4.0, 3.0]]
+    assert log.ignored == ("note", "when")
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_n_rows_is_known_where_a_footer_tells(tmp_path: Path, format: str) -> None:
+    """IPC files and Parquet know their rows, compressed or not; a stream does not."""
+    write_log(tmp_path / "0", POINTS, NAMES, format=format, rows_per_batch=7)
+    expected = None if format == "stream" else 53
+    assert open_log(tmp_path / "0").n_rows == expected
+    write_log(tmp_path / "1", POINTS[:5], NAMES, format="parquet")
+    assert open_log(tmp_path).n_rows == (None if expected is None else 58)
+
+
+def test_a_log_can_be_read_again_and_left_early(tmp_path: Path) -> None:
+    """Every iteration starts anew, whether or not the one before reached the end."""
+    for format in FORMATS:
+        write_log(tmp_path / format, POINTS, NAMES, format=format, rows_per_batch=5)
+    log = open_log(tmp_path)
+    first = next(iter(log))
+    for _ in range(2):
+        np.testing.assert_array_equal(stacked(log), np.tile(SORTED_POINTS, (3, 1)))
+    np.testing.assert_array_equal(first.points, SORTED_POINTS[: len(first.points)])
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_a_log_without_rows_is_a_log(tmp_path: Path, format: str) -> None:
+    """No rows, and record batches of no rows, give no batches and no error."""
+    write_log(tmp_path / "none", np.zeros((0, 3)), NAMES, format=format)
+    assert list(open_log(tmp_path / "none")) == []
+    if format != "parquet":
+        (tmp_path / "gaps").write_bytes(ipc_with_marks(format, [0, 2, 0, 0, 3, 0])[0])
+        assert [len(batch.points) for batch in open_log(tmp_path / "gaps")] == [2, 3]
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_large_record_batches_are_sliced(tmp_path: Path, format: str) -> None:
+    """No batch has more than 65,536 rows or 32 MiB of points, whatever the file holds."""
+    long = np.arange(150_000.0)[:, None]
+    write_log(tmp_path / "long", long, ["x"], format=format, rows_per_batch=150_000)
+    batches = list(open_log(tmp_path / "long"))
+    np.testing.assert_array_equal(stacked(batches), long)
+    assert max(len(batch.points) for batch in batches) == ROWS_PER_BATCH
+    wide = np.arange(4500.0 * 1000).reshape(4500, 1000)
+    names = [f"{j:04}" for j in range(1000)]
+    write_log(tmp_path / "wide", wide, names, format=format, rows_per_batch=4500)
+    batches = list(open_log(tmp_path / "wide"))
+    np.testing.assert_array_equal(stacked(batches), wide)
+    assert max(batch.points.nbytes for batch in batches) <= BYTES_PER_BATCH
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_memory_does_not_grow_with_the_log(tmp_path: Path, format: str) -> None:
+    """Twice as many rows need no more memory, in numpy's or in Arrow's hands."""
+    peaks = []
+    for name, n in (("warm", 5_000), ("short", 135_000), ("long", 270_000)):
+        path = tmp_path / name
+        write_log(path, np.ones((n, 8)), list("abcdefgh"), format=format, rows_per_batch=2_000)
+        log = open_log(path)
+        before = pa.total_allocated_bytes()
+        arrow = rows = 0
+        tracemalloc.start()
+        for batch in log:
+            rows += len(batch.points)
+            arrow = max(arrow, pa.total_allocated_bytes() - before)
+        peak = arrow + tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert rows == n
+        # This batch and the next, in Arrow's memory and in numpy's, and some buffers.
+        assert peak < 4 * 8 * 8 * ROWS_PER_BATCH + 2**21
+        peaks.append(peak)
+    # Garbage is collected at other moments, and a longer Parquet footer is a few kB larger.
+    assert peaks[2] <= 1.25 * peaks[1] + 2**19
+
+
+def test_one_giant_batch_of_an_ipc_file_is_not_loaded(tmp_path: Path) -> None:
+    """A record batch of 200,000 rows in a file is mapped: Arrow allocates next to nothing."""
+    options: dict[str, Any] = {"format": "file", "rows_per_batch": 200_000}
+    write_log(tmp_path / "x", np.ones((200_000, 8)), list("abcdefgh"), **options)
+    before = pa.total_allocated_bytes()
+    for _ in open_log(tmp_path / "x"):
+        assert pa.total_allocated_bytes() - before < 2**20
+
+
+# ---------------------------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_every_numeric_type_becomes_float64(tmp_path: Path, format: str) -> None:
+    """Integers, floats, booleans, decimals and dictionaries of numbers are features."""
+    integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    columns = {name: pa.array([0, 1, None, 100], getattr(pa, name)()) for name in integers}
+    columns |= {name: pa.array([0.5, 1, None, 100], name) for name in ("float32", "float64")}
+    columns["half"] = pa.array(np.array([0.5, 1, np.nan, 100], np.float16), from_pandas=True)
+    columns["boolean"] = pa.array([False, True, None, True])
+    columns["decimal"] = pa.array([decimal.Decimal(v) for v in ("0.5", "1")] + [None] * 2)
+    columns["large"] = pa.array([decimal.Decimal("0.5"), None, None, None], pa.decimal256(60, 4))
+    columns["coded"] = pa.array([0.5, 1.0, None, 100.0]).dictionary_encode()
+    batch = only(write_table(tmp_path / "x", pa.table(columns), format))
+    names = sorted(columns)
+    assert open_log(tmp_path / "x").feature_names == tuple(names)
+    for j, name in enumerate(names):
+        expected = [np.nan if v is None else float(v) for v in columns[name].to_pylist()]
+        np.testing.assert_array_equal(batch.points[:, j], expected, err_msg=name)
+        np.testing.assert_array_equal(batch.nulls[:, j], columns[name].is_null(), err_msg=name)
+
+
+def test_large_integers_are_rounded_not_refused(tmp_path: Path) -> None:
+    """Integers beyond 2**53 become the nearest double."""
+    values = [2**53 + 1, 2**64 - 1]
+    write_table(tmp_path / "x", pa.table({"x": pa.array(values, pa.uint64())}))
+    assert only(tmp_path / "x").points.ravel().tolist() == [float(value) for value in values]
+
+
+def test_a_null_is_told_from_a_nan(tmp_path: Path) -> None:
+    """Both are NaN among the points; only the null is marked, a dictionary's own null too."""
+    coded = pa.DictionaryArray.from_arrays(
+        pa.array([0, None, 1, 2]), pa.array([1.5, None, float("nan")])
+    )
+    plain = pa.array([1.0, float("nan"), None, float("inf")])
+    batch = only(write_table(tmp_path / "x", pa.table({"coded": coded, "plain": plain})))
+    np.testing.assert_array_equal(batch.points[:, 0], [1.5, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(batch.nulls[:, 0], [False, True, True, False])
+    np.testing.assert_array_equal(batch.points[:, 1], [1.0, np.nan, np.nan, np.inf])
+    np.testing.assert_array_equal(batch.nulls[:, 1], [False, False, True, False])
+
+
+def test_columns_that_are_not_numeric_are_ignored_and_listed(tmp_path: Path) -> None:
+    """Text, times, lists, structs and nulls do not disturb; the reserved are never features."""
+    columns = {
+        "x": pa.array([1.0, 2.0]),
+        "text": pa.array(["a", "b"]),
+        "coded": pa.array(["a", "b"]).dictionary_encode(),
+        "time": pa.array([1, 2], pa.timestamp("us", "UTC")),
+        "list": pa.array([[1.0], [2.0]]),
+        "struct": pa.array([{"x": 1.0}, {"x": 2.0}]),
+        "null": pa.nulls(2),
+        "id": pa.array([5, 6]),
+        "label": pa.array([0.5, 0.25]),
+        "event_time": pa.array([7, 8]),
+    }
+    for format in FORMATS:
+        path = write_table(tmp_path / format, pa.table(columns), format)
+        log = open_log(path)
+        assert log.feature_names == ("x",)
+        assert log.ignored == ("coded", "list", "null", "struct", "text", "time")
+        assert only(path).points.tolist() == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_chosen_features_are_read_by_exact_name(tmp_path: Path, format: str) -> None:
+    """A choice in any order is sorted; what was not chosen, numeric or not, is ignored."""
+    table = pa.table({"a.b": [1.0], "a": [2.0], "x*": [3.0], "xy": [4.0], "t": ["t"]})
+    path = write_table(tmp_path / "x", table, format)
+    log = open_log(path, features=["x*", "a"])
+    assert log.feature_names == ("a", "x*")
+    assert log.ignored == ("a.b", "t", "xy")
+    assert stacked(log).tolist() == [[2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (["p*"], ("p1", "p10", "p2", "p[a]")),
+        (["p?"], ("p1", "p2")),
+        (["p[0-9]*", "q"], ("p1", "p10", "p2", "q")),
+        (["p*", "p1"], ("p1", "p10", "p2", "p[a]")),
+        (["p[a]"], ("p[a]",)),
+        (["[!p]"], ("Q", "q")),
+    ],
+)
+def test_features_may_be_patterns(
+    tmp_path: Path, features: list[str], expected: tuple[str, ...]
+) -> None:
+    """Of numeric columns, in which case counts; a column of exactly that name goes before."""
+    names = ["p1", "p2", "p10", "p[a]", "q", "Q"]
+    table = pa.table({**{name: [1.0] for name in names}, "pt": ["t"], "id": [1], "label": [0.5]})
+    assert open_log(write_table(tmp_path / "x", table), features).feature_names == expected
+
+
+def test_patterns_are_read_alike_in_every_file(tmp_path: Path) -> None:
+    """What a pattern finds must be the same, and one that finds nothing is an error."""
+    write_table(tmp_path / "0", pa.table({"x1": [1.0], "y": [2.0]}))
+    write_table(tmp_path / "1", pa.table({"x1": [1.0], "x2": [1.0], "y": [2.0]}))
+    assert open_log(tmp_path, ["y*"]).feature_names == ("y",)
+    with pytest.raises(FeatureError, match=r"1 lacks the numeric columns \[\] .* \['x2'\]"):
+        open_log(tmp_path, ["x*"])
+    with pytest.raises(FeatureError, match=r"'z\*' matches no numeric .* \['x1', 'y'\]"):
+        open_log(tmp_path / "0", ["y", "z*"])
+
+
+def test_files_may_differ_in_what_was_not_chosen(tmp_path: Path) -> None:
+    """Other numeric columns are no obstacle once the features are chosen."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0], "y": [1.0]}))
+    write_table(tmp_path / "1", pa.table({"z": [2.0], "x": [2.0]}))
+    assert stacked(open_log(tmp_path, features=["x"])).tolist() == [[1.0], [2.0]]
+    with pytest.raises(FeatureError, match=r"1 lacks the numeric columns \['y'\] .* also \['z'\]"):
+        open_log(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "message"),
+    [
+        ({"t": ["a"], "id": [1], "label": [2.0]}, None, "no numeric column"),
+        ({"x": [1.0]}, ["y"], "'y' of .* is missing"),
+        ({"x": [1.0], "t": ["a"]}, ["x", "t"], "'t' of .* is of type string"),
+        ({"x": [1.0], "label": [2.0]}, ["label"], "'label' of .* is reserved"),
+        ({"x": [1.0], "id": [[1]]}, None, "'id' .* has type list"),
+    ],
+)
+def test_unusable_columns_are_feature_errors(
+    tmp_path: Path, columns: dict[str, Any], features: list[str] | None, message: str
+) -> None:
+    """The message names the column and what is wrong with it."""
+    path = write_table(tmp_path / "x", pa.table(columns))
+    with pytest.raises(FeatureError, match=message):
+        open_log(path, features)
+    with pytest.raises(FeatureError, match=message):
+        describe_log(path, features)
+
+
+def test_columns_of_the_same_name_are_refused_where_they_matter(tmp_path: Path) -> None:
+    """Two columns of one name cannot be told apart, unless they are ignored."""
+    for doubled in ("x", "id"):
+        table = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["x", doubled, "id"])
+        with pytest.raises(FeatureError, match=f"two columns named '{doubled}'"):
+            open_log(write_table(tmp_path / doubled, table))
+    texts = pa.Table.from_arrays([pa.array([1.0]), *[pa.array(["a"])] * 2], names=["x", "t", "t"])
+    assert only(write_table(tmp_path / "t", texts)).points.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("features", ["x", [], ["x", "x"], [1]])
+def test_wrong_choices_are_parameter_errors(tmp_path: Path, features: Any) -> None:
+    """A bare string, no name, a name twice and what is no name are refused."""
+    path = write_table(tmp_path / "x", pa.table({"x": [1.0]}))
+    with pytest.raises(ParameterError, match="features is"):
+        open_log(path, features)
+
+
+@pytest.mark.parametrize("other", [{"y": [1.0]}, {"x": ["1"], "y": [1.0]}, {"t": ["a"]}])
+def test_files_must_have_the_same_features(tmp_path: Path, other: dict[str, Any]) -> None:
+    """The message names the file that differs, before a row is read."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0]}))
+    write_table(tmp_path / "1", pa.table(other))
+    with pytest.raises(FeatureError, match=str(tmp_path / "1")):
+        open_log(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------- vectors
+
+
+def vector_table(points: np.ndarray, kind: Any = None, **columns: Any) -> pa.Table:
+    """A table with one fixed-size list column."""
+    flat = pa.array(points.ravel(), kind or pa.float64())
+    vectors = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
+    return pa.table({"embedding": vectors, **columns})
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.int16()])
+def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, kind: Any) -> None:
+    """In order, "10" after "9", whatever the type of the values, slices and batches."""
+    points = np.arange(53.0 * 12).reshape(53, 12)
+    table = vector_table(points, kind, label=["a"] * 53)
+    options = {"row_group_size": 20} if format == "parquet" else {"max_chunksize": 20}
+    write_table(tmp_path / "x", table.slice(5), format, **options)
+    log = open_log(tmp_path / "x")
+    assert log.feature_names == tuple(str(j) for j in range(12))
+    assert (log.kind, log.list_column, log.ordered) == ("points", "embedding", True)
+    np.testing.assert_array_equal(stacked(log), points[5:])
+    assert describe_log(tmp_path / "x").list_column == "embedding"
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_nulls_of_vectors_are_nulls_of_their_rows(tmp_path: Path, format: str) -> None:
+    """A null list is a row of nulls; a NaN is none."""
+    rows = [[1.0, 2.0], None, [3.0, None], [float("nan"), 4.0]]
+    table = pa.table({"v": pa.array(rows, pa.list_(pa.float64(), 2))})
+    batch = only(write_table(tmp_path / "x", table, format))
+    nan = np.nan
+    np.testing.assert_array_equal(batch.points, [[1, 2], [nan, nan], [3, nan], [nan, 4]])
+    np.testing.assert_array_equal(batch.nulls, [[0, 0], [1, 1], [0, 1], [0, 0]])
+
+
+def test_vectors_are_chosen_by_name_or_by_place(tmp_path: Path) -> None:
+    """Beside other columns they are taken when asked for, by name or by the places they have."""
+    points = np.arange(6.0).reshape(2, 3)
+    other = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2)
+    path = write_table(tmp_path / "x", vector_table(points, x=[1.0, 2.0], v=other))
+    for features in (["embedding"], ["2", "0", "1"]):
+        log = open_log(path, features)
+        np.testing.assert_array_equal(stacked(log), points)
+        assert log.ignored == ("v", "x")
+    assert open_log(path, ["x"]).list_column is None
+    numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "2": [1.0, 2.0]}
+    path = write_table(tmp_path / "y", vector_table(points, **numbered))
+    assert open_log(path, ["0", "1", "2"]).list_column is None  # columns of these names go before
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "message"),
+    [
+        ({"x": [1.0, 2.0]}, None, r"more than one thing; choose .* \['embedding'\] or \['x'\]"),
+        ({"v": "vector"}, None, r"choose .* \['embedding'\] or \['v'\]"),
+        ({"v": "vector"}, ["0", "1", "2"], r"the vectors \['embedding', 'v'\], all of 3 numbers"),
+        ({"x": [1.0, 2.0]}, ["x", "embedding"], "a vector of 3 numbers; .* chosen alone"),
+        ({}, ["0", "1"], "'0' of .* is missing; .* vectors"),
+        ({"l": [[1.0], []]}, ["l"], "'l' .* of type list.* lists of varying length"),
+        ({"distances": [[1.0], []]}, ["distances"], "is read without a choice of features"),
+    ],
+)
+def test_vectors_that_are_not_alone_are_feature_errors(
+    tmp_path: Path, columns: dict[str, Any], features: list[str] | None, message: str
+) -> None:
+    """The message says what there is, and how to choose."""
+    points = np.arange(6.0).reshape(2, 3)
+    table = vector_table(points)
+    for name, column in columns.items():
+        column = table["embedding"] if isinstance(column, str) else column
+        table = table.append_column(
+            name, column if isinstance(column, pa.ChunkedArray) else [column]
+        )
+    with pytest.raises(FeatureError, match=message):
+        open_log(write_table(tmp_path / "x", table), features)
+
+
+def test_lists_of_varying_length_are_no_features(tmp_path: Path) -> None:
+    """The error says what to do about them."""
+    path = write_table(tmp_path / "x", pa.table({"embedding": [[1.0, 2.0], [3.0]]}))
+    with pytest.raises(FeatureError, match=r"'embedding': lists of varying length .* fixed-size"):
+        open_log(path)
+
+
+def test_files_must_have_the_same_vectors(tmp_path: Path) -> None:
+    """Of one name and one size."""
+    points = np.arange(6.0).reshape(2, 3)
+    write_table(tmp_path / "0", vector_table(points))
+    write_table(tmp_path / "1", vector_table(points[:, :2]))
+    with pytest.raises(FeatureError, match=r"1 has the vectors .* of 2 numbers, and .*0 .* of 3"):
+        open_log(tmp_path)
+
+
+# -------------------------------------------------------------------------------------- distances
+
+ROWS = [np.sqrt(np.arange(float(t))) for t in range(53)]
+
+
+def distance_rows(log: Iterable[LogBatch]) -> list[Any]:
+    """All rows, None for null, after a check of the batches."""
+    rows: list[Any] = []
+    for batch in log:
+        assert batch.offset == len(rows)
+        assert batch.points.shape == batch.nulls.shape == (len(batch), 0)
+        assert batch.distances is not None
+        rows += batch.distances
+    return rows
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("rows_per_batch", [1, 7, 256])
+def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch: int) -> None:
+    """Ragged rows, nulls and ids survive; numeric columns beside them are no features."""
+    rows = [*ROWS, None, np.array([1.0, np.nan])]
+    ids = [f"k{i}" for i in range(55)]
+    options: dict[str, Any] = {"format": format, "rows_per_batch": rows_per_batch}
+    write_distance_log(tmp_path / "x", rows, ids, list(range(55)), **options)
+    log = open_log(tmp_path / "x")
+    assert (log.kind, log.feature_names, log.list_column) == ("distances", (), "distances")
+    assert not log.ordered
+    found = distance_rows(log)
+    assert found[53] is None
+    for row, expected in zip(found, rows, strict=True):
+        if row is not None:
+            assert row.dtype == np.float64
+            np.testing.assert_array_equal(row, expected)
+    assert np.concatenate([batch.ids for batch in log]).tolist() == ids
+    assert [label for batch in log for label in batch.labels.to_pylist()] == list(range(55))
+    what = describe_log(tmp_path / "x")
+    assert (what.kind, what.reserved) == ("distances", ("distances", "id", "label"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "formats"),
+    [
+        (pa.list_(pa.float32()), FORMATS),
+        (pa.large_list(pa.int32()), FORMATS),
+        (pa.list_(pa.float64(), 2), FORMATS),
+        (pa.list_view(pa.float64()), ("stream", "file")),  # Parquet has none
+        (pa.large_list_view(pa.uint8()), ("stream", "file")),
+    ],
+)
+def test_every_kind_of_list_holds_distances(tmp_path: Path, kind: Any, formats: Any) -> None:
+    """Lists, large lists, fixed-size lists and list views of any float or integer."""
+    rows = [[1, 2], None, [3, None], [5, 6]]
+    table = pa.table({"distances": pa.array(rows, kind), "x": [1.0] * 4})
+    for format in formats:
+        path = write_table(tmp_path / format, table.slice(1), format)
+        log = open_log(path)
+        assert (log.kind, log.ignored) == ("distances", ("x",))
+        found = distance_rows(log)
+        assert found[0] is None
+        np.testing.assert_array_equal(found[1:], [[3, np.nan], [5, 6]])
+        assert open_log(path, ["x"]).kind == "points"  # features were asked for
+
+
+def test_lists_of_something_else_are_no_distances(tmp_path: Path) -> None:
+    """Text called distances does not make a log one of distances."""
+    table = pa.table({"distances": [["far"], ["near"]], "x": [1.0, 2.0]})
+    log = open_log(write_table(tmp_path / "x", table))
+    assert (log.kind, log.ignored) == ("points", ("distances",))
+
+
+def test_files_must_all_hold_distances(tmp_path: Path) -> None:
+    """Points and distances are no one log."""
+    write_distance_log(tmp_path / "0", ROWS)
+    write_log(tmp_path / "1", POINTS, NAMES)
+    with pytest.raises(FeatureError, match=r"1 has the numeric columns .*, and .*0 has distances"):
+        open_log(tmp_path)
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_batches_of_distances_are_bounded_by_bytes(tmp_path: Path, format: str) -> None:
+    """Rows of 20,000 distances come 200 at a time at most; a longer one comes alone."""
+    rows = [np.full(20_000, float(t)) for t in range(450)]
+    rows[100] = np.zeros(BYTES_PER_BATCH // 8 + 1)
+    write_distance_log(tmp_path / "x", rows, format=format, rows_per_batch=450)
+    sizes = []
+    seen = 0
+    for batch in open_log(tmp_path / "x"):
+        assert batch.distances is not None
+        for row in batch.distances:
+            np.testing.assert_array_equal(row, rows[seen])
+            seen += 1
+        sizes.append((len(batch), sum(row.nbytes for row in batch.distances if row is not None)))
+    assert seen == 450
+    assert all(nbytes <= BYTES_PER_BATCH or n == 1 for n, nbytes in sizes)
+    assert (1, BYTES_PER_BATCH + 8) in sizes
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"rows": [[1.0], ["far"]]}, InputError, "row 1 of rows is no row of numbers"),
+        ({"rows": [[], [[1.0]]]}, InputError, "row 1 of rows is no row of numbers"),
+        ({"ids": [1]}, InputError, "ids has 1 entries; it must have 53"),
+        ({"labels": [1]}, InputError, "labels has 1 entries; it must have 53"),
+        ({"ids": [1, "a"]}, InputError, "ids has 2 entries"),
+        ({"format": "csv"}, ParameterError, "format='csv' must be one of"),
+        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch=0 must"),
+        ({"path": "missing/x"}, LogError, "cannot be written"),
+    ],
+)
+def test_write_distance_log_refuses(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Every wrong argument is named, before a file is there."""
+    options = {"path": "x", "rows": ROWS} | changes
+    options["path"] = tmp_path / options["path"]
+    with pytest.raises(error, match=message):
+        write_distance_log(**options)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -------------------------------------------------------------------------------------------- ids
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([3, 1], pa.int32()), [3, 1]),
+        (pa.array([3, 2**63 - 1], pa.uint64()), [3, 2**63 - 1]),
+        (pa.array([3, 1]).dictionary_encode(), [3, 1]),
+        (pa.array([3, None]), [3, None]),
+        (pa.array(["u", "v"]), ["u", "v"]),
+        (pa.array(["u", None], pa.large_string()), ["u", None]),
+        (pa.array(["u\0", "\u00fc"]), ["u\0", "\u00fc"]),
+        (pa.array(["u", "u"]).dictionary_encode(), ["u", "u"]),
+        (pa.array([b"u", b"v"]), ["u", "v"]),
+        (pa.array([datetime.date(2020, 1, 2)] * 2), ["2020-01-02"] * 2),
+    ],
+)
+def test_ids_are_int64_or_text(tmp_path: Path, format: str, column: Any, expected: Any) -> None:
+    """Integers become int64; all else str; with a null among them, objects."""
+    path = write_table(tmp_path / "x", pa.table({"x": [1.0, 2.0], "id": column}), format)
+    ids = only(path).ids
+    assert ids is not None
+    assert ids.tolist() == expected
+    assert ids.dtype == (np.int64 if all(type(key) is int for key in expected) else object)
+    assert open_log(path).has_ids
+
+
+def test_ids_that_cannot_be_held_are_feature_errors(tmp_path: Path) -> None:
+    """An integer beyond int64 and bytes that are no text are refused when they are met."""
+    for k, ids in enumerate((pa.array([2**63], pa.uint64()), pa.array([b"\xff"]))):
+        log = open_log(write_table(tmp_path / f"{k}", pa.table({"x": [1.0], "id": ids})))
+        with pytest.raises(FeatureError, match="write ids as int64 or as strings"):
+            list(log)
+
+
+def test_uuids_become_text(tmp_path: Path) -> None:
+    """Arrow's own uuid type becomes the usual text."""
+    keys = [uuid.UUID(int=7), None]
+    column = pa.array([key.bytes if key else None for key in keys], pa.uuid())
+    path = write_table(tmp_path / "x", pa.table({"x": [1.0, 2.0], "id": column}))
+    ids = only(path).ids
+    assert ids is not None
+    assert ids.tolist() == [str(keys[0]), None]
+
+
+@pytest.mark.parametrize("other", [{"x": [1.0]}, {"x": [1.0], "id": ["a"]}])
+def test_files_must_have_the_same_kind_of_ids(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Ids in some files only, or numbers here and text there, are no ids of one log."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0], "id": [1]}))
+    write_table(tmp_path / "1", pa.table(other))
+    with pytest.raises(FeatureError, match=r"1 has .* and .*0 has whole numbers as ids"):
+        open_log(tmp_path)
+
+
+# ------------------------------------------------------------------------------- labels and times
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_labels_and_times_are_carried(tmp_path: Path, format: str) -> None:
+    """They keep their values, types and nulls, slice by slice, and are None where absent."""
+    n = ROWS_PER_BATCH + 10
+    labels = pa.array(["u", None] * (n // 2)).dictionary_encode()
+    times = pa.array(np.arange(n), pa.timestamp("us", "UTC"))
+    table = pa.table({"x": np.zeros(n), "label": labels, "event_time": times})
+    log = open_log(write_table(tmp_path / "x", table, format))
+    assert (log.label_type, log.event_time_type) == (pa.string(), times.type)
+    batches = list(log)
+    assert len(batches) > 1
+    assert pa.concat_arrays([batch.labels for batch in batches]).equals(labels.dictionary_decode())
+    assert pa.concat_arrays([batch.event_times for batch in batches]).equals(times)
+    write_log(tmp_path / "y", POINTS, NAMES, format=format)
+    log = open_log(tmp_path / "y")
+    assert not log.has_ids
+    assert log.label_type is None
+    batch = next(iter(log))
+    assert batch.ids is None
+    assert batch.labels is None
+    assert batch.event_times is None
+
+
+def test_labels_become_those_of_the_first_file(tmp_path: Path) -> None:
+    """Other types are cast where that is possible; a file without labels has nulls."""
+    columns: list[dict[str, Any]] = [
+        {},
+        {"label": pa.nulls(1)},
+        {"label": pa.array([7], pa.int64())},
+        {"label": pa.array([8], pa.int8()).dictionary_encode()},
+        {"label": pa.array(["9"])},
+    ]
+    for k, column in enumerate(columns):
+        write_table(tmp_path / f"{k}", pa.table({"x": [1.0], **column}))
+    log = open_log(tmp_path)
+    assert log.label_type == pa.int64()
+    assert [batch.labels.to_pylist() for batch in log] == [[None], [None], [7], [8], [9]]
+    assert {batch.labels.type for batch in log} == {pa.int64()}
+
+
+def test_labels_that_cannot_be_one_type_are_feature_errors(tmp_path: Path) -> None:
+    """Types without a cast when the log is opened, values when they are met; with the offset."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0], "label": [5]}))
+    write_table(tmp_path / "1", pa.table({"x": [1.0], "label": ["five"]}))
+    write_table(tmp_path / "2", pa.table({"x": [1.0], "label": [[5]]}))
+    with pytest.raises(FeatureError, match=r"'label' of .*2 has type list.* the int64 of .*0"):
+        open_log(tmp_path)
+    (tmp_path / "2").unlink()
+    batches = iter(open_log(tmp_path))
+    assert next(batches).labels.to_pylist() == [5]
+    with pytest.raises(FeatureError, match=r"'label' of .*1 holds, from row 1 of the log on"):
+        next(batches)
+
+
+def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
+    """Files, formats, rows and the use of every column, damage that shows, without reading."""
+    table = pa.table({"x": [1.0, 2.0], "label": [1, 2], "t": ["a", "b"]})
+    for name, format in (("0", "stream"), ("1", "file"), ("2", "parquet"), ("3", "file")):
+        write_table(tmp_path / name, table, format)
+    (tmp_path / "3").write_bytes((tmp_path / "3").read_bytes()[:-1])
+    what = describe_log(tmp_path)
+    damage = what.damages[3]
+    assert damage is not None
+    assert "footer is missing" in damage
+    assert what == LogDescription(
+        files=tuple(tmp_path / name for name in "0123"),
+        formats=("stream", "file", "parquet", "file"),
+        rows=(None, 2, 2, None),
+        damages=(None, None, None, damage),
+        kind="points",
+        feature_names=("x",),
+        list_column=None,
+        reserved=("label",),
+        ignored=("t",),
+    )
+
+
+# ----------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("format", ["stream", "file"])
+def test_a_log_cut_at_any_byte_gives_its_whole_batches_then_an_error(
+    tmp_path: Path, format: str
+) -> None:
+    """Wherever an IPC log is cut, its whole batches come out unharmed, and the loss is reported."""
+    data, marks = ipc_with_marks(format, [2, 3, 1])
+    for cut in range(len(data)):
+        path = tmp_path / f"{cut}"
+        path.write_bytes(data[:cut])
+        points, error = read_until_damage(path)
+        whole = sum(rows for rows, mark in zip([2, 3, 1], marks, strict=True) if mark <= cut)
+        np.testing.assert_array_equal(points, SORTED_POINTS[:whole], err_msg=f"cut at {cut}")
+        assert error is not None, f"cut at {cut} is not noticed"
+        assert str(path) in str(error)
+        if whole:
+            assert f"{whole} whole rows" in str(error)
+    path.write_bytes(data)
+    points, error = read_until_damage(path)
+    np.testing.assert_array_equal(points, SORTED_POINTS[:6])
+    assert error is None
+
+
+def test_a_stream_with_dictionaries_cut_at_any_byte(tmp_path: Path) -> None:
+    """Dictionaries in front of, and between, the batches change nothing."""
+    schema = pa.schema([("a", pa.dictionary(pa.int8(), pa.float64()))])
+    sink = pa.BufferOutputStream()
+    marks = []
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for values in ([1.0, 2.0], [3.0, 2.0]):
+            column = pa.array(values).dictionary_encode().cast(schema.field("a").type)
+            writer.write_batch(pa.record_batch([column], schema=schema))
+            marks.append(sink.tell())
+    data = sink.getvalue().to_pybytes()
+    for cut in range(1, len(data) + 1):
+        path = tmp_path / f"{cut}"
+        path.write_bytes(data[:cut])
+        points, error = read_until_damage(path, width=1)
+        assert (error is None) == (cut == len(data))
+        whole = 2 * sum(mark <= cut for mark in marks)
+        assert points.ravel().tolist() == [1.0, 2.0, 3.0, 2.0][:whole]
+
+
+def test_a_parquet_file_cut_at_any_byte_is_an_error(tmp_path: Path) -> None:
+    """Without its footer Parquet has no schema: nothing comes out, and the error says so."""
+    write_log(tmp_path / "whole", POINTS[:4], NAMES, format="parquet", rows_per_batch=2)
+    data = (tmp_path / "whole").read_bytes()
+    for cut in range(len(data)):
+        path = tmp_path / f"{cut}"
+        path.write_bytes(data[:cut])
+        points, error = read_until_damage(path)
+        assert len(points) == 0
+        assert error is not None
+        assert str(path) in str(error)
+
+
+def test_a_stream_whose_last_values_look_like_the_end_marker(tmp_path: Path) -> None:
+    """int32 -1, 0 are the bytes of the marker: a stream cut behind them is still cut."""
+    schema = pa.schema([("a", pa.int32())])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        column = pa.array([5] * 14 + [-1, 0], pa.int32())
+        writer.write_batch(pa.record_batch([column], schema=schema))
+        mark = sink.tell()
+    data = sink.getvalue().to_pybytes()
+    assert data[mark - 8 : mark] == data[-8:]  # it does look like it
+    (tmp_path / "cut").write_bytes(data[:mark])
+    (tmp_path / "whole").write_bytes(data)
+    assert len(stacked(open_log(tmp_path / "whole"))) == 16
+    with pytest.raises(LogError, match=r"end-of-stream marker is missing; 16 whole rows"):
+        list(open_log(tmp_path / "cut"))
+
+
+def test_bytes_behind_the_end_of_a_stream_are_not_dropped_silently(tmp_path: Path) -> None:
+    """Two streams in one file: the first is read, and the rest is reported."""
+    data, _ = ipc_with_marks("stream", [2, 3])
+    path = tmp_path / "two"
+    path.write_bytes(data + data)
+    points, error = read_until_damage(path)
+    np.testing.assert_array_equal(points, SORTED_POINTS[:5])
+    assert f"{len(data)} bytes follow its end-of-stream marker" in str(error)
+
+
+def test_a_growing_stream_gives_what_is_there(tmp_path: Path) -> None:
+    """A stream whose writer is still open is read as far as it goes; opened later, further."""
+    path = tmp_path / "live"
+    schema = pa.schema([(name, pa.float64()) for name in NAMES])
+    with path.open("wb", buffering=0) as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for count in (4, 8):
+            columns = [pa.array(POINTS[count - 4 : count, j]) for j in range(3)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            points, error = read_until_damage(path)
+            np.testing.assert_array_equal(points, SORTED_POINTS[:count])
+            assert "let it close the file" in str(error)
+    assert read_until_damage(path)[1] is None
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> None:
+    """A file that cannot even tell its schema is an error when it is reached, not before."""
+    write_log(tmp_path / "0", POINTS, NAMES, format=format)
+    write_log(tmp_path / "1", POINTS, NAMES, format=format)
+    write_log(tmp_path / "2", POINTS, NAMES, format=format)
+    (tmp_path / "1").write_bytes((tmp_path / "1").read_bytes()[:60])
+    points, error = read_until_damage(tmp_path)
+    np.testing.assert_array_equal(points, SORTED_POINTS)
+    assert str(tmp_path / "1") in str(error)
+    assert "0 whole rows" in str(error)
+    assert open_log(tmp_path).n_rows is None
+    damage = describe_log(tmp_path).damages[1]
+    assert damage is not None
+    assert "schema" in damage
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("rows", ["points", "distances", "vectors"])
+def test_flipped_bits_never_escape_as_another_exception(
+    tmp_path: Path, format: str, compression: str | None, rows: str
+) -> None:
+    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else."""
+    table = pa.table(
+        {
+            "a": pa.array([1.0, None, 3.0] * 20),
+            "coded": pa.array([1.0, 2.0, 3.0] * 20).dictionary_encode(),
+            "id": pa.array(["u", "v", None] * 20),
+            "label": pa.array(["u", "v", "w"] * 20).dictionary_encode(),
+            "event_time": pa.array(range(60), pa.timestamp("s")),
+            "t": pa.array([[1], [2, 3], None] * 20),
+        }
+    )
+    if rows == "distances":
+        table = table.append_column("distances", pa.array([[1.0], [2.0, 3.0], None] * 20))
+    elif rows == "vectors":
+        vectors = pa.array([[1.0], [2.0], None] * 20, pa.list_(pa.float64(), 1))
+        table = table.select(["id", "label"]).append_column("v", vectors)
+    if format == "parquet":
+        pq.write_table(table, tmp_path / "whole", row_group_size=20, compression=compression)
+    else:
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        new = pa.ipc.new_stream if format == "stream" else pa.ipc.new_file
+        sink = pa.BufferOutputStream()
+        with new(sink, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=20)
+        (tmp_path / "whole").write_bytes(sink.getvalue())
+    data = (tmp_path / "whole").read_bytes()
+    rng = np.random.default_rng(5)
+    for k, place in enumerate(rng.integers(len(data), size=250).tolist()):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path = tmp_path / f"{k}"
+        path.write_bytes(damaged)
+        try:
+            for batch in open_log(path):
+                assert batch.points.shape[1] in ((0, 1, 2) if rows == "distances" else (1, 2))
+                batch.labels is None or batch.labels.to_pylist()
+        except (LogError, FeatureError):
+            continue
+
+
+def test_parquet_page_checksums_are_verified(tmp_path: Path) -> None:
+    """A number flipped in a page that write_log wrote is noticed."""
+    write_log(tmp_path / "x", np.full((500, 1), 1.25), ["x"], format="parquet")
+    damaged = bytearray((tmp_path / "x").read_bytes())
+    place = damaged.find(np.float64(1.25).tobytes())
+    damaged[place] ^= 1
+    (tmp_path / "y").write_bytes(damaged)
+    with pytest.raises(LogError, match="0 whole rows"):
+        list(open_log(tmp_path / "y"))
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: str) -> None:
+    """A file that vanished, was emptied, cut short or has other columns by now is an error."""
+    path = tmp_path / "x"
+    write_log(path, POINTS, NAMES, format=format)
+    log = open_log(path)
+    path.unlink()
+    with pytest.raises(LogError, match="0 whole rows"):
+        list(log)
+    path.write_bytes(b"")
+    with pytest.raises(LogError, match="0 whole rows"):
+        list(log)
+    write_log(path, POINTS, ["b", "a", "z"], format=format)
+    with pytest.raises(LogError, match="cannot be read to its end"):
+        list(log)
+    write_log(path, POINTS[:9], NAMES, format=format)
+    if format != "stream":
+        with pytest.raises(LogError, match="promises 53 rows; 9 whole rows"):
+            list(log)
+
+
+def test_what_is_not_arrow_is_a_log_error(tmp_path: Path) -> None:
+    """The message shows the first bytes and names the formats that are read."""
+    for k, data in enumerate((b"id,x\n1,2\n", b"AR", b"\xff\xff", b"\0" * 100, b"PAR")):
+        path = tmp_path / f"{k}"
+        path.write_bytes(data)
+        with pytest.raises(LogError, match=r"is not Arrow: .* and Parquet") as caught:
+            open_log(path)
+        assert repr(data[:8]) in str(caught.value)
+
+
+def test_missing_and_empty_paths_are_log_errors(tmp_path: Path) -> None:
+    """Nothing there, an empty file, a folder of nothing: each has its own message."""
+    with pytest.raises(LogError, match="nowhere is missing"):
+        open_log(tmp_path / "nowhere")
+    with pytest.raises(LogError, match="folder without log files"):
+        open_log(tmp_path)
+    (tmp_path / ".hidden").write_bytes(b"x")
+    with pytest.raises(LogError, match="folder without log files"):
+        open_log([tmp_path])
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(LogError, match=r"empty is empty \(0 bytes\)"):
+        describe_log(tmp_path / "empty")
+    with pytest.raises(ParameterError, match="paths is empty"):
+        open_log([])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
+    """Opening a pipe would hang until somebody writes to it."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LogError, match="neither a file nor a folder"):
+        open_log(tmp_path / "pipe")
+
+
+# --------------------------------------------------------------------------------- standard input
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bytes], None]:
+    """Give standard input these bytes; temporary files go to a folder of this test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def give(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+
+    return give
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_standard_input_is_a_log(
+    tmp_path: Path, format: str, stdin: Callable[[bytes], None]
+) -> None:
+    """In every format, once; what needs a file has one for as long as it is read."""
+    write_log(tmp_path / "x", POINTS, NAMES, np.arange(53), format=format, rows_per_batch=7)
+    stdin((tmp_path / "x").read_bytes())
+    log = open_log("-")
+    assert log.n_rows is None
+    assert [str(path) for path in log.paths] == ["-"]
+    assert len(list((tmp_path / "tmp").iterdir())) == (format != "stream")
+    np.testing.assert_array_equal(stacked(log), SORTED_POINTS)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    with pytest.raises(LogError, match="read already and cannot be read twice"):
+        list(log)
+
+
+def test_a_temporary_file_goes_with_the_log(tmp_path: Path, stdin: Callable[[bytes], None]) -> None:
+    """Left early or never read, it does not stay behind."""
+    write_log(tmp_path / "x", POINTS, NAMES, format="parquet", rows_per_batch=7)
+    stdin((tmp_path / "x").read_bytes())
+    log = open_log("-")
+    del log
+    assert list((tmp_path / "tmp").iterdir()) == []
+    stdin((tmp_path / "x").read_bytes())
+    batches = iter(open_log(["-"]))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert list((tmp_path / "tmp").iterdir()) == []
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-1])
+    stdin((tmp_path / "x").read_bytes())
+    with pytest.raises(LogError, match=r"standard input \(Arrow parquet\) cannot be read"):
+        open_log("-")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_stream_through_standard_input_is_read_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first batch is there before the second is sent."""
+    data, marks = ipc_with_marks("stream", [2, 3])
+    incoming, outgoing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(incoming))
+    seen = threading.Event()
+
+    def send() -> None:
+        with os.fdopen(outgoing, "wb") as sink:
+            sink.write(data[: marks[0]])
+            sink.flush()
+            assert seen.wait(30)
+            sink.write(data[marks[0] :])
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    batches = iter(open_log("-"))
+    np.testing.assert_array_equal(next(batches).points, SORTED_POINTS[:2])
+    seen.set()
+    np.testing.assert_array_equal(next(batches).points, SORTED_POINTS[2:5])
+    assert list(batches) == []
+    sender.join()
+    sys.stdin.close()
+
+
+def test_a_stream_through_standard_input_is_not_kept(stdin: Callable[[bytes], None]) -> None:
+    """Of twenty batches of 800 kB, two or three are in memory."""
+    sink = io.BytesIO()
+    part = pa.record_batch({"x": np.ones(100_000)})
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        for _ in range(20):
+            writer.write_batch(part)
+    stdin(sink.getvalue())
+    tracemalloc.start()
+    rows = sum(len(batch) for batch in open_log("-"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == 2_000_000
+    assert peak < 4 * part.nbytes
+
+
+@pytest.mark.parametrize("format", ["stream", "file"])
+def test_standard_input_cut_at_any_byte(
+    tmp_path: Path, format: str, stdin: Callable[[bytes], None]
+) -> None:
+    """As a file is: its whole batches come out unharmed, and the loss is reported."""
+    data, marks = ipc_with_marks(format, [2, 3])
+    for cut in (*range(0, len(data), 3), *marks, len(data) - 1):
+        stdin(data[:cut])
+        points, error = read_until_damage(Path("-"))
+        whole = sum(rows for rows, mark in zip([2, 3], marks, strict=True) if mark <= cut)
+        np.testing.assert_array_equal(points, SORTED_POINTS[:whole], err_msg=f"cut at {cut}")
+        assert "standard input" in str(error), f"cut at {cut} is not noticed"
+    stdin(data + b"more" * (format == "stream"))
+    points, error = read_until_damage(Path("-"))
+    np.testing.assert_array_equal(points, SORTED_POINTS[:5])
+    expected = "4 bytes follow its end-of-stream marker" if format == "stream" else "None"
+    assert expected in str(error)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_standard_input_must_be_alone_and_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdin: Callable[[bytes], None]
+) -> None:
+    """Beside a file, twice, for a description, or with nothing behind it, it is refused."""
+    for paths in (["-", tmp_path], ["-", "-"]):
+        with pytest.raises(ParameterError, match="once and alone"):
+            open_log(paths)
+    with pytest.raises(ParameterError, match="would be used up"):
+        describe_log("-")
+    stdin(b"")
+    with pytest.raises(LogError, match=r"standard input is empty \(0 bytes\)"):
+        open_log("-")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(ParameterError, match="it is a terminal: send a log into it"):
+        open_log("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ParameterError, match="there is none"):
+        open_log("-")
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def test_write_log_writes_what_is_read(tmp_path: Path) -> None:
+    """Ids, labels, NaN and the size of batches survive; an old file is replaced."""
+    points = POINTS.copy()
+    points[3, 1] = np.nan
+    ids = np.array([f"k{i}" for i in range(53)])
+    for format in (*FORMATS, *FORMATS):
+        write_log(tmp_path / "x", points, NAMES, ids, ids, format=format, rows_per_batch=10)
+        batches = list(open_log(tmp_path / "x"))
+        np.testing.assert_array_equal(stacked(batches), points[:, [1, 0, 2]])
+        assert not any(batch.nulls.any() for batch in batches)
+        assert np.concatenate([batch.ids for batch in batches]).tolist() == ids.tolist()
+        assert [key for batch in batches for key in batch.labels.to_pylist()] == ids.tolist()
+        if format != "parquet":
+            assert [len(batch.points) for batch in batches] == [10] * 5 + [3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"format": "csv"}, ParameterError, "format='csv' must be one of"),
+        ({"rows_per_batch": 0}, ParameterError, "rows_per_batch=0 must"),
+        ({"points": [1.0, 2.0, 3.0]}, InputError, "has shape"),
+        ({"points": np.zeros((2, 3, 2))}, InputError, "has shape"),
+        ({"points": np.zeros((2, 0)), "feature_names": []}, FeatureError, "at least one"),
+        ({"feature_names": ["a", "b"]}, InputError, "points has 3 columns"),
+        ({"feature_names": ["a", "b", "a"]}, FeatureError, "different names"),
+        ({"feature_names": ["a", "b", "id"]}, FeatureError, "none of"),
+        ({"feature_names": np.array("auto")}, FeatureError, "list of different names"),
+        ({"ids": [1, 2]}, InputError, "ids has 2 entries"),
+        ({"labels": [1, 2]}, InputError, "labels has 2 entries"),
+        ({"ids": [1, "a"] * 26 + [1]}, InputError, "ids are no column"),
+        ({"path": "missing/x"}, LogError, "cannot be written"),
+    ],
+)
+def test_write_log_refuses(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Every wrong argument is named, before a file is there."""
+    options = {"path": "x", "points": POINTS, "feature_names": NAMES} | changes
+    options["path"] = tmp_path / options["path"]
+    with pytest.raises(error, match=message):
+        write_log(**options)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,172 @@
+"""The log-bucket histogram against sorted values, and its laws, which hold to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamembed.errors import InputError, ParameterError
+from streamembed.metric_learning import itml
+from streamembed.numeric import histogram
+from streamembed.numeric.histogram import Histogram
+from tests import oracle_itml as oracle
+
+# The bound itself is 2^(1/64) - 1; the middle of a bucket is rounded once.
+ERROR = histogram.RELATIVE_ERROR * (1 + 1e-12)
+SHARES = (0.0, 0.05, 0.25, 0.5, 0.95, 0.999, 1.0)
+
+positive = st.floats(1e-300, 1.7e308)
+value = st.one_of(st.just(0.0), positive)
+values = st.lists(value, max_size=30)
+
+
+def of(some, weights=None) -> Histogram:
+    return histogram.update(histogram.init(), some, weights)
+
+
+def same(left: Histogram, right: Histogram) -> bool:
+    return (
+        np.array_equal(left.buckets, right.buckets)
+        and np.array_equal(left.counts, right.counts)
+        and left.zeros == right.zeros
+    )
+
+
+def near(found: float, truth: float) -> bool:
+    return found == truth == 0 or abs(found / truth - 1) <= ERROR
+
+
+@settings(deadline=None)
+@given(st.lists(value, min_size=1, max_size=40), st.floats(0, 1))
+def test_quantiles_are_those_of_sorted_values(some, p):
+    """Within the relative error of the smallest value that the share p does not exceed."""
+    assert near(histogram.quantile(of(some), p), oracle.quantile(some, p))
+
+
+@pytest.mark.parametrize("p", SHARES)
+def test_quantiles_of_a_long_stream(p):
+    """A hundred thousand squared distances: percentiles to 1.1 %, in a few hundred buckets."""
+    d2 = np.random.default_rng(0).chisquare(8, 100_000)
+    h = of(d2)
+    assert near(histogram.quantile(h, p), float(np.quantile(d2, p, method="inverted_cdf")))
+    assert len(h.buckets) < 600
+    assert histogram.count(h) == 100_000
+
+
+@settings(deadline=None)
+@given(values, values, values)
+def test_merging_is_exactly_associative_and_commutative(a, b, c):
+    """In any order and grouping, and equal to the histogram of all values at once, bit for bit."""
+    x, y, z = of(a), of(b), of(c)
+    assert same(histogram.merge(x, y), histogram.merge(y, x))
+    whole = of([*a, *b, *c])
+    assert same(histogram.merge(histogram.merge(x, y), z), whole)
+    assert same(histogram.merge(x, histogram.merge(y, z)), whole)
+    assert same(histogram.update(histogram.update(x, b), c), whole)
+
+
+def test_merging_decayed_and_weighted_parts_is_exact():
+    """Fractions of counts are fixed-point: the laws hold for them too."""
+    rng = np.random.default_rng(1)
+    parts = [
+        histogram.decay(of(rng.exponential(size=50), rng.random(50)), factor)
+        for factor in (0.9, 0.37, 0.123)
+    ]
+    a, b, c = parts
+    merge = histogram.merge
+    assert same(merge(merge(a, b), c), merge(a, merge(c, b)))
+
+
+@pytest.mark.parametrize("exponent", [-1000, -3, 0, 1, 1023])
+def test_edges_of_buckets(exponent):
+    """A power of two begins a bucket and the double before it ends one, at every size."""
+    edge = np.ldexp(1.0, exponent)
+    h = of([np.nextafter(edge, 0), edge])
+    assert len(h.buckets) == 2
+    assert h.buckets[1] == 32 * (exponent + 1)
+
+
+def test_every_double_has_a_bucket():
+    """The smallest subnormal, the largest double and zero."""
+    tiny, huge = 5e-324, np.finfo(float).max
+    h = of([0.0, tiny, huge])
+    assert histogram.quantile(h, 0.2) == 0.0
+    assert histogram.quantile(h, 0.6) == tiny
+    assert near(histogram.quantile(h, 1.0), huge)
+
+
+def test_zeros_are_apart():
+    """Zeros count in every share, and a quantile among them is exactly 0."""
+    h = of([0.0, 0.0, 0.0, 5.0])
+    assert histogram.quantile(h, 0.75) == 0.0
+    assert near(histogram.quantile(h, 0.76), 5.0)
+    assert histogram.quantile(of([0.0]), 1.0) == 0.0
+
+
+def test_weights_count():
+    """A weight of three is the value three times; a weight of 0 is no value."""
+    assert same(of([1.0, 2.0, 7.0], [3.0, 1.0, 0.0]), of([1.0, 1.0, 1.0, 2.0]))
+
+
+def test_decay_forgets():
+    """Old values fade until they leave: memory follows the stream, and so do quantiles."""
+    h = of(np.full(1000, 1e-3))
+    for _ in range(400):
+        h = histogram.update(histogram.decay(h, 0.9), np.full(10, 5.0))
+    assert len(h.buckets) == 1
+    assert near(histogram.quantile(h, 0.0), 5.0)
+    assert abs(histogram.count(h) - 100) < 1e-3  # 10 / (1 - 0.9)
+    assert histogram.decay(h, 1.0) is h
+    assert histogram.count(histogram.decay(h, 0.0)) == 0
+
+
+def test_to_and_from_arrays():
+    """Apart and together again, nothing changes."""
+    h = histogram.decay(of([0.0, 1.0, 3.0]), 0.7)
+    assert same(Histogram.from_arrays(*h.to_arrays()), h)
+
+
+def test_the_old_one_is_untouched():
+    """No verb writes to a histogram."""
+    h = of([0.0, 1.0, 3.0])
+    before = Histogram(h.buckets.copy(), h.counts.copy(), h.zeros)
+    for array in (h.buckets, h.counts):
+        array.flags.writeable = False
+    histogram.update(h, [1.0, 9.0])
+    histogram.merge(h, h)
+    histogram.decay(h, 0.5)
+    assert same(h, before)
+
+
+@pytest.mark.parametrize("bad", [[-1.0], [np.nan], [np.inf], [[1.0]]])
+def test_bad_values(bad):
+    """Negative, not finite or not a row: refused, with a reason."""
+    with pytest.raises(InputError, match="values, of shape"):
+        of(bad)
+
+
+def test_bad_arguments():
+    """Weights, shares and factors out of range, and quantiles of nothing."""
+    for weights in ([1.0], [1.0, -1.0], [1.0, np.nan], [1.0, 1e300]):
+        with pytest.raises(InputError, match="weights, of shape"):
+            of([1.0, 2.0], weights)
+    with pytest.raises(ParameterError, match="not a percentage"):
+        histogram.quantile(of([1.0]), 5)
+    with pytest.raises(ParameterError, match="factor is 2"):
+        histogram.decay(of([1.0]), 2)
+    with pytest.raises(InputError, match="empty"):
+        histogram.quantile(histogram.init(), 0.5)
+
+
+def test_percentile_bounds():
+    """5th and 95th percentile; the floor where the 5th is 0; None where nothing can be told."""
+    d2 = np.random.default_rng(2).chisquare(5, 5000)
+    upper, lower = itml.percentile_bounds(of(d2))
+    assert near(upper, oracle.quantile(d2, 0.05))
+    assert near(lower, oracle.quantile(d2, 0.95))
+    upper, lower = itml.percentile_bounds(of([0.0] * 10 + [4.0] * 90))
+    assert upper == 1e-6 * lower > 0
+    assert itml.percentile_bounds(histogram.init()) is None
+    assert itml.percentile_bounds(of([0.0] * 99 + [1.0])) is None

@@ -1,0 +1,232 @@
+"""SVD updating against the dense SVD."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from streamembed.numeric import svd
+from tests import oracle
+
+# Full rank: a chain of tens of updates rounds to about 1e-14 of the norm each way.
+EXACT = 1e-12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Two threads on matrices this small are several times slower than one, and differ in bits."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape)
+
+
+def low_rank(m: int, n: int, rank: int, seed: int = 0) -> np.ndarray:
+    return normal(m, rank, seed=seed) @ normal(rank, n, seed=seed + 1)
+
+
+def product(factor: svd.TruncatedSVD) -> np.ndarray:
+    return (factor.left * factor.values) @ factor.right.T
+
+
+def check(factor: svd.TruncatedSVD, matrix: np.ndarray, tolerance: float = EXACT) -> None:
+    """The factor is an SVD of ``matrix``: product, values, order, orthonormality."""
+    scale = np.linalg.norm(matrix, 2)
+    k = factor.rank
+    dense = np.linalg.svd(matrix, compute_uv=False)
+    assert factor.left.shape == (matrix.shape[0], k)
+    assert factor.right.shape == (matrix.shape[1], k)
+    assert np.abs(product(factor) - matrix).max() <= tolerance * scale
+    assert np.abs(factor.values - dense[:k]).max() <= tolerance * scale
+    assert np.all(np.diff(factor.values) <= 0)
+    orthonormal(factor)
+
+
+def orthonormal(factor: svd.TruncatedSVD) -> None:
+    for side in (factor.left, factor.right):
+        assert np.abs(side.T @ side - np.eye(factor.rank)).max(initial=0.0) <= EXACT
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30), (25, 25), (1, 7), (7, 1)])
+def test_decompose(shape):
+    """From scratch and at full rank the product is the matrix."""
+    matrix = normal(*shape)
+    check(svd.decompose(matrix, rank=50), matrix)
+
+
+@pytest.mark.parametrize("b", [1, 3, 25, 60])
+def test_full_rank_columns(b):
+    """Columns appended in chunks, one or more than there are rows, give the SVD of the whole."""
+    matrix = normal(40, 30 + 3 * b)
+    factor = svd.decompose(matrix[:, :30], rank=200)
+    for start in range(30, matrix.shape[1], b):
+        factor = svd.append_columns(factor, matrix[:, start : start + b], rank=200)
+        check(factor, matrix[:, : start + b])
+
+
+@pytest.mark.parametrize("b", [1, 3, 25, 60])
+def test_full_rank_rows(b):
+    """Rows appended in chunks give the SVD of the whole."""
+    matrix = normal(30 + 3 * b, 40)
+    factor = svd.decompose(matrix[:30], rank=200)
+    for start in range(30, matrix.shape[0], b):
+        factor = svd.append_rows(factor, matrix[start : start + b], rank=200)
+        check(factor, matrix[: start + b])
+
+
+def test_growing_square():
+    """Columns and rows in turn, the order of the literal map, at full rank."""
+    matrix = normal(80, 80)
+    factor = svd.decompose(matrix[:20, :20], rank=80)
+    for n in range(20, 80, 6):
+        factor = svd.append_columns(factor, matrix[:n, n : n + 6], rank=80)
+        factor = svd.append_rows(factor, matrix[n : n + 6, : n + 6], rank=80)
+    check(factor, matrix)
+
+
+def test_from_nothing():
+    """A matrix without columns is a start: the rank grows from 0 to what there is."""
+    matrix = normal(30, 12)
+    factor = svd.decompose(np.zeros((30, 0)), rank=12)
+    assert factor.rank == 0
+    for n in range(12):
+        factor = svd.append_columns(factor, matrix[:, n : n + 1], rank=12)
+        assert factor.rank == n + 1
+    check(factor, matrix)
+
+
+def test_nothing_appended():
+    """An empty addition leaves the product as it was."""
+    matrix = normal(30, 12)
+    factor = svd.decompose(matrix, rank=12)
+    check(svd.append_columns(factor, np.zeros((30, 0)), rank=12), matrix)
+    check(svd.append_rows(factor, np.zeros((0, 12)), rank=12), matrix)
+
+
+def test_low_rank_is_not_truncated():
+    """Input of rank 5 is kept exactly by a factor of rank 5, however it arrives."""
+    matrix = low_rank(60, 90, 5)
+    factor = svd.decompose(matrix[:10, :10], rank=5)
+    for n in range(10, 60, 10):
+        factor = svd.append_columns(factor, matrix[:n, n : n + 10], rank=5)
+        factor = svd.append_rows(factor, matrix[n : n + 10, : n + 10], rank=5)
+    factor = svd.append_columns(factor, matrix[:, 60:], rank=5)
+    assert factor.rank == 5
+    check(factor, matrix)
+
+
+@pytest.mark.parametrize("append", ["columns", "rows"])
+def test_one_cut_is_optimal(append):
+    """After one update the factor is the best of its rank for [A, B], A being what was kept."""
+    kept = svd.decompose(normal(40, 40), rank=8)
+    added = normal(40, 10, seed=1)
+    if append == "columns":
+        factor = svd.append_columns(kept, added, rank=8)
+        whole = np.concatenate([product(kept), added], axis=1)
+    else:
+        factor = svd.append_rows(kept, added.T, rank=8)
+        whole = np.concatenate([product(kept), added.T])
+    values = np.linalg.svd(whole, compute_uv=False)
+    assert factor.rank == 8
+    np.testing.assert_allclose(factor.values, values[:8], rtol=EXACT)
+    # Eckart-Young: the error of the best rank-8 matrix is the ninth singular value
+    assert np.linalg.norm(whole - product(factor), 2) == pytest.approx(values[8], rel=1e-10)
+
+
+def test_rank_grows_and_falls():
+    """The rank grows to what is asked for where the data have it, and a smaller one is obeyed."""
+    matrix = low_rank(50, 20, 3)
+    factor = svd.decompose(matrix, rank=10)
+    assert factor.rank == 3
+    added = normal(50, 20, seed=5)
+    grown = svd.append_columns(factor, added, rank=10)
+    assert grown.rank == 10
+    full = svd.append_columns(factor, added, rank=30)
+    assert full.rank == 23
+    check(full, np.concatenate([matrix, added], axis=1))
+    assert svd.append_columns(grown, added[:, :1], rank=4).rank == 4
+
+
+def test_duplicate_columns():
+    """Columns seen before, twice over, add no rank and no noise: the null-direction hazard."""
+    matrix = normal(40, 6)
+    factor = svd.decompose(matrix, rank=20)
+    added = np.concatenate([matrix[:, :3], matrix[:, :3], np.zeros((40, 2))], axis=1)
+    factor = svd.append_columns(factor, added, rank=20)
+    assert factor.rank == 6
+    check(factor, np.concatenate([matrix, added], axis=1))
+
+
+def test_dependent_new_columns():
+    """New columns that are multiples of each other add one direction, orthogonal to the rest."""
+    matrix, new = normal(40, 6), normal(40, 1, seed=3)
+    factor = svd.decompose(matrix, rank=20)
+    added = new @ np.array([[1.0, -2.0, 1e-9, 0.0]])
+    factor = svd.append_columns(factor, added, rank=20)
+    assert factor.rank == 7
+    check(factor, np.concatenate([matrix, added], axis=1))
+
+
+def test_zero_matrix():
+    """Zeros have rank 0, remain so under zeros, and nothing is divided by zero."""
+    factor = svd.decompose(np.zeros((9, 4)), rank=3)
+    factor = svd.append_rows(svd.append_columns(factor, np.zeros((9, 2)), 3), np.zeros((1, 6)), 3)
+    assert factor.rank == 0
+    assert factor.left.shape == (10, 0)
+    assert factor.right.shape == (6, 0)
+    check(svd.append_rows(factor, np.ones((2, 6)), 3), np.pad(np.ones((2, 6)), ((10, 0), (0, 0))))
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-11, 1e-12, 1e-14])
+def test_nearly_dependent_columns(gap):
+    """Columns a hair apart from each other and from the old span leave the basis orthonormal."""
+    matrix, new = normal(40, 6), normal(40, 3, seed=3)
+    factor = svd.decompose(matrix, rank=20)
+    inside = matrix @ normal(6, 1, seed=4)
+    added = inside + new[:, :1] + gap * new
+    added = np.concatenate([added, inside + gap * new[:, 1:2]], axis=1)
+    check(
+        svd.append_columns(factor, added, rank=20),
+        np.concatenate([matrix, added], axis=1),
+    )
+
+
+def test_scale_does_not_matter():
+    """The cuts are relative: data in units of 1e-150 or 1e+150 keep their rank."""
+    matrix = normal(20, 12)
+    for unit in (1e-150, 1e150):
+        factor = svd.decompose(unit * matrix[:, :8], rank=12)
+        factor = svd.append_columns(factor, unit * matrix[:, 8:], rank=12)
+        check(factor, unit * matrix)
+
+
+def test_inputs_untouched():
+    """No argument is written to, and the result shares no memory with the state before."""
+    matrix, added, rows = normal(20, 12), normal(20, 3), normal(2, 12)
+    copies = [part.copy() for part in (matrix, added, rows)]
+    factor = svd.decompose(matrix, rank=6)
+    before = [side.copy() for side in (factor.left, factor.values, factor.right)]
+    for part in (factor.left, factor.values, factor.right, matrix, added, rows):
+        part.flags.writeable = False
+    svd.append_columns(factor, added, rank=6)
+    svd.append_rows(factor, rows, rank=6)
+    for part, copy in zip((matrix, added, rows), copies, strict=True):
+        assert np.array_equal(part, copy)
+    for part, copy in zip((factor.left, factor.values, factor.right), before, strict=True):
+        assert np.array_equal(part, copy)
+
+
+def test_thousand_updates_stay_orthonormal():
+    """Rounding does not pile up: 1000 rows one by one, cut to rank 6 every time."""
+    rows = low_rank(1010, 15, 6) + 1e-3 * normal(1010, 15)
+    factor = svd.decompose(rows[:10], rank=6)
+    for row in rows[10:]:
+        factor = svd.append_rows(factor, row[None], rank=6)
+    # products of orthonormal blocks add about eps each: 1000 of them, as a random walk
+    orthonormal(factor)
+    # the noise that is cut, 1e-3 sqrt(n), turns the subspace by no more than its share of sigma_6
+    _, _, right = np.linalg.svd(rows, full_matrices=False)
+    assert oracle.largest_angle_sine(right[:6].T, factor.right) < 1e-3
