@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamembed.engine import metrics as learners
+from streamembed.engine.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
 from streamembed.parameters import LARGEST_SEED, one_of, real, whole
 from streamembed.spectral.tracker import Cut
@@ -62,7 +63,7 @@ class Config:
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
         self._keep(
-            method=one_of("method", self.method, ("diffusion_map",)),
+            method=one_of("method", self.method, tuple(METHODS)),
             memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
             kernel=one_of("kernel", self.kernel, ("gaussian",)),
             scaling=one_of("scaling", self.scaling, ("standard", None)),
@@ -153,6 +154,16 @@ class Config:
                 f"warm_up={self.warm_up_events} must be at most size={self.size}: the "
                 "warm-up must fit into the window"
             )
+
+    @property
+    def embedding(self) -> Method:
+        """What is particular to the method."""
+        return METHODS[self.method]
+
+    @property
+    def fixed_bandwidth(self) -> float | None:
+        """The bandwidth that was given; None where it is chosen."""
+        return None if isinstance(self.bandwidth, str) else self.bandwidth
 
     @property
     def warm_up_events(self) -> int:

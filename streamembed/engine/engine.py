@@ -265,7 +265,7 @@ class Engine:
         state = self._needed("learn more of them, or start the engine with a smaller warm_up")
         if self._published is None or self._published[0] is not state:
             with one_blas_thread():
-                columns = publish.published(state, self.config)
+                columns = publish.publish(state, self.config)
                 features = self._intake.progress.features or NO_FEATURES
                 snapshot = Snapshot.of(state, columns, self.config, *features)
             self._published = state, snapshot

@@ -1,7 +1,7 @@
 """How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
 
-The frame is renewed at stream positions (`reference`, from the engine's push), never by who asks
-for a snapshot; a snapshot is turned towards the frame it finds (`turned`): reading stays pure.
+The frame is renewed at stream positions (`renew`, from the engine's push), never by who asks
+for a snapshot; a snapshot is turned towards the frame it finds (`turn`): reading stays pure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.engine.config import Config
+from streamembed.engine.methods import EVERYWHERE
 from streamembed.engine.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["Turned", "estimated_normalisation", "reference", "turned"]
+__all__ = ["Turned", "estimate_normalisation", "renew", "turn"]
 
 # Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
 # tolerance says so; the plain view's own is about the same.
@@ -56,7 +57,7 @@ class Turned:
     lag: float
 
 
-def turned(
+def turn(
     state: State,
     config: Config,
     normal: Normalisation,
@@ -119,7 +120,7 @@ def turned(
     )
 
 
-def reference(state: State, config: Config, epoch: int | None = None) -> FrameReference:
+def renew(state: State, config: Config, epoch: int | None = None) -> FrameReference:
     """The frame of ``state``: its plain view, turned towards the frame before.
 
     Parameters
@@ -128,8 +129,8 @@ def reference(state: State, config: Config, epoch: int | None = None) -> FrameRe
         Given where the axes start anew, with signs that make the largest entries positive.
     """
     factor = state.factor
-    normal = estimated_normalisation(state, config)
-    root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+    normal = estimate_normalisation(state, config)
+    root = operator.root_of(factor, normal)
     values, vectors = operator.leading_pairs(root, normal, config.n_components + 1)
     psi = vectors / normal.constant[:, None]
     if epoch is not None:
@@ -137,27 +138,28 @@ def reference(state: State, config: Config, epoch: int | None = None) -> FrameRe
         births = state.support.births
         return FrameReference(signed, values, births, state.position, epoch, False, 0.0, 0.0)
     residuals = Residuals.none(values)
-    turn = turned(state, config, normal, psi, residuals)
+    turned = turn(state, config, normal, psi, residuals)
     return FrameReference(
-        psi @ turn.rotation,
-        frame.turned_residuals(residuals, turn.rotation)[0],
+        psi @ turned.rotation,
+        frame.turned_residuals(residuals, turned.rotation)[0],
         state.support.births,
         state.position,
         state.frame.epoch,
-        bool(turn.lag > RESTLESS),
-        turn.displacement,
-        turn.movement,
+        bool(turned.lag > RESTLESS),
+        turned.displacement,
+        turned.movement,
     )
 
 
-def estimated_normalisation(state: State, config: Config) -> Normalisation:
+def estimate_normalisation(state: State, config: Config) -> Normalisation:
     """The normalisation as the factor knows it, without a product with the ring."""
     factor, masses = state.factor, state.support.masses
-    density = operator.density_weights(state.degrees, config.alpha)
-    spread = operator.estimated_spread(
-        factor.vectors, factor.values, factor.scaling, masses * density
-    )
-    return operator.normalise(density, masses, spread)
+
+    def product(x: Floats) -> Floats:
+        return operator.estimate_product(factor, x)
+
+    normalise = config.embedding.normalise
+    return normalise(state.degrees, masses, config.alpha, product, EVERYWHERE)
 
 
 def _budget(config: Config) -> float:

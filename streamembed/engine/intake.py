@@ -268,7 +268,7 @@ class Intake:
         events = Events.joined(full.waiting.parts)
         with one_blas_thread():
             if full.state is None:
-                state = update.first(events.chunk(0), self.config)
+                state = update.start(events.chunk(0), self.config)
             else:
                 state = update.push(full.state, events.chunk(len(full.state.support)), self.config)
             if full.early is not None:
@@ -332,7 +332,7 @@ class Intake:
     def _rescale(self, now: Progress) -> None:
         assert now.state is not None
         with one_blas_thread():
-            state = update.rescaled(now.state, self.config)
+            state = update.rescale(now.state, self.config)
         self.progress = replace(now, state=state)
         state.settle()
 

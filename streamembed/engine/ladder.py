@@ -19,20 +19,29 @@ import numpy as np
 
 from streamembed.engine import frames
 from streamembed.engine.config import Config
+from streamembed.engine.methods import EVERYWHERE
 from streamembed.engine.state import State
-from streamembed.geometry import components, kernel
+from streamembed.geometry import components
 from streamembed.geometry.ring import rounding_norm
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 from streamembed.spectral import certificate, filtered, probes, tracker
-from streamembed.spectral import operator as view
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.frame import Residuals
-from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.operator import (
+    LARGEST_EIGENVALUE,
+    RANK_CUT,
+    ROUNDING_FLOOR,
+    Normalisation,
+    Operator,
+    deflate,
+    leading_pairs,
+    root_of,
+)
 from streamembed.spectral.probes import Silence
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["LARGEST_EXACT", "Pairs", "rungs"]
+__all__ = ["LARGEST_EXACT", "Pairs", "climb"]
 
 REFRESHES = 4
 # Columns of a float64 factor were 3e-10 off orthonormal after many borders; their residuals are no
@@ -114,75 +123,73 @@ class Pairs:
         return self.worst(config.n_components) + self.rounding <= self.room(config)
 
 
-class _Operator:
-    """S - v_0 v_0^T of a state, through its ring."""
-
-    def __init__(self, state: State, normal: Normalisation) -> None:
-        self.graph = state.graph
-        self.normal = normal
-        self.rounding = ORTHONORMAL + rounding_norm(self.graph.buffer.dtype, self.graph.n)
-        self._scale = normal.scaling.astype(self.graph.buffer.dtype)[:, None]
-
-    def apply(self, block: Floats) -> Floats:
-        """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""
-        image = self._scale * self.graph.product(self._scale * block.astype(self._scale.dtype))
-        return image.astype(np.float64)
-
-    def parts(self, most: int) -> Floats:
-        """An orthonormal basis of the eigenvalue 1, up to so many columns, shape (n, c - 1)."""
-        labels = components.label(self.graph.weights)
-        return components.indicators(labels, self.normal.constant, most)
-
-
-def rungs(state: State, config: Config) -> Iterator[Pairs]:
+def climb(state: State, config: Config) -> Iterator[Pairs]:
     """What the ladder finds, rung by rung, as long as somebody asks for more."""
     n = state.graph.n
     if n <= SMALLEST_FACTORED:
-        yield _exact(state, config)
+        yield _decompose(state, config)
         return
-    operator, starts, images, strength = _exact_normalisation(state, config)
+    operator, starts, images, strength = _normalise(state, config)
     factor, rung = state.factor, "view"
     for attempt in range(REFRESHES + 1):
-        look = _looked(operator, config, factor, starts, images, strength, rung)
-        yield look.settled(look.pairs, config)
+        look = _look(operator, config, factor, starts, images, strength, rung)
+        yield look.settle(look.pairs, config)
         lost = look.pairs.lacks(config)
         if not (lost or look.pairs.fits(config)):  # a polish makes residuals smaller, nothing else
-            yield look.settled(_polished(look, config), config)
+            yield look.settle(_polish(look, config), config)
         if attempt == REFRESHES:
             break
         found = look.silence.directions
         if attempt == 0 and _reaches_one(look.pairs):
-            parts = operator.parts(config.rank_cut.most)
+            parts = _parts(state, operator.normal, config.rank_cut.most)
             found = np.concatenate([parts, found], axis=1)
         factor = tracker.refresh(
             factor,
             operator.normal.scaling,
             state.graph.product,
             config.rank_cut,
-            view.rounding_floor(state.graph.rounding),
+            ROUNDING_FLOOR[operator.dtype],
             found,
-            view.LARGEST_EIGENVALUE,
+            LARGEST_EIGENVALUE,
         )
         starts = probes.starts(n, config.seed + attempt + 1, state.position)
         images, strength, rung = operator.apply(starts), 1.0, "refresh"
     if n <= LARGEST_EXACT:
-        yield _exact(state, config)
+        yield _decompose(state, config)
     else:
-        yield _batch(operator, config, look.pairs, starts)
+        yield _filter_block(state, operator, config, look.pairs, starts)
 
 
-def _exact_normalisation(state: State, config: Config) -> tuple[_Operator, Floats, Floats, float]:
+def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, float]:
     """The operator by one product with W, and for free probes, their images, their strength."""
-    graph, masses = state.graph, state.support.masses
-    density = view.density_weights(state.degrees, config.alpha)
+    graph = state.graph
     # S y = diag(s) W x for y = x / s: with a good guess of s the probes y are nearly normal
-    guess = frames.estimated_normalisation(state, config).scaling
+    guess = frames.estimate_normalisation(state, config).scaling
     draws = guess[:, None] * probes.starts(graph.n, config.seed, state.position)
-    images = graph.product(np.column_stack([masses * density, draws])).astype(np.float64)
-    operator = _Operator(state, view.normalise(density, masses, images[:, 0]))
-    scaling = operator.normal.scaling
+    images = np.zeros(0)
+
+    def product(x: Floats) -> Floats:
+        nonlocal images
+        images = graph.product(np.column_stack([x, draws])).astype(np.float64)
+        return images[:, 0]
+
+    normalise = config.embedding.normalise
+    normal = normalise(state.degrees, state.support.masses, config.alpha, product, EVERYWHERE)
+    dtype, scaling = graph.buffer.dtype, normal.scaling
+    rounding = ORTHONORMAL + rounding_norm(dtype, graph.n)
     strength = float((guess / scaling).min())
-    return operator, draws / scaling[:, None], scaling[:, None] * images[:, 1:], strength
+    return (
+        Operator(graph.product, normal, dtype, rounding),
+        draws / scaling[:, None],
+        scaling[:, None] * images[:, 1:],
+        strength,
+    )
+
+
+def _parts(state: State, normal: Normalisation, most: int) -> Floats:
+    """An orthonormal basis of the eigenvalue 1 of S, up to so many columns, shape (n, c - 1)."""
+    labels = components.label(state.graph.weights)
+    return components.indicators(labels, normal.constant, most)
 
 
 @dataclass(slots=True, eq=False)
@@ -200,7 +207,7 @@ class _Look:
         The first eigenvalue of the factor that is not in the block, 0 where all are.
     unknown : callable
         (block, S @ block) -> its image under that unknown part.
-    operator : _Operator
+    operator : Operator
     """
 
     pairs: Pairs
@@ -209,9 +216,9 @@ class _Look:
     silence: Silence
     remaining: float
     unknown: Callable[[Floats, Floats], Floats]
-    operator: _Operator
+    operator: Operator
 
-    def settled(self, pairs: Pairs, config: Config) -> Pairs:
+    def settle(self, pairs: Pairs, config: Config) -> Pairs:
         """The pairs with lambda_(k+1), probed further where that would show it to be small."""
         level = pairs.level(config)
         if pairs.fits(config) and self.remaining + self.partly <= level < self.silence.bound:
@@ -222,7 +229,7 @@ class _Look:
                 max(0.5 * (level + self.silence.heard), 0.9 * level),
             )
         beyond = max(self.silence.bound, self.remaining + self.partly)
-        outside = _following(self.block, self.image, min(beyond, 1.0), config, self.operator)
+        outside = _bound_following(self.block, self.image, min(beyond, 1.0), config, self.operator)
         return replace(pairs, outside=outside)
 
     @property
@@ -231,8 +238,8 @@ class _Look:
         return PARTLY * self.silence.heard if self.remaining else 0.0
 
 
-def _following(
-    block: Floats, image: Floats, beyond: float, config: Config, operator: _Operator
+def _bound_following(
+    block: Floats, image: Floats, beyond: float, config: Config, operator: Operator
 ) -> Outside:
     """lambda_(k+1) from a block, its product, and a bound on the rest."""
     inside = block.T @ image
@@ -241,8 +248,8 @@ def _following(
     return certificate.following(ritz, coupling, beyond, config.n_components, operator.rounding)
 
 
-def _looked(
-    operator: _Operator,
+def _look(
+    operator: Operator,
     config: Config,
     factor: Factor,
     starts: Floats,
@@ -257,9 +264,9 @@ def _looked(
     if they lacked what it cuts off.
     """
     normal, count = operator.normal, config.n_components + 1
-    root = view.restored(factor.vectors, factor.values, factor.scaling, normal)
+    root = root_of(factor, normal)
     cut = max(float(factor.values[-1]), config.rank_cut.level * float(factor.values[:2][-1]))
-    values, vectors = view.leading_pairs(root, normal, count, REACH * cut)
+    values, vectors = leading_pairs(root, normal, count, REACH * cut)
     c = vectors.shape[1]
     remaining = float(values[c]) if len(values) > c else 0.0
     known = np.concatenate([normal.constant[:, None], vectors], axis=1)
@@ -273,20 +280,20 @@ def _looked(
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = operator.apply(block)
     silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
-    outside = _following(block, image, 1.0, config, operator)
-    pairs = _measured(operator, vectors, image[:, :c], count, rung, outside)
+    outside = _bound_following(block, image, 1.0, config, operator)
+    pairs = _measure(operator, vectors, image[:, :c], count, rung, outside)
     return _Look(pairs, block, image, silence, remaining, unknown, operator)
 
 
-def _measured(
-    operator: _Operator, vectors: Floats, image: Floats, count: int, rung: str, outside: Outside
+def _measure(
+    operator: Operator, vectors: Floats, image: Floats, count: int, rung: str, outside: Outside
 ) -> Pairs:
     """The first ``count`` of orthonormal vectors as pairs, by their Rayleigh quotients."""
     quotients = np.einsum("ij,ij->j", vectors, image)
     if (np.diff(quotients) > 0.0).any():
         order = np.argsort(-quotients, kind="stable")
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
-    floor = view.RANK_CUT[operator.graph.buffer.dtype]
+    floor = RANK_CUT[operator.dtype]
     c = min(count, int(np.count_nonzero(quotients > floor)))
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
     vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
@@ -294,15 +301,15 @@ def _measured(
     return Pairs(quotients, vectors, errors, outside, operator.normal, operator.rounding, rung)
 
 
-def _polished(look: _Look, config: Config) -> Pairs:
+def _polish(look: _Look, config: Config) -> Pairs:
     """The Nystrom pairs of the block's own product, with their exact residual."""
     operator, count = look.operator, config.n_components + 1
-    floor = view.rounding_floor(operator.graph.rounding)
-    vectors = nystrom_pairs(look.block, look.image, floor, view.LARGEST_EIGENVALUE)[1][:, :count]
-    vectors = view.deflate(vectors, operator.normal.constant)
+    floor = ROUNDING_FLOOR[operator.dtype]
+    vectors = nystrom_pairs(look.block, look.image, floor, LARGEST_EIGENVALUE)[1][:, :count]
+    vectors = deflate(vectors, operator.normal.constant)
     rung = "polish" if look.pairs.rung == "view" else look.pairs.rung
     image = operator.apply(vectors)
-    return _measured(operator, vectors, image, count, rung, look.pairs.outside)
+    return _measure(operator, vectors, image, count, rung, look.pairs.outside)
 
 
 def _reaches_one(pairs: Pairs) -> bool:
@@ -311,57 +318,56 @@ def _reaches_one(pairs: Pairs) -> bool:
     return max(first, pairs.outside.known) + pairs.rounding >= 1.0
 
 
-def _exact(state: State, config: Config) -> Pairs:
+def _decompose(state: State, config: Config) -> Pairs:
     """Every pair of the kernel that was asked for, made anew in float64. O(n^3)."""
     assert config.tolerance is not None
-    held, bandwidth = state.support, state.scaling.bandwidth
-    if state.distances is None:
-        weights = kernel.gaussian_rows(held.scaled, held.scaled, bandwidth)
-        precision = np.dtype(np.float64)
-    else:
+    masses, d, precision = state.support.masses, None, np.dtype(np.float64)
+    if state.distances is not None:
         d = state.distances.weights.astype(np.float64)
-        weights = kernel.gaussian(d * d / bandwidth**2, 1.0)
         precision = state.distances.buffer.dtype
-    np.fill_diagonal(weights, 1.0)
-    density = view.density_weights(weights @ held.masses, config.alpha)
-    normal = view.normalise(density, held.masses, weights @ (held.masses * density))
-    operator = weights * np.outer(normal.scaling, normal.scaling)
-    operator -= np.outer(normal.constant, normal.constant)
-    values, vectors = descending_eigh(operator)
+    weights = config.embedding.matrix(state.support, d, state.scaling)
+    normalise = config.embedding.normalise
+    degrees = weights @ masses
+    normal = normalise(degrees, masses, config.alpha, lambda x: weights @ x, EVERYWHERE)
+    deflated = weights * np.outer(normal.scaling, normal.scaling)
+    deflated -= np.outer(normal.constant, normal.constant)
+    values, vectors = descending_eigh(deflated)
     count = config.n_components + 1
     rounding = rounding_norm(precision, len(values))
     floor = min(rounding / config.tolerance, certificate.NOTHING)
     # where even the first eigenvalue is too small for its tolerance, the constant is all there is
-    real = values > (view.RANK_CUT[np.dtype(np.float64)] if values[0] > floor else np.inf)
+    real = values > (RANK_CUT[np.dtype(np.float64)] if values[0] > floor else np.inf)
     kept = min(count, int(np.count_nonzero(real)))
-    chosen = view.deflate(vectors[:, :kept], normal.constant)
-    errors = operator @ chosen - chosen * values[:kept]
+    chosen = deflate(vectors[:, :kept], normal.constant)
+    errors = deflated @ chosen - chosen * values[:kept]
     following = float(values[min(kept, config.n_components) :].max(initial=0.0))
     outside = Outside(following, following, values[: min(kept, config.n_components)])
     return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact")
 
 
-def _batch(operator: _Operator, config: Config, best: Pairs, starts: Floats) -> Pairs:
+def _filter_block(
+    state: State, operator: Operator, config: Config, best: Pairs, starts: Floats
+) -> Pairs:
     """The last rung of large supports: a filtered block, and probes for what it does not know."""
     assert config.tolerance is not None
     count, constant = config.n_components + 1, operator.normal.constant
     start = [best.vectors, starts]
     if _reaches_one(best):
-        start.insert(1, operator.parts(count))
+        start.insert(1, _parts(state, operator.normal, count))
     _, vectors, image = filtered.leading_pairs(
-        lambda block: view.deflate(operator.apply(block), constant),
-        view.deflate(np.concatenate(start, axis=1), constant),
+        lambda block: deflate(operator.apply(block), constant),
+        deflate(np.concatenate(start, axis=1), constant),
         count,
         BATCH_SHARE * config.tolerance,
     )
-    pairs = _measured(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
+    pairs = _measure(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
 
     def unknown(block: Floats) -> Floats:
-        missed = view.deflate(operator.apply(block), constant)
+        missed = deflate(operator.apply(block), constant)
         return missed - vectors @ (vectors.T @ missed)
 
-    fresh = np.random.default_rng((config.seed, operator.graph.n)).standard_normal(starts.shape)
+    fresh = np.random.default_rng((config.seed, len(starts))).standard_normal(starts.shape)
     silence = probes.first(unknown(fresh), 1.0, vectors)
     silence = probes.listen(silence, unknown(silence.directions))
     silence = probes.sharpen(silence, unknown, 0.9 * pairs.level(config))
-    return replace(pairs, outside=_following(vectors, image, silence.bound, config, operator))
+    return replace(pairs, outside=_bound_following(vectors, image, silence.bound, config, operator))

@@ -23,7 +23,7 @@ from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["Columns", "published"]
+__all__ = ["Columns", "publish"]
 
 SAMPLED_ROWS = 64
 # A plain view is off by less than this: it looks for components where its first eigenvalue, and
@@ -44,7 +44,7 @@ class Columns:
     certificate : Certificate
     normal : Normalisation
     displacement, movement : float
-        See `axes.Turned`.
+        See `frames.Turned`.
     rung : str
         ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: how far up the ladder it went.
     n_connected : int
@@ -61,22 +61,22 @@ class Columns:
     n_connected: int
 
 
-def published(state: State, config: Config) -> Columns:
+def publish(state: State, config: Config) -> Columns:
     """The columns of a snapshot of ``state``: certified where a tolerance was asked for."""
     if config.tolerance is None:
-        return _estimated(state, config)
+        return _estimate(state, config)
     best: Pairs | None = None
-    for pairs in ladder.rungs(state, config):
+    for pairs in ladder.climb(state, config):
         if pairs.fits(config):
-            columns = _certified(state, config, pairs)
+            columns = _certify(state, config, pairs)
             if columns.certificate.met:
                 return columns
-        best = pairs if best is None else _better(best, pairs, config)
+        best = pairs if best is None else _choose(best, pairs, config)
     assert best is not None
-    return _certified(state, config, best)
+    return _certify(state, config, best)
 
 
-def _better(best: Pairs, pairs: Pairs, config: Config) -> Pairs:
+def _choose(best: Pairs, pairs: Pairs, config: Config) -> Pairs:
     """The pairs with the larger eigenvalues; where they are level, with the smaller residual."""
     k = config.n_components
     gain = float(pairs.values[:k].sum() - best.values[:k].sum())
@@ -85,27 +85,27 @@ def _better(best: Pairs, pairs: Pairs, config: Config) -> Pairs:
     return pairs if pairs.worst(k) <= best.worst(k) else best
 
 
-def _certified(state: State, config: Config, pairs: Pairs) -> Columns:
+def _certify(state: State, config: Config, pairs: Pairs) -> Columns:
     """The pairs turned towards the frame as far as the tolerance allows, certified as they are."""
     psi, residuals = pairs.vectors / pairs.normal.constant[:, None], pairs.residuals
-    turned = _framed(state, config, psi, residuals, pairs, "exact product")
+    turned = _turn(state, config, psi, residuals, pairs, "exact product")
     if turned.certificate.met or not pairs.fits(config):
         return turned
-    return _framed(state, config, psi, residuals, pairs, "exact product", hold=False)
+    return _turn(state, config, psi, residuals, pairs, "exact product", hold=False)
 
 
-def _estimated(state: State, config: Config) -> Columns:
+def _estimate(state: State, config: Config) -> Columns:
     """The plain view: normalisation by the factor, residual from sampled rows, no claim.
 
     Where the frame was renewed with the last chunk, its columns are that view already.
     """
     factor, graph, k = state.factor, state.graph, config.n_components
-    normal = frames.estimated_normalisation(state, config)
+    normal = frames.estimate_normalisation(state, config)
     if state.frame.position == state.position:
         psi, values = state.frame.columns, state.frame.eigenvalues
         vectors = psi * normal.constant[:, None]
     else:
-        root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+        root = operator.root_of(factor, normal)
         values, vectors = operator.leading_pairs(root, normal, k + 1)
         psi = vectors / normal.constant[:, None]
     # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
@@ -121,10 +121,10 @@ def _estimated(state: State, config: Config) -> Columns:
         values, vectors, vectors[:, :0], Outside(known, 1.0, np.zeros(0)), normal, 0.0, "view"
     )
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
-    return _framed(state, config, psi, residuals, pairs, "sampled rows")
+    return _turn(state, config, psi, residuals, pairs, "sampled rows")
 
 
-def _framed(
+def _turn(
     state: State,
     config: Config,
     psi: Floats,
@@ -143,7 +143,7 @@ def _framed(
     columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
     displacement = movement = block_norm = 0.0
     if have:
-        turn = frames.turned(state, config, pairs.normal, psi, residuals, hold)
+        turn = frames.turn(state, config, pairs.normal, psi, residuals, hold)
         displacement, movement = turn.displacement, turn.movement
         rotation = turn.rotation[:, :have]
         eigenvalues[:have], norms[:have], gram = frame.turned_residuals(residuals, rotation)
@@ -162,11 +162,11 @@ def _framed(
         displacement,
         movement,
         pairs.rung,
-        _connected(state, config, residuals, pairs),
+        _count_components(state, config, residuals, pairs),
     )
 
 
-def _connected(state: State, config: Config, residuals: Residuals, pairs: Pairs) -> int:
+def _count_components(state: State, config: Config, residuals: Residuals, pairs: Pairs) -> int:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)
     largest = float(residuals.values.max(initial=0.0))

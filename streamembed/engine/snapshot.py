@@ -16,6 +16,7 @@ from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.engine import metrics as learners
 from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.engine.methods import METHODS
 from streamembed.engine.publish import Columns
 from streamembed.engine.state import State
 from streamembed.errors import FeatureError, shown
@@ -73,6 +74,8 @@ class Snapshot:
         Right eigenvectors of P; ``coordinates`` are lambda**t psi.
     density, degrees : (N,)
         q**-alpha and q, the kernel mass around each point.
+    method : str
+        Which embedding it is, see `streamembed.Engine`.
     position : int
         Events learned.
     points : (N, d)
@@ -106,6 +109,7 @@ class Snapshot:
     density: Floats
     degrees: Floats
     psi: Floats
+    method: str
     position: int
     points: Floats
     feature_names: tuple[str, ...]
@@ -133,6 +137,7 @@ class Snapshot:
         vars(self).update(
             _ordered=bool(numbers["ordered"]),
             feature_names=tuple(numbers["feature_names"]),
+            method=str(numbers["method"]),
             position=int(numbers["position"]),
             bandwidth=float(numbers["bandwidth"]),
             alpha=float(numbers["alpha"]),
@@ -189,7 +194,9 @@ class Snapshot:
         order = state.support.oldest_first
         eigenvalues = columns.eigenvalues
         arrays: dict[str, Array] = {
-            "coordinates": (columns.psi * eigenvalues**config.diffusion_time)[order],
+            "coordinates": config.embedding.coordinates(
+                columns.psi, eigenvalues, config.diffusion_time
+            )[order],
             "psi": columns.psi[order],
             "eigenvalues": eigenvalues.copy(),
             "ids": state.support.ids[order],
@@ -204,6 +211,7 @@ class Snapshot:
         numbers = {
             "ordered": ordered,
             "feature_names": feature_names,
+            "method": config.method,
             "position": state.position,
             "bandwidth": state.scaling.bandwidth,
             "alpha": config.alpha,
@@ -298,18 +306,7 @@ class Snapshot:
 
     @cached_property
     def _extension(self) -> Extension:
-        return Extension.of(
-            points=(self.points - self.center) / self.scale,
-            bandwidth=self.bandwidth,
-            weights=self.masses * self.density,
-            masses=self.masses,
-            psi=self.psi,
-            eigenvalues=self.eigenvalues,
-            diffusion_time=self.diffusion_time,
-            degrees=self.degrees,
-            center=self.center,
-            scale=self.scale,
-        )
+        return METHODS[self.method].extend(self)
 
     def _read(self, X: Any) -> Floats:
         """Points in the caller's units, checked, columns in order."""
@@ -365,7 +362,7 @@ class Snapshot:
         if isinstance(self._source, np.ndarray):
             return self._source
         factor, normal, order = self._source
-        root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+        root = operator.root_of(factor, normal)
         values, vectors = operator.leading_pairs(root, normal, len(factor.values))
         psi = vectors / normal.constant[:, None]
         return frozen((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
@@ -393,6 +390,7 @@ class Snapshot:
         header = {
             "ordered": self._ordered,
             "feature_names": self.feature_names,
+            "method": self.method,
             "position": self.position,
             "bandwidth": self.bandwidth,
             "alpha": self.alpha,
@@ -494,6 +492,7 @@ _ARRAYS = (
     "scale",
 )
 _NUMBERS = (
+    "method",
     "feature_names",
     "position",
     "bandwidth",
@@ -539,6 +538,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(len(set(names)) == d, "names are not unique")
     must(type(numbers["ordered"]) is bool, "ordered is no boolean")
     must(type(numbers["rung"]) is str, "rung is no text")
+    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
     parts = numbers["n_connected"]
     must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")

@@ -10,34 +10,12 @@ import numpy as np
 from streamembed.engine.metrics import Learners
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph
+from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["Counts", "FrameReference", "Scaling", "State"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scaling:
-    """What the kernel sees: (x - center) / scale, at this bandwidth.
-
-    Attributes
-    ----------
-    center, scale : (d,)
-        In the caller's units; the scale is 1 where a feature is constant, or nothing is scaled.
-    bandwidth : float
-        sigma of exp(-d2 / sigma**2), in scaled units.
-    """
-
-    center: Floats
-    scale: Floats
-    bandwidth: float
-
-    def scaled(self, points: Floats) -> Floats:
-        """Points (n, d) as the kernel sees them."""
-        with np.errstate(over="ignore", under="ignore"):
-            result: Floats = (points - self.center) / self.scale
-        return result
+__all__ = ["Counts", "FrameReference", "State"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,7 +191,7 @@ class State:
             scaling=scaling,
             support=Support(
                 points,
-                scaling.scaled(points),
+                scaling.apply(points),
                 arrays["support.ids"],
                 arrays["support.births"],
                 arrays["support.masses"],

@@ -1,6 +1,6 @@
 """The flow, in order, on one page: one chunk in, the next state out.
 
-`first` makes a state of the warm-up, `push` is every chunk after it, `rescaled` starts the map
+`start` makes a state of the warm-up, `push` is every chunk after it, `rescale` starts the map
 anew on the same support. Decisions (border or extension, refresh, frame) are taken from the state
 alone, at stream positions, so that a replay takes them again.
 """
@@ -10,23 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from streamembed.engine import frames
 from streamembed.engine import metrics as learners
 from streamembed.engine.chunk import Chunk
 from streamembed.engine.config import Config
-from streamembed.engine.state import Counts, FrameReference, Scaling, State
-from streamembed.geometry import kernel, landmarks
+from streamembed.engine.methods import EVERYWHERE
+from streamembed.engine.state import Counts, FrameReference, State
+from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph, ring_dtype
+from streamembed.geometry.scaling import Scaling, fit_distances, fit_points
 from streamembed.geometry.support import Support, fill, slots_for
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import thresholds
 from streamembed.spectral import operator, tracker
+from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["first", "push", "rescaled"]
+__all__ = ["push", "rescale", "start"]
 
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
@@ -58,7 +60,7 @@ LARGEST_DECOMPOSED = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
+class _Assigned:
     """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
 
     slots: Ints
@@ -67,29 +69,26 @@ class _Placed:
     cover: Cover | None
 
 
-def first(chunk: Chunk, config: Config) -> State:
+def start(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
-    if chunk.among is None:
-        scaling = _scaling(chunk.points, np.ones(len(chunk)), config)
-    else:
-        scaling = _unscaled(chunk.among, config)
+    scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.among, config)
     nothing = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    placed = _placed(nothing, cover, None, 0, scaling, chunk, config)
+    placed = _assign_slots(nothing, cover, None, 0, scaling, chunk, config)
     births = np.arange(len(chunk), dtype=np.int64)
-    held = _filled(nothing, placed, scaling, chunk, births)
-    distances, d = None, _distance_rows(nothing, placed, chunk)
+    held = _fill_support(nothing, placed, scaling, chunk, births)
+    distances, d = None, _arrange_distances(nothing, placed, chunk)
     if d is not None:
         small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
-        ring = _ring(len(held), config, exact=small or cover is not None)
+        ring = _make_ring(len(held), config, exact=small or cover is not None)
         distances = ring.write(placed.slots, d)
-    state = _built(
+    state = _build(
         held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
     )
     if config.metrics:
         untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
         state = replace(state, metrics=untaught)
-    return _with_metrics(state, 0, chunk, config)
+    return _teach_metrics(state, 0, chunk, config)
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
@@ -101,26 +100,27 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
     # support: which points stay, in which slot, with what mass
-    placed = _placed(
+    placed = _assign_slots(
         state.support, state.cover, state.distances, state.position, state.scaling, chunk, config
     )
     slots = placed.slots
-    held = _filled(state.support, placed, state.scaling, chunk, births)
+    held = _fill_support(state.support, placed, state.scaling, chunk, births)
     # rows: the kernel rows of the new slots
-    d = _distance_rows(state.support, placed, chunk)
-    rows = _kernel_rows(held, d, slots, state.scaling, state.graph)
+    d = _arrange_distances(state.support, placed, chunk)
+    dtype = state.graph.buffer.dtype
+    rows = config.embedding.rows(held, d, slots, state.scaling, dtype)
     leaving = state.graph.rows(slots[slots < state.graph.n])
     graph, distances = state.graph.write(slots, rows), state.distances
     if distances is not None and d is not None:
         distances = distances.write(slots, d)
-    degrees = _degrees(state, held, graph, slots, leaving, rows)
+    degrees = _update_degrees(state, held, graph, slots, leaving, rows)
     # tracker: evict the old, border the new
-    factor = _updated(state, held, graph, degrees, slots, rows, config)
+    factor = _update_factor(state, held, graph, degrees, slots, rows, config)
     counts = Counts(
         state.counts.refreshes,
         state.counts.rebuilds,
         state.counts.rows_since_refresh + len(slots),
-        state.counts.rows_since_frame + _turned_rows(state, held, slots),
+        state.counts.rows_since_frame + _count_turned_rows(state, held, slots),
     )
     after = replace(
         state,
@@ -134,24 +134,22 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         counts=counts,
     )
     # pairs, metrics
-    return _with_metrics(_maintained(after, config), state.position, chunk, config)
+    return _teach_metrics(_maintain(after, config), state.position, chunk, config)
 
 
-def rescaled(state: State, config: Config) -> State:
+def rescale(state: State, config: Config) -> State:
     """The state with scaling, bandwidth, ring, factor and frame made anew from its support."""
     old, d = state.support, None
-    if state.distances is None:
-        scaling = _scaling(old.points, old.masses, config)
-    else:
+    if state.distances is not None:
         d = state.distances.weights.astype(np.float64)
-        scaling = _unscaled(d, config)
-    moved = replace(old, scaled=scaling.scaled(old.points))
+    scaling = _fit_scaling(old.points, old.masses, d, config)
+    moved = replace(old, scaled=scaling.apply(old.points))
     cover = state.cover
     if cover is not None and state.distances is None:
         points = landmarks.Points(moved.scaled, moved.scaled[:0], len(moved))
         cover = landmarks.cover_of(points, len(moved))
     epoch = state.frame.epoch + 1
-    built = _built(
+    built = _build(
         moved, cover, state.distances, d, scaling, state.position, config, epoch, state.counts
     )
     if state.metrics is None:
@@ -160,7 +158,7 @@ def rescaled(state: State, config: Config) -> State:
     return replace(built, metrics=learners.rescaled(state.metrics, ratio, config.seed))
 
 
-def _placed(
+def _assign_slots(
     support: Support,
     cover: Cover | None,
     distances: Graph | None,
@@ -168,20 +166,20 @@ def _placed(
     scaling: Scaling,
     chunk: Chunk,
     config: Config,
-) -> _Placed:
+) -> _Assigned:
     """Slots for the events that get one: all, or, among landmarks, the novel ones."""
     count = len(chunk)
     if cover is None:
         slots = slots_for(position, count, config.window)
         masses = np.ones(max(len(support), int(slots.max()) + 1))
-        return _Placed(slots, np.arange(count, dtype=np.int64), masses, None)
+        return _Assigned(slots, np.arange(count, dtype=np.int64), masses, None)
     size, masses, weights = config.size, support.masses, np.ones(count)
     if config.half_life is not None:
         ages = np.arange(count, dtype=np.float64)[::-1]
         weights = np.exp2(-ages / config.half_life)
         masses = masses * np.exp2(-count / config.half_life)
     if chunk.known is None or chunk.among is None:
-        arriving = scaling.scaled(chunk.points)
+        arriving = scaling.apply(chunk.points)
         geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
     else:
         held = np.zeros((0, 0)) if distances is None else distances.weights
@@ -189,11 +187,11 @@ def _placed(
         known[:, support.oldest_first] = chunk.known
         geometry = landmarks.Distances(held, known, chunk.among, size)
     taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return _Placed(taken.slots, taken.events, taken.masses, taken.cover)
+    return _Assigned(taken.slots, taken.events, taken.masses, taken.cover)
 
 
-def _filled(
-    support: Support, placed: _Placed, scaling: Scaling, chunk: Chunk, births: Ints
+def _fill_support(
+    support: Support, placed: _Assigned, scaling: Scaling, chunk: Chunk, births: Ints
 ) -> Support:
     """The support with the chunk in its slots."""
     events = placed.events
@@ -202,14 +200,14 @@ def _filled(
         support,
         placed.slots,
         points,
-        scaling.scaled(points),
+        scaling.apply(points),
         chunk.ids[events],
         births[events],
         placed.masses,
     )
 
 
-def _distance_rows(support: Support, placed: _Placed, chunk: Chunk) -> Floats | None:
+def _arrange_distances(support: Support, placed: _Assigned, chunk: Chunk) -> Floats | None:
     """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
     if chunk.known is None or chunk.among is None:
         return None
@@ -220,21 +218,7 @@ def _distance_rows(support: Support, placed: _Placed, chunk: Chunk) -> Floats | 
     return rows
 
 
-def _kernel_rows(
-    held: Support, d: Floats | None, slots: Ints, scaling: Scaling, graph: Graph
-) -> Array:
-    """Kernel rows of ``slots`` against the whole support: exactly 1 on the diagonal, symmetric."""
-    dtype = graph.buffer.dtype
-    if d is None:
-        rows = kernel.gaussian_rows(held.scaled[slots], held.scaled, scaling.bandwidth, dtype)
-    else:
-        rows = kernel.gaussian((d * d / scaling.bandwidth**2).astype(dtype, copy=False), 1.0)
-    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
-    rows[np.arange(len(slots)), slots] = 1.0
-    return rows
-
-
-def _degrees(
+def _update_degrees(
     state: State, held: Support, graph: Graph, slots: Ints, leaving: Array, rows: Array
 ) -> Floats:
     """q = W m after the chunk.
@@ -254,7 +238,7 @@ def _degrees(
     return degrees
 
 
-def _turned_rows(state: State, held: Support, slots: Ints) -> float:
+def _count_turned_rows(state: State, held: Support, slots: Ints) -> float:
     """By how many of its n rows the support has changed: those refilled, and the mass that moved.
 
     A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
@@ -269,7 +253,7 @@ def _turned_rows(state: State, held: Support, slots: Ints) -> float:
     return float(len(slots) + len(held) * moved)
 
 
-def _updated(
+def _update_factor(
     state: State,
     held: Support,
     graph: Graph,
@@ -282,40 +266,40 @@ def _updated(
     n, count, cut = len(held), len(slots), config.rank_cut
     if count == 0:
         return state.factor  # masses are a diagonal scaling, which the view restores
-    density = operator.density_weights(degrees, config.alpha)
-    spread = rows.astype(np.float64) @ (held.masses * density)
-    arriving = operator.normalise(density[slots], held.masses[slots], spread).scaling
+    exact = rows.astype(np.float64)
+    normalise = config.embedding.normalise
+    new = normalise(degrees, held.masses, config.alpha, lambda x: exact @ x, slots).scaling
     if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
-        return tracker.replace(state.factor, slots, rows, arriving, cut)
-    normal = _normalisation(graph, degrees, held, config)
+        return tracker.replace(state.factor, slots, rows, new, cut)
+    normal = _normalise(graph, degrees, held, config)
     if n <= SMALL_SUPPORT_RANKS * cut.most:
         return tracker.decompose(graph.weights, normal.scaling, cut)
-    extended = tracker.extend(state.factor, slots, rows, arriving)
+    extended = tracker.extend(state.factor, slots, rows, new)
     probes = np.zeros((n, min(CHUNK_PROBES, count)))
     generator = np.random.default_rng((config.seed, state.position, n))
     probes[slots] = generator.standard_normal((count, probes.shape[1]))
-    floor = operator.rounding_floor(graph.rounding)
+    floor = operator.ROUNDING_FLOOR[graph.buffer.dtype]
     return tracker.refresh(
         extended, normal.scaling, graph.product, cut, floor, probes, operator.LARGEST_EIGENVALUE
     )
 
 
-def _normalisation(
-    graph: Graph, degrees: Floats, held: Support, config: Config
-) -> operator.Normalisation:
+def _normalise(graph: Graph, degrees: Floats, held: Support, config: Config) -> Normalisation:
     """The exact normalisation, by one product with the ring."""
-    density = operator.density_weights(degrees, config.alpha)
-    spread = graph.product((held.masses * density)[:, None])[:, 0].astype(np.float64)
-    return operator.normalise(density, held.masses, spread)
+
+    def product(x: Floats) -> Floats:
+        return graph.product(x[:, None])[:, 0].astype(np.float64)
+
+    return config.embedding.normalise(degrees, held.masses, config.alpha, product, EVERYWHERE)
 
 
-def _maintained(state: State, config: Config) -> State:
+def _maintain(state: State, config: Config) -> State:
     """The state with factor and frame renewed where they are due: decided by the state alone."""
     n, counts, factor = len(state.support), state.counts, state.factor
     refreshed = 0
-    if counts.rows_since_refresh >= REFRESH_SHARE * n or _aged(state, config):
-        normal = _normalisation(state.graph, state.degrees, state.support, config)
-        floor = operator.rounding_floor(state.graph.rounding)
+    if counts.rows_since_refresh >= REFRESH_SHARE * n or _has_aged(state, config):
+        normal = _normalise(state.graph, state.degrees, state.support, config)
+        floor = operator.ROUNDING_FLOOR[state.graph.buffer.dtype]
         factor = tracker.refresh(
             factor,
             normal.scaling,
@@ -334,24 +318,24 @@ def _maintained(state: State, config: Config) -> State:
     frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
     if counts.rows_since_frame < frame_rows and not state.frame.restless:
         return state
-    renewed = frames.reference(state, config)
+    renewed = frames.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
-def _aged(state: State, config: Config) -> bool:
+def _has_aged(state: State, config: Config) -> bool:
     """True where the frozen normalisation is off by a factor of three.
 
     In a window, that of any slot; among landmarks, where a new one grows tenfold as a matter of
     course, that of slots which together have a share in the whole.
     """
-    normal = frames.estimated_normalisation(state, config)
+    normal = frames.estimate_normalisation(state, config)
     ratio = normal.scaling / state.factor.scaling
     aged = (ratio > LARGEST_RESCALING) | (ratio * LARGEST_RESCALING < 1.0)
     share = float(normal.stationary[aged].sum())
     return share > (0.0 if state.cover is None else AGED_SHARE)
 
 
-def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
+def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
     """The state with its metrics after a chunk that began at ``position``."""
     if state.metrics is None:
         return state
@@ -360,7 +344,7 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
         metrics = learners.labelled(metrics, chunk.points, chunk.classes, config.seed)
     if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
         is_first = metrics.pairs.counts.candidates == 0
-        coordinates = _judging(state, config)
+        coordinates = _embed_for_pairs(state, config)
         metrics = learners.generated(
             metrics,
             coordinates,
@@ -383,17 +367,17 @@ def _with_metrics(state: State, position: int, chunk: Chunk, config: Config) -> 
     return replace(state, metrics=metrics)
 
 
-def _judging(state: State, config: Config) -> Floats:
+def _embed_for_pairs(state: State, config: Config) -> Floats:
     """Coordinates that tell pairs apart: as many as features, at a long diffusion time."""
-    normal = frames.estimated_normalisation(state, config)
+    normal = frames.estimate_normalisation(state, config)
     factor = state.factor
-    root = operator.restored(factor.vectors, factor.values, factor.scaling, normal)
+    root = operator.root_of(factor, normal)
     count = min(state.support.points.shape[1], len(factor.values))
     values, vectors = operator.leading_pairs(root, normal, count)
     return thresholds.weighted(vectors / normal.constant[:, None], values)
 
 
-def _ring(n: int, config: Config, exact: bool) -> Graph:
+def _make_ring(n: int, config: Config, exact: bool) -> Graph:
     """An empty ring; ``exact`` for float64 whatever its size."""
     capacity = config.slots or max(n, 256)
     exact = exact or config.slots is None
@@ -401,7 +385,7 @@ def _ring(n: int, config: Config, exact: bool) -> Graph:
     return Graph.empty(capacity, dtype)
 
 
-def _built(
+def _build(
     held: Support,
     cover: Cover | None,
     distances: Graph | None,
@@ -414,11 +398,12 @@ def _built(
 ) -> State:
     """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
     n = len(held)
-    empty = _ring(n, config, exact=False)
+    empty = _make_ring(n, config, exact=False)
     slots = np.arange(n, dtype=np.int64)
-    graph = empty.write(slots, _kernel_rows(held, d, slots, scaling, empty))
+    rows = config.embedding.rows(held, d, slots, scaling, empty.buffer.dtype)
+    graph = empty.write(slots, rows)
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
-    normal = _normalisation(graph, degrees, held, config)
+    normal = _normalise(graph, degrees, held, config)
     cut = config.rank_cut
     if n <= max(LARGEST_DECOMPOSED, cut.most):
         factor = tracker.decompose(graph.weights, normal.scaling, cut)
@@ -427,7 +412,7 @@ def _built(
             normal.scaling,
             graph.product,
             cut,
-            operator.rounding_floor(graph.rounding),
+            operator.ROUNDING_FLOOR[graph.buffer.dtype],
             graph.buffer.dtype,
             config.seed,
             operator.LARGEST_EIGENVALUE,
@@ -438,30 +423,11 @@ def _built(
     )
     fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0.0)
     state = State(position, scaling, held, cover, distances, graph, degrees, factor, nothing, fresh)
-    return replace(state, frame=frames.reference(state, config, epoch))
+    return replace(state, frame=frames.renew(state, config, epoch))
 
 
-def _scaling(points: Floats, masses: Floats, config: Config) -> Scaling:
-    """Centre, scale and bandwidth of weighted points, as the configuration says."""
-    shares = (masses / masses.sum())[:, None]
-    center = (points * shares).sum(axis=0)
-    scale = np.ones(points.shape[1])
-    if config.scaling == "standard":
-        spread = np.abs(points - center).max(axis=0)
-        # A constant column differs from its mean by rounding only; so does one below 1e-150.
-        varies = spread > np.maximum(8 * np.finfo(np.float64).eps * np.abs(center), 1e-150)
-        safe = np.where(varies, spread, 1.0)
-        squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
-        scale = np.where(varies, safe * np.sqrt(squares), 1.0)
-    chosen = Scaling(center, scale, 1.0)
-    if not isinstance(config.bandwidth, str):
-        return Scaling(center, scale, float(config.bandwidth))
-    scaled = chosen.scaled(points)
-    return Scaling(center, scale, kernel.choose_bandwidth(cdist(scaled, scaled)))
-
-
-def _unscaled(d: Floats, config: Config) -> Scaling:
-    """Distances are taken as they are; only the bandwidth is chosen."""
-    auto = isinstance(config.bandwidth, str)
-    bandwidth = kernel.choose_bandwidth(d) if auto else float(config.bandwidth)
-    return Scaling(np.zeros(0), np.ones(0), bandwidth)
+def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
+    """What the kernel is to see, as the configuration says: of points, or of distances."""
+    if d is not None:
+        return fit_distances(d, config.fixed_bandwidth)
+    return fit_points(points, masses, config.scaling == "standard", config.fixed_bandwidth)

@@ -123,11 +123,6 @@ class Graph:
         """W, shape (n, n): a view of the buffer."""
         return self.buffer[: self.n, : self.n]
 
-    @property
-    def rounding(self) -> float:
-        """Relative rounding of one product with W."""
-        return float(np.finfo(self._ring.buffer.dtype).eps)
-
     def product(self, block: Array) -> Array:
         """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16.
 

@@ -60,18 +60,12 @@ class Extension:
         cls,
         points: Floats,
         bandwidth: float,
-        weights: Floats,
-        masses: Floats,
-        psi: Floats,
-        eigenvalues: Floats,
-        diffusion_time: float,
-        degrees: Floats,
+        targets: Floats,
+        typical: float,
         center: Floats,
         scale: Floats,
     ) -> Self:
-        """Prepare the extension of a snapshot; see the attributes and the module for symbols."""
-        known = eigenvalues > 0
-        powers = np.where(known, np.where(known, eigenvalues, 1.0) ** (diffusion_time - 1.0), 0.0)
+        """Prepare the extension of a snapshot; see the attributes."""
         squares = np.einsum("ij,ij->i", points, points)
         bandwidth2 = bandwidth**2
         exponents = None
@@ -81,9 +75,9 @@ class Extension:
         return cls(
             points,
             exponents,
-            np.column_stack([weights[:, None] * psi * powers, weights, masses]),
+            targets,
             bandwidth2,
-            float(np.median(degrees)),
+            typical,
             center,
             scale,
         )

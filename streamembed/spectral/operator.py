@@ -1,4 +1,4 @@
-"""The factor as a diffusion map: normalisation, leading pairs, coordinates, extension.
+"""The operator that a normalisation makes of a symmetric matrix, and its leading pairs.
 
 Symbols: W = kernel matrix, m = masses, q = W m = degrees, a = q^(-alpha),
 delta = a (W (m a)), s = sqrt(m) a / sqrt(delta), S = diag(s) W diag(s) with spectrum in [0, 1],
@@ -12,29 +12,34 @@ itself (Jain, 2.3) gives singular vectors, which are not the psi of eq. (8).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh, mixed
+from streamembed.spectral.tracker import Factor
 
 __all__ = [
     "LARGEST_EIGENVALUE",
+    "ROUNDING_FLOOR",
     "Normalisation",
+    "Operator",
     "deflate",
     "density_weights",
-    "estimated_spread",
+    "estimate_product",
     "leading_pairs",
     "normalise",
-    "restored",
-    "rounding_floor",
+    "root_of",
 ]
 
 # Of S, positive semidefinite or not: it is similar to the Markov matrix P.
 LARGEST_EIGENVALUE = 1.0
 # Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
 RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
+# Directions below this share of the first are lost in the rounding of a product with W.
+ROUNDING_FLOOR = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 # Squared length of a pair's vector may be off by this: a float32 factor is orthonormal to 1e-4.
 UNEVEN = 1e-2
 
@@ -85,18 +90,47 @@ def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
     return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
 
 
-def estimated_spread(vectors: Array, values: Floats, frozen: Floats, weights: Floats) -> Floats:
-    """W w as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
-    inside = (weights / frozen).astype(vectors.dtype) @ vectors
-    estimate: Floats = (vectors @ (values * inside).astype(vectors.dtype)) / frozen
+def estimate_product(factor: Factor, x: Floats) -> Floats:
+    """W x as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
+    vectors = factor.vectors
+    inside = (x / factor.scaling).astype(vectors.dtype) @ vectors
+    estimate: Floats = (vectors @ (factor.values * inside).astype(vectors.dtype)) / factor.scaling
     return estimate
 
 
-def restored(vectors: Array, values: Floats, frozen: Floats, normal: Normalisation) -> Array:
-    """F with S ~ F F^T: the factor under the true normalisation, shape (n, r)."""
-    factor: Array = vectors * (normal.scaling / frozen).astype(vectors.dtype)[:, None]
-    factor *= np.sqrt(values).astype(vectors.dtype)
-    return factor
+def root_of(factor: Factor, normal: Normalisation) -> Array:
+    """F with S ~ F F^T: the factor under another normalisation than its own, shape (n, r)."""
+    vectors = factor.vectors
+    root: Array = vectors * (normal.scaling / factor.scaling).astype(vectors.dtype)[:, None]
+    root *= np.sqrt(factor.values).astype(vectors.dtype)
+    return root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """S, through products with W.
+
+    Attributes
+    ----------
+    product : callable
+        (n, m) -> W @ block, in ``dtype``.
+    normal : Normalisation
+    dtype : dtype
+        That of the ring.
+    rounding : float
+        By how much the S that is applied may differ in norm from the exact one.
+    """
+
+    product: Callable[[Array], Array]
+    normal: Normalisation
+    dtype: np.dtype
+    rounding: float
+
+    def apply(self, block: Floats) -> Floats:
+        """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""
+        scale = self.normal.scaling.astype(self.dtype)[:, None]
+        image = scale * self.product(scale * block.astype(self.dtype))
+        return image.astype(np.float64)
 
 
 def deflate(block: Floats, constant: Floats) -> Floats:
@@ -112,7 +146,7 @@ def leading_pairs(
     Parameters
     ----------
     factor
-        F, shape (n, r), from `restored`.
+        F, shape (n, r), from `root_of`.
     count
         How many pairs at most; fewer come back where the rank does not suffice.
     margin
@@ -140,8 +174,3 @@ def leading_pairs(
     if real < keep or not margin:
         values = values[:real]
     return values, vectors[:, :real]
-
-
-def rounding_floor(rounding: float) -> float:
-    """Directions below this share of the first are lost in the rounding of a product with W."""
-    return 1e-5 if rounding > 1e-10 else 1e-12

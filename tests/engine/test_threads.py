@@ -226,14 +226,14 @@ def test_a_callback_while_a_snapshot_is_made_is_refused(monkeypatch: pytest.Monk
     """A handler that learns in the midst of it would write the rows that are being read."""
     engine = small()
     engine.learn(POINTS[:60])
-    published = publish.published
+    published = publish.publish
 
     def called_back(*arguments: Any) -> Any:
         with pytest.raises(ConcurrentUseError):
             engine.learn(POINTS[60:65])
         return published(*arguments)
 
-    monkeypatch.setattr(publish, "published", called_back)
+    monkeypatch.setattr(publish, "publish", called_back)
     assert engine.snapshot().position == 60
 
 

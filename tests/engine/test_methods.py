@@ -1,0 +1,76 @@
+"""What every row of the table of methods must keep: one matrix, one normalisation, one map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from streamembed.engine.config import Config
+from streamembed.engine.methods import EVERYWHERE, METHODS
+from streamembed.errors import ParameterError
+from streamembed.geometry.scaling import fit_distances, fit_points
+from streamembed.geometry.support import Support
+
+POINTS = np.random.default_rng(0).standard_normal((90, 3))
+MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
+
+
+def support() -> Support:
+    births = np.arange(90)
+    return Support(POINTS, POINTS, births, births, MASSES)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("distances", [False, True])
+def test_rows_are_those_of_the_matrix(name: str, distances: bool) -> None:
+    """Whichever slots are asked for; symmetric, with ones on the diagonal, exactly."""
+    method, d = METHODS[name], None
+    scaling = fit_points(POINTS, MASSES, False, None)
+    if distances:
+        d = np.sqrt(((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2))
+        scaling = fit_distances(d, None)
+    matrix = method.matrix(support(), d, scaling)
+    slots = np.array([3, 77, 40])
+    rows = method.rows(support(), None if d is None else d[slots], slots, scaling, np.float64)
+    # two ways of summing three squares differ by a few units in the last place
+    np.testing.assert_allclose(rows, matrix[slots], rtol=1e-13)
+    assert (rows[:, slots] == rows[:, slots].T).all()
+    assert (np.diag(matrix) == 1.0).all()
+    assert (rows[np.arange(3), slots] == 1.0).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_normalisation_is_that_of_its_slots(name: str) -> None:
+    """By a product with all rows, or with some; v_0 is an eigenvector of eigenvalue 1."""
+    method = METHODS[name]
+    matrix = method.matrix(support(), None, fit_points(POINTS, MASSES, False, None))
+    degrees, slots = matrix @ MASSES, np.array([5, 80])
+    whole = method.normalise(degrees, MASSES, 0.5, lambda x: matrix @ x, EVERYWHERE)
+    some = method.normalise(degrees, MASSES, 0.5, lambda x: matrix[slots] @ x, slots)
+    np.testing.assert_allclose(some.scaling, whole.scaling[slots], rtol=1e-13)
+    S = whole.scaling[:, None] * matrix * whole.scaling
+    np.testing.assert_allclose(S @ whole.constant, whole.constant, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_extension_meets_the_coordinates(name: str, tmp_path: Path) -> None:
+    """At the support's own points, by the snapshot and by its file, which says what it is."""
+    engine = se.Engine(method=name, memory="all", rank=80, n_components=3)
+    engine.learn(POINTS)
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "snapshot.arrow")
+    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
+    assert snapshot.method == loaded.method == name
+    # a row of psi may be off by the residual over sqrt(pi), about sqrt(90)
+    room = 20 * snapshot.certificate.residual + 1e-9
+    np.testing.assert_allclose(snapshot.transform(POINTS), snapshot.coordinates, atol=room)
+    assert (loaded.transform(POINTS) == snapshot.transform(POINTS)).all()
+
+
+def test_other_names_are_refused() -> None:
+    """With those that there are."""
+    with pytest.raises(ParameterError, match="diffusion_map"):
+        Config(method="umap")
