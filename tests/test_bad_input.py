@@ -31,7 +31,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
-from streamembed.metric_learning.mahalanobis import COMMON, MetricCertificate
+from streamembed.metric_learning.certificate import COMMON, MetricCertificate
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 NAMES = ["a", "b", "c"]

@@ -38,7 +38,7 @@ from streamembed.errors import (
     shown,
 )
 from streamembed.logs.reader import describe_log, open_log
-from streamembed.metric_learning.mahalanobis import MetricCertificate
+from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs import folder
 from streamembed.runs import run as runs
 from streamembed.storage import archive

@@ -20,7 +20,8 @@ from streamembed.engine.methods import METHODS
 from streamembed.engine.publish import Columns
 from streamembed.engine.state import State
 from streamembed.errors import FeatureError, shown
-from streamembed.metric_learning.mahalanobis import Mahalanobis, MetricCertificate
+from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Array, Floats, frozen
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate

@@ -16,7 +16,7 @@ import numpy as np
 from streamembed.learners import paired
 from streamembed.learners.examples import Examples
 from streamembed.learners.learner import NO_UPDATES, Learner, Measured, Totals, widened
-from streamembed.metric_learning import contrast, fenn, must_link, scatter
+from streamembed.metric_learning import contrast, discriminant, fenn, must_link, scatter
 from streamembed.metric_learning.contrast import ContrastInfo, PairSums
 from streamembed.metric_learning.fenn import FennInfo, MuChoice, Spectrum
 from streamembed.metric_learning.must_link import LeadingInfo
@@ -268,7 +268,7 @@ class DiscriminantLearner(_Moments):
 
     def _solved(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
         if state.pairs.n_close + state.pairs.n_far == 0:
-            matrix, told = scatter.discriminant_metric(state.moments)
+            matrix, told = discriminant.metric(state.moments)
             return matrix, DiscriminantInfo(told.directions, told.ratios, told.status)
         found = fenn.spectrum(joined_scatters(state))
         k = found.n_informative

@@ -27,7 +27,7 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.logs.reader import write_log
-from streamembed.metric_learning import contrast, eig_dml, scatter
+from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive
 
 WINE, KINDS = load_wine(return_X_y=True)
@@ -101,7 +101,7 @@ def test_metrics_of_labels_are_those_of_the_moments() -> None:
     engine = small(metrics=CLASS_METRICS)
     engine.learn(WINE[:170], y=KINDS[:170])
     moments = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
-    expected = scatter.discriminant_metric(moments)[0]
+    expected = discriminant.metric(moments)[0]
     found = matrices(engine)["discriminant"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
 

@@ -18,6 +18,7 @@ from streamembed.estimators import FENN, ITML, DiscriminantAnalysis, GeometricMe
 from streamembed.estimators.merging import MergeableMetric
 from streamembed.metric_learning import (
     contrast,
+    discriminant,
     eig_dml,
     fenn,
     itml,
@@ -244,7 +245,7 @@ def test_fenn_and_discriminants_are_the_core_on_the_same_labels(mu: Any) -> None
     np.testing.assert_allclose(model.metric.matrix, fenn.measure(found, chosen)[0], rtol=1e-8)
     assert model.info.status == "measured"
     directions = learned("DiscriminantAnalysis", chunk_size=10)
-    expected = scatter.discriminant(moments)
+    expected = discriminant.decompose(moments)
     placed = directions.transform_many(POINTS)
     np.testing.assert_allclose(placed[:, :2], POINTS @ expected.directions, rtol=1e-8)
     assert not placed[:, 2:].any()

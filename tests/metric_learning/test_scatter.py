@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
-from streamembed.metric_learning import scatter
+from streamembed.metric_learning import discriminant, scatter
 from streamembed.numeric import pencil
 from tests import oracle_moments as oracle
 
@@ -254,7 +254,7 @@ def test_inputs_untouched():
             assert not np.shares_memory(getattr(result, name), getattr(moments, name))
     scatter.measure(moments)
     scatter.all_pairs(moments)
-    scatter.discriminant_metric(moments)
+    discriminant.metric(moments)
 
 
 def test_a_constant_feature_has_exactly_no_scatter():
@@ -265,7 +265,7 @@ def test_a_constant_feature_has_exactly_no_scatter():
     found = scatter.measure(moments)
     assert not found.within[1].any()
     assert not found.between[1].any()
-    assert scatter.discriminant(moments).n_constant == 1
+    assert discriminant.decompose(moments).n_constant == 1
 
 
 # ---------------------------------------------------------------- whitening
@@ -309,7 +309,7 @@ def test_signs_do_not_follow_rounding():
 def test_discriminants_are_those_of_the_textbook(name: str) -> None:
     """Ratios and directions are the leading eigenpairs of W^-1 B; there are N - 1."""
     points, classes = shuffled(name)
-    found = scatter.discriminant(streamed(points, classes))
+    found = discriminant.decompose(streamed(points, classes))
     values, vectors, within, _ = oracle.discriminants(points, classes)
     k = len(np.unique(classes)) - 1
     assert found.directions.shape == (points.shape[1], k)
@@ -331,15 +331,17 @@ def test_discriminant_distances_are_affine_invariant(seed: int) -> None:
     points, classes = blobs(60, 4, 3, seed)
     axes, _ = np.linalg.qr(rng.standard_normal((4, 4)))
     mapping = axes * 10.0 ** rng.uniform(-1.5, 1.5, 4)
-    one, _ = scatter.discriminant_metric(batch(points, classes))
-    other, _ = scatter.discriminant_metric(batch(points @ mapping, classes))
+    one, _ = discriminant.metric(batch(points, classes))
+    other, _ = discriminant.metric(batch(points @ mapping, classes))
     np.testing.assert_allclose(mapping @ other @ mapping.T, one, atol=1e-9 * np.abs(one).max())
 
 
 def test_discriminant_directions_do_not_flip():
     """Signs are a rule, not LAPACK's: the stream cut differently gives the same directions."""
     points, classes = shuffled("wine")
-    found = [scatter.discriminant(streamed(points, classes, seed)).directions for seed in range(5)]
+    found = [
+        discriminant.decompose(streamed(points, classes, seed)).directions for seed in range(5)
+    ]
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-7, atol=1e-9)
 
@@ -347,27 +349,27 @@ def test_discriminant_directions_do_not_flip():
 def test_components_are_the_first_ones():
     """Asking for one direction gives the best, and asking for many no more than N - 1."""
     moments = batch(*blobs(80, 5, 4))
-    every = scatter.discriminant(moments, 99)
+    every = discriminant.decompose(moments, 99)
     assert every.directions.shape == (5, 3)
-    best = scatter.discriminant(moments, 1).directions
+    best = discriminant.decompose(moments, 1).directions
     np.testing.assert_allclose(best, every.directions[:, :1], atol=EXACT)
 
 
 def test_statuses_of_discriminants():
     """One class, equal means, more features than points, single points: named and finite."""
     points, _ = blobs(40, 4, 3)
-    assert scatter.discriminant(scatter.init(4)).status == "one class"
-    assert scatter.discriminant(batch(points, np.zeros(40, dtype=int))).status == "one class"
+    assert discriminant.decompose(scatter.init(4)).status == "one class"
+    assert discriminant.decompose(batch(points, np.zeros(40, dtype=int))).status == "one class"
 
     doubled = np.concatenate([points, points]), np.repeat([0, 1], 40)
-    assert scatter.discriminant(batch(*doubled)).status == "equal means"
+    assert discriminant.decompose(batch(*doubled)).status == "equal means"
 
     few = np.random.default_rng(0).standard_normal((8, 30)), np.repeat([0, 1], 4)
-    wide = scatter.discriminant(batch(*few))
+    wide = discriminant.decompose(batch(*few))
     assert (wide.status, wide.rank, wide.directions.shape) == ("no spread within", 7, (30, 1))
     assert wide.ratios[0] <= 1.01 / pencil.SHARE_FLOOR
 
-    single = scatter.discriminant(batch(points[:3], np.arange(3)))
+    single = discriminant.decompose(batch(points[:3], np.arange(3)))
     assert (single.status, single.directions.shape) == ("no spread within", (4, 2))
 
 
@@ -385,7 +387,7 @@ def test_discriminants_are_finite_whatever_comes(
     """Few points, duplicates, constant features, any unit: a finite positive metric, always."""
     rng = np.random.default_rng(seed)
     points = unit * rng.integers(0, 3, (n, d)).astype(float)
-    metric, found = scatter.discriminant_metric(batch(points, rng.integers(0, kinds, n)))
+    metric, found = discriminant.metric(batch(points, rng.integers(0, kinds, n)))
     assert np.isfinite(metric).all()
     assert np.isfinite(found.ratios).all()
     assert np.array_equal(metric, metric.T)

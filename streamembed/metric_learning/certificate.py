@@ -1,0 +1,124 @@
+"""What a learned metric proves: the same keys whoever made it, and nothing that can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from streamembed.errors import InputError, shown
+
+__all__ = ["COMMON", "MetricCertificate"]
+
+# What a certificate has whoever made the metric; None where its maker does not say.
+COMMON = (
+    "source",
+    "status",
+    "labelled",
+    "pairs",
+    "updates",
+    "refused",
+    "refused_events",
+    "by_status",
+    "reproduced",
+)
+
+
+class MetricCertificate(Mapping[str, Any]):
+    """What the maker of a metric proves of it: a read-only mapping, with the same keys for all.
+
+    ``source`` ("labels", "given" or "generated" pairs), ``status``, ``labelled`` and ``pairs`` (how
+    many it learned from), ``updates``, ``refused``, ``refused_events`` and ``by_status`` (what
+    became of its chunks), and ``reproduced`` (the share that reproduces) are always there, None
+    where the maker does not say. What else there is, is the maker's own. Values are plain: numbers,
+    strings, booleans, None, tuples and dicts of these. Every key can be read as an attribute, too.
+
+    Examples
+    --------
+    >>> proof = MetricCertificate({"status": "ok", "gap": 0.5})
+    >>> proof["status"], proof.gap, proof["source"]
+    ('ok', 0.5, None)
+    """
+
+    __slots__ = ("_facts",)
+    _facts: dict[str, Any]
+
+    def __init__(self, facts: object = None) -> None:
+        """Take a mapping, a dataclass, or None; InputError for anything else."""
+        found: Any = {} if facts is None else facts
+        if is_dataclass(found) and not isinstance(found, type):
+            found = {field.name: getattr(found, field.name) for field in fields(found)}
+        if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+            raise InputError(
+                f"certificate is {shown(facts)}; it must be a mapping of names to facts, a "
+                "dataclass or None"
+            )
+        plain = {str(name): _plain(fact) for name, fact in found.items()}
+        object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in self._facts:
+            return self._facts[name]
+        raise AttributeError(f"this certificate has no {name!r}; it has {list(self._facts)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a certificate never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
+
+    def __repr__(self) -> str:
+        return f"MetricCertificate({self._facts!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MetricCertificate):
+            return self._facts == other._facts
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.as_dict(),)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts in a dict of its own, JSON-ready."""
+        return {name: _thawed(fact) for name, fact in self._facts.items()}
+
+
+def _plain(fact: Any) -> Any:
+    """A fact that nobody can change and JSON can hold."""
+    if isinstance(fact, np.ndarray):
+        return _plain(fact.tolist())
+    if isinstance(fact, np.generic):
+        return fact.item()
+    if is_dataclass(fact) and not isinstance(fact, type):
+        fact = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    if isinstance(fact, Mapping):
+        return MappingProxyType({str(name): _plain(value) for name, value in fact.items()})
+    if isinstance(fact, (list, tuple)):
+        return tuple(_plain(value) for value in fact)
+    if fact is None or isinstance(fact, (str, bool, int, float)):
+        return fact
+    raise InputError(
+        f"the certificate holds {shown(fact)}; facts are numbers, strings, None, and collections "
+        "of these"
+    )
+
+
+def _thawed(fact: Any) -> Any:
+    if isinstance(fact, Mapping):
+        return {name: _thawed(value) for name, value in fact.items()}
+    return [_thawed(value) for value in fact] if isinstance(fact, tuple) else fact
