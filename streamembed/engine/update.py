@@ -7,11 +7,11 @@ alone, at stream positions, so that a replay takes them again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from streamembed.engine import frames
+from streamembed.engine import assignment, frames
 from streamembed.engine import metrics as learners
 from streamembed.engine.chunk import Chunk
 from streamembed.engine.config import Config
@@ -21,7 +21,7 @@ from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph, ring_dtype
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points
-from streamembed.geometry.support import Support, fill, slots_for
+from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import thresholds
 from streamembed.spectral import operator, tracker
@@ -59,25 +59,15 @@ REPRODUCED_EVERY = 500
 LARGEST_DECOMPOSED = 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Assigned:
-    """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
-
-    slots: Ints
-    events: Ints
-    masses: Floats
-    cover: Cover | None
-
-
 def start(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.among, config)
     nothing = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    placed = _assign_slots(nothing, cover, None, 0, scaling, chunk, config)
+    placed = assignment.assign(nothing, cover, None, 0, scaling, chunk, config)
     births = np.arange(len(chunk), dtype=np.int64)
-    held = _fill_support(nothing, placed, scaling, chunk, births)
-    distances, d = None, _arrange_distances(nothing, placed, chunk)
+    held = assignment.fill_slots(nothing, placed, scaling, chunk, births)
+    distances, d = None, assignment.arrange_distances(nothing, placed, chunk)
     if d is not None:
         small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
         ring = _make_ring(len(held), config, exact=small or cover is not None)
@@ -100,13 +90,13 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
     # support: which points stay, in which slot, with what mass
-    placed = _assign_slots(
+    placed = assignment.assign(
         state.support, state.cover, state.distances, state.position, state.scaling, chunk, config
     )
     slots = placed.slots
-    held = _fill_support(state.support, placed, state.scaling, chunk, births)
+    held = assignment.fill_slots(state.support, placed, state.scaling, chunk, births)
     # rows: the kernel rows of the new slots
-    d = _arrange_distances(state.support, placed, chunk)
+    d = assignment.arrange_distances(state.support, placed, chunk)
     dtype = state.graph.buffer.dtype
     rows = config.embedding.rows(held, d, slots, state.scaling, dtype)
     leaving = state.graph.rows(slots[slots < state.graph.n])
@@ -156,66 +146,6 @@ def rescale(state: State, config: Config) -> State:
         return built
     ratio = scaling.scale / state.scaling.scale
     return replace(built, metrics=learners.rescaled(state.metrics, ratio, config.seed))
-
-
-def _assign_slots(
-    support: Support,
-    cover: Cover | None,
-    distances: Graph | None,
-    position: int,
-    scaling: Scaling,
-    chunk: Chunk,
-    config: Config,
-) -> _Assigned:
-    """Slots for the events that get one: all, or, among landmarks, the novel ones."""
-    count = len(chunk)
-    if cover is None:
-        slots = slots_for(position, count, config.window)
-        masses = np.ones(max(len(support), int(slots.max()) + 1))
-        return _Assigned(slots, np.arange(count, dtype=np.int64), masses, None)
-    size, masses, weights = config.size, support.masses, np.ones(count)
-    if config.half_life is not None:
-        ages = np.arange(count, dtype=np.float64)[::-1]
-        weights = np.exp2(-ages / config.half_life)
-        masses = masses * np.exp2(-count / config.half_life)
-    if chunk.known is None or chunk.among is None:
-        arriving = scaling.apply(chunk.points)
-        geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
-    else:
-        held = np.zeros((0, 0)) if distances is None else distances.weights
-        known = np.empty_like(chunk.known)
-        known[:, support.oldest_first] = chunk.known
-        geometry = landmarks.Distances(held, known, chunk.among, size)
-    taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return _Assigned(taken.slots, taken.events, taken.masses, taken.cover)
-
-
-def _fill_support(
-    support: Support, placed: _Assigned, scaling: Scaling, chunk: Chunk, births: Ints
-) -> Support:
-    """The support with the chunk in its slots."""
-    events = placed.events
-    points = chunk.points[events]
-    return fill(
-        support,
-        placed.slots,
-        points,
-        scaling.apply(points),
-        chunk.ids[events],
-        births[events],
-        placed.masses,
-    )
-
-
-def _arrange_distances(support: Support, placed: _Assigned, chunk: Chunk) -> Floats | None:
-    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
-    if chunk.known is None or chunk.among is None:
-        return None
-    slots, events = placed.slots, placed.events
-    rows = np.zeros((len(slots), len(placed.masses)))
-    rows[:, support.oldest_first] = chunk.known[events]
-    rows[:, slots] = chunk.among[np.ix_(events, events)]
-    return rows
 
 
 def _update_degrees(

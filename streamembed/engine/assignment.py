@@ -1,0 +1,88 @@
+"""Where the events of a chunk go: which of them get a slot of the support, and which slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.engine.chunk import Chunk
+from streamembed.engine.config import Config
+from streamembed.geometry import landmarks
+from streamembed.geometry.landmarks import Cover
+from streamembed.geometry.ring import Graph
+from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.support import Support, fill, slots_for
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["Assigned", "arrange_distances", "assign", "fill_slots"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assigned:
+    """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
+
+    slots: Ints
+    events: Ints
+    masses: Floats
+    cover: Cover | None
+
+
+def assign(
+    support: Support,
+    cover: Cover | None,
+    distances: Graph | None,
+    position: int,
+    scaling: Scaling,
+    chunk: Chunk,
+    config: Config,
+) -> Assigned:
+    """Slots for the events that get one: all, or, among landmarks, the novel ones."""
+    count = len(chunk)
+    if cover is None:
+        slots = slots_for(position, count, config.window)
+        masses = np.ones(max(len(support), int(slots.max()) + 1))
+        return Assigned(slots, np.arange(count, dtype=np.int64), masses, None)
+    size, masses, weights = config.size, support.masses, np.ones(count)
+    if config.half_life is not None:
+        ages = np.arange(count, dtype=np.float64)[::-1]
+        weights = np.exp2(-ages / config.half_life)
+        masses = masses * np.exp2(-count / config.half_life)
+    if chunk.known is None or chunk.among is None:
+        arriving = scaling.apply(chunk.points)
+        geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
+    else:
+        held = np.zeros((0, 0)) if distances is None else distances.weights
+        known = np.empty_like(chunk.known)
+        known[:, support.oldest_first] = chunk.known
+        geometry = landmarks.Distances(held, known, chunk.among, size)
+    taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
+    return Assigned(taken.slots, taken.events, taken.masses, taken.cover)
+
+
+def fill_slots(
+    support: Support, placed: Assigned, scaling: Scaling, chunk: Chunk, births: Ints
+) -> Support:
+    """The support with the chunk in its slots."""
+    events = placed.events
+    points = chunk.points[events]
+    return fill(
+        support,
+        placed.slots,
+        points,
+        scaling.apply(points),
+        chunk.ids[events],
+        births[events],
+        placed.masses,
+    )
+
+
+def arrange_distances(support: Support, placed: Assigned, chunk: Chunk) -> Floats | None:
+    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
+    if chunk.known is None or chunk.among is None:
+        return None
+    slots, events = placed.slots, placed.events
+    rows = np.zeros((len(slots), len(placed.masses)))
+    rows[:, support.oldest_first] = chunk.known[events]
+    rows[:, slots] = chunk.among[np.ix_(events, events)]
+    return rows
