@@ -457,9 +457,9 @@ def test_labels_of_an_engine_are_bounded_and_counted() -> None:
     for start in range(0, 3000, 500):
         engine.learn(points[start : start + 500], labels[start : start + 500])
         saved = engine.__getstate__()
-        assert len(saved["header"]["labels"]) == min(1000, start + 500)
+        assert len(saved["header"]["progress"]["labels"]["known"]) == min(1000, start + 500)
         arrays = sum(array.nbytes for array in saved["arrays"].values())
-        sizes.append(arrays + len(str(saved["header"]["labels"])))
+        sizes.append(arrays + len(str(saved["header"]["progress"]["labels"]["known"])))
     assert engine.unlearned == 2000
     assert engine.position == 3000
     assert sizes[-1] <= 1.01 * sizes[1]  # support and factor may differ by a few rows
