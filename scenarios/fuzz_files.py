@@ -25,6 +25,7 @@ import pyarrow as pa
 import streamembed as se
 from streamembed.errors import DamagedFileError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.numeric import codec
 from streamembed.storage import archive
 
 LOADERS: dict[str, Callable[[Path], Any]] = {
@@ -156,13 +157,18 @@ def _places(header: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tup
     """Keys of a header, and of the dicts within, but for what a snapshot's metrics tell."""
     for key, value in header.items():
         yield (*above, key)
-        if isinstance(value, dict) and not (key == "metrics" and "state" not in above):
+        free = key == "parameters" or (key == "metrics" and "state" not in above)
+        if isinstance(value, dict) and not free:
             yield from _places(value, (*above, key))
 
 
 def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     """Whether the value may stand there after all."""
     key = place[-1]
+    if wrong == was:
+        return True
+    if was == codec.ARRAY:
+        return key == "rows" and wrong is None
     if key in (
         "ids_kind",
         "state",
@@ -233,7 +239,7 @@ def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
         changes: list[tuple[str, Any]] = [("complex", np.zeros(array.shape, dtype=np.complex128))]
         if array.dtype != object:
             changes.append(("of one more axis", array[None]))
-        if array.size and name != "learned.waiting":
+        if array.size and name != "waiting":
             changes.append(("cut", array[:-1]))
         if array.dtype.kind == "f" and array.size:
             changes.append(("NaN", np.full_like(array, np.nan)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,8 @@ def check(saved: Saved) -> None:
         _check_state(state, len(names), is_text, config)
     else:
         must(progress.ids_kind is None or progress.waiting.parts, "no event is there")
-    _check_waiting(progress.waiting, len(names), is_text)
+    held = 0 if state is None else len(state.support)
+    _check_waiting(progress.waiting, len(names), is_text, held, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
         must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
@@ -147,13 +149,31 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     must(np.allclose(state.degrees, sums, rtol=ROUNDING, atol=0.0), "degrees are no sums")
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
-        # infinities are among what metrics may hold
-        for name, array in codec.pack(state.metrics)[0].items():
-            must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
+        _check_learners(state.metrics, config)
 
 
-def _check_waiting(waiting: Waiting, d: int, is_text: bool) -> None:
-    """One part, where events wait."""
+def _check_learners(learners: metrics.Learners, config: Config) -> None:
+    arrays, numbers = codec.pack(learners)
+    for name, array in arrays.items():  # infinities are among what metrics may hold
+        must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
+    must(_least(numbers) >= 0, "a count of the metrics is negative")
+    must(learners.names == config.metrics, "names of the metrics")
+    expected = metrics.init(config.metrics, 1, config.seed)
+    must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
+    guessed = {} if learners.given else expected.guess
+    must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
+
+
+def _least(numbers: Any) -> int:
+    """The least of all whole numbers in a tree; 0 without any."""
+    if isinstance(numbers, dict | list):
+        parts = numbers.values() if isinstance(numbers, dict) else numbers
+        return min(map(_least, parts), default=0)
+    return numbers if type(numbers) is int else 0
+
+
+def _check_waiting(waiting: Waiting, d: int, is_text: bool, held: int, window: int | None) -> None:
+    """One part, where events wait, for a support of ``held`` items."""
     must(waiting.count == sum(map(len, waiting.parts)), "count of pending events")
     must(len(waiting.parts) == min(waiting.count, 1), "parts of pending events")
     for part in waiting.parts:
@@ -163,8 +183,8 @@ def _check_waiting(waiting: Waiting, d: int, is_text: bool) -> None:
         must((part.rows is not None) == (d == 0), "pending rows")
         if part.rows is not None:
             must(len(part.rows) == count, "pending rows")
-            for row in part.rows:
-                _has("a pending row", row, (len(row),))
+            for i, row in enumerate(part.rows):
+                _has("a pending row", row, (min(held + i, window or held + i),))
         must(part.classes is None or part.classes.shape == (count,), "pending classes")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -20,6 +20,7 @@ from streamembed.engine.publish import Columns
 from streamembed.engine.state import State
 from streamembed.errors import FeatureError, shown
 from streamembed.metric_learning.mahalanobis import Mahalanobis, MetricCertificate
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, frozen
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
@@ -400,8 +401,8 @@ class Snapshot:
             "eigenvalues": self.eigenvalues.tolist(),
             "center": self.center.tolist(),
             "scale": self.scale.tolist(),
-            "certificate": asdict(self.certificate),
-            "frame": asdict(self.frame),
+            "certificate": codec.pack(self.certificate)[1],
+            "frame": codec.pack(self.frame)[1],
             "rung": self.rung,
             "resolution": self.resolution,
             "n_connected": self.n_connected,
@@ -451,22 +452,18 @@ class Snapshot:
         }
         if header["feature_names"]:
             arrays["points"] = archive.matrix_of(table.column("point"))
-        archive.must(isinstance(header["certificate"]["cut"], list), "cut is no list")
-        certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
         numbers = {
             **header,
-            "certificate": Certificate(**certificate),
-            "frame": Frame(**header["frame"]),
-            "resolution": header.get("resolution", 0.0),  # the first release's files have none
+            "certificate": codec.unpack(Certificate, {}, header["certificate"]),
+            "frame": codec.unpack(Frame, {}, header["frame"]),
             "metrics": {
                 name: Mahalanobis(
                     frozen(np.array(one["matrix"], dtype=np.float64)),
                     frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
                     MetricCertificate(one["certificate"]),
-                    # files of the first releases have none
-                    None if one.get("feature_names") is None else tuple(one["feature_names"]),
+                    None if one["feature_names"] is None else tuple(one["feature_names"]),
                 )
-                for name, one in header.get("metrics", {}).items()
+                for name, one in header["metrics"].items()
             },
         }
         tracked = archive.matrix_of(table.column("tracked"))
@@ -551,7 +548,9 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     for name, (low, high) in ranges.items():
         value = numbers[name]
         must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
-    _check_facts(numbers["certificate"], numbers["frame"])
+    frame = numbers["frame"]
+    must(frame.epoch >= 0, "epoch is negative")
+    must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")
     for name, metric in numbers["metrics"].items():
         must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
@@ -561,16 +560,4 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(known, f"the metric {name} has other features")
 
 
-def _check_facts(certificate: Certificate, frame: Frame) -> None:
-    """Refuse certificates and frames whose fields are not of their kinds."""
-    must = archive.must
-    facts = asdict(certificate)
-    must(facts["met"] in (True, False, None), "met is no boolean")
-    must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
-    must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
-    for name in ("residual", "outside", "outside_bound", "gap", "angle_bound"):
-        must(type(facts[name]) in (int, float), f"{name} is no number")
-    must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
-    for name in ("displacement", "movement"):
-        value = getattr(frame, name)
-        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")
+codec.prepare(Certificate, Frame)

@@ -191,12 +191,18 @@ def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
         se.Snapshot.load(tmp_path / "other")
 
 
-def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of a later release says so, instead of being misread."""
-    monkeypatch.setattr("streamembed.storage.archive.VERSION", 99)
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(99, r"layout version 99.*update streamembed"), (1, r"layout version 1.*learn and save")],
+)
+def test_another_layout_is_refused(
+    version: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a later release, or of an earlier layout, says so, instead of being misread."""
+    monkeypatch.setattr("streamembed.storage.archive.VERSION", version)
     engine_of().snapshot().save(tmp_path / "s.arrow")
     monkeypatch.undo()
-    with pytest.raises(DamagedFileError, match=r"layout version 99.*update streamembed"):
+    with pytest.raises(DamagedFileError, match=told):
         se.Snapshot.load(tmp_path / "s.arrow")
 
 
