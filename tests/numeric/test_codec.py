@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
+from streamembed.engine.chunk import Events, Waiting
 from streamembed.estimators.pipeline import UnsupervisedPipeline, _Kept, _Strand
 from streamembed.geometry.ring import Graph
 from streamembed.learners.table import NAMES, STATES
@@ -90,6 +91,9 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, se.Engine):
         yield from leaves(value.config, path + ".config")
         yield from leaves(value._intake.progress, path + ".progress")
+    elif isinstance(value, Waiting) and value.count:  # in one piece, however the calls were cut
+        yield path, value.count
+        yield from leaves(Events.joined(value.parts), path)
     elif is_dataclass(value):
         for each in fields(value):
             if each.metadata != codec.NOT_KEPT:
