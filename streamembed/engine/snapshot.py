@@ -379,33 +379,18 @@ class Snapshot:
         Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
         `load` needs besides. The bytes are a function of the snapshot alone.
         """
-        columns = {
-            "id": pa.array(self.ids),
-            "mass": pa.array(self.masses),
-            "coordinates": archive.vectors_of(self.coordinates),
-            "psi": archive.vectors_of(self.psi),
-            "stationary": pa.array(self.stationary),
-            "density": pa.array(self.density),
-            "degree": pa.array(self.degrees),
-            "tracked": archive.vectors_of(self._tracked),
-        }
-        if self.feature_names:
-            columns["point"] = archive.vectors_of(self.points)
+        columns = {"tracked": archive.vectors_of(self._tracked)}
+        for name, column in _COLUMNS.items():
+            array = getattr(self, name)
+            if name != "points" or self.feature_names:
+                matrix = array.ndim == 2
+                columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
         header = {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            **{name: getattr(self, name).tolist() for name in _IN_HEADER},
             "ordered": self._ordered,
-            "feature_names": self.feature_names,
-            "position": self.position,
-            "bandwidth": self.bandwidth,
-            "alpha": self.alpha,
-            "diffusion_time": self.diffusion_time,
-            "eigenvalues": self.eigenvalues.tolist(),
-            "center": self.center.tolist(),
-            "scale": self.scale.tolist(),
             "certificate": codec.pack(self.certificate)[1],
             "frame": codec.pack(self.frame)[1],
-            "rung": self.rung,
-            "resolution": self.resolution,
-            "n_connected": self.n_connected,
             "metrics": {
                 name: {
                     "matrix": one.matrix.tolist(),
@@ -436,22 +421,13 @@ class Snapshot:
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
         """What `save` wrote, checked for what the checksum cannot tell."""
-        ids = table.column("id").to_numpy()
-        arrays = {
-            "coordinates": archive.matrix_of(table.column("coordinates")),
-            "psi": archive.matrix_of(table.column("psi")),
-            "eigenvalues": np.array(header["eigenvalues"], dtype=np.float64),
-            "ids": ids.copy(),
-            "masses": table.column("mass").to_numpy().copy(),
-            "stationary": table.column("stationary").to_numpy().copy(),
-            "density": table.column("density").to_numpy().copy(),
-            "degrees": table.column("degree").to_numpy().copy(),
-            "points": np.zeros((len(ids), 0)),
-            "center": np.array(header["center"], dtype=np.float64),
-            "scale": np.array(header["scale"], dtype=np.float64),
-        }
-        if header["feature_names"]:
-            arrays["points"] = archive.matrix_of(table.column("point"))
+        arrays = {name: np.array(header[name], dtype=np.float64) for name in _IN_HEADER}
+        for name, column in _COLUMNS.items():
+            if name != "points" or header["feature_names"]:
+                found = table.column(column)
+                lists = pa.types.is_fixed_size_list(found.type)
+                arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
+        arrays.setdefault("points", np.zeros((len(arrays["ids"]), 0)))
         numbers = {
             **header,
             "certificate": codec.unpack(Certificate, {}, header["certificate"]),
@@ -477,19 +453,19 @@ def _plain(facts: Record) -> Record:
     return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
 
 
-_ARRAYS = (
-    "coordinates",
-    "psi",
-    "eigenvalues",
-    "ids",
-    "masses",
-    "stationary",
-    "density",
-    "degrees",
-    "points",
-    "center",
-    "scale",
-)
+# Arrays with a row a point, and the column of a file that each is; the others are in its header.
+_COLUMNS = {
+    "ids": "id",
+    "masses": "mass",
+    "coordinates": "coordinates",
+    "psi": "psi",
+    "stationary": "stationary",
+    "density": "density",
+    "degrees": "degree",
+    "points": "point",
+}
+_IN_HEADER = ("eigenvalues", "center", "scale")
+_ARRAYS = (*_COLUMNS, *_IN_HEADER)
 _NUMBERS = (
     "feature_names",
     "position",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -189,6 +190,22 @@ def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"not arrow")
     with pytest.raises(DamagedFileError, match="not a file that streamembed saved"):
         se.Snapshot.load(tmp_path / "other")
+
+
+def test_every_attribute_is_in_the_file(tmp_path: Path) -> None:
+    """Whatever a snapshot declares comes back, bit for bit; pickled ones have it too."""
+    snapshot = engine_of(ids=True).snapshot()
+    snapshot.save(tmp_path / "s.arrow")
+    for again in (se.Snapshot.load(tmp_path / "s.arrow"), pickle.loads(pickle.dumps(snapshot))):
+        for name in se.Snapshot.__annotations__:
+            found, wanted = getattr(again, name), getattr(snapshot, name)
+            if name == "_source":
+                found, wanted = again._tracked, snapshot._tracked
+            if isinstance(wanted, np.ndarray):
+                assert found.dtype == wanted.dtype, name
+                np.testing.assert_array_equal(found, wanted, err_msg=name)
+            else:
+                assert found == wanted, name
 
 
 @pytest.mark.parametrize(
