@@ -25,6 +25,7 @@ import pyarrow as pa
 import streamembed as se
 from streamembed.errors import DamagedFileError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.numeric import codec
 from streamembed.storage import archive
 
 LOADERS: dict[str, Callable[[Path], Any]] = {
@@ -34,8 +35,6 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 SMALL: dict[str, Any] = {"size": 24, "warm_up": 12, "chunk_size": 4, "n_components": 2}
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
-# Parts of a header that a file may lack, for earlier releases had none.
-OPTIONAL = {"resolution", "labels", "metrics"}
 # What stands for a value of another kind.
 WRONG: list[Any] = [None, "x", -1, {}, [[]], float("nan"), float("inf"), 10**30]
 
@@ -115,7 +114,7 @@ def hostile(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
     version = str(archive.VERSION)
     yield "the header is a list", table, [1], kind, version
     yield "the header is empty", table, {}, kind, version
-    for wrong in ("abc", "", "999", "1.5", "-"):
+    for wrong in ("abc", "", "999", "1", "1.5", "-"):
         yield f"version {wrong!r}", table, header, kind, wrong
     yield "another kind", table, header, "pony", version
     for name in table.column_names:
@@ -141,7 +140,7 @@ def _headers(header: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
             inside = inside[key]
         told = ".".join(map(str, place))
         was = inside[place[-1]]
-        if place[-1] not in OPTIONAL and "config" not in place and "parameters" not in place:
+        if "parameters" not in place:
             del inside[place[-1]]
             yield f"without {told}", copy.deepcopy(changed)
         for wrong in WRONG:
@@ -155,17 +154,21 @@ def _headers(header: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _places(header: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Keys of a header, and of the dicts within, but for what a metric's maker says of it."""
+    """Keys of a header, and of the dicts within, but for what a snapshot's metrics tell."""
     for key, value in header.items():
         yield (*above, key)
-        own = key in ("config", "certificate", "frame", "state") or key.startswith("engine.")
-        if isinstance(value, dict) and own:
+        free = key == "parameters" or (key == "metrics" and "state" not in above)
+        if isinstance(value, dict) and not free:
             yield from _places(value, (*above, key))
 
 
 def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     """Whether the value may stand there after all."""
     key = place[-1]
+    if wrong == was:
+        return True
+    if was == codec.ARRAY:
+        return key == "rows" and wrong is None
     if key in (
         "ids_kind",
         "state",
@@ -231,7 +234,7 @@ def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
     arrays = archive.unpacked(table)
     for name, array in arrays.items():
         yield f"without the array {name}", {key: a for key, a in arrays.items() if key != name}
-        if name.startswith(("metrics.", "pairs.")) or ".metrics." in name:
+        if ".metrics." in name or ".pairs." in name:
             continue  # their shapes are their makers' own
         changes: list[tuple[str, Any]] = [("complex", np.zeros(array.shape, dtype=np.complex128))]
         if array.dtype != object:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from streamembed.data.batch import as_number, sequence_of
 from streamembed.errors import InputError, shown
 from streamembed.numeric.arrays import Bools, Ints
+from streamembed.numeric.codec import NOT_KEPT
 
 __all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "answers", "booleans", "label_key", "listed"]
 
@@ -133,6 +135,7 @@ def label_key(label: Any) -> Hashable:
     return key
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Labels:
     """Which label has which class index; a value, like everything that an engine remembers.
 
@@ -143,14 +146,19 @@ class Labels:
         `LARGEST_CLASSES`.
     unlearned : int
         Events so far with another label.
+    index : dict
+        Of the known ones, by `label_key`; made of them where it is not given.
     """
 
-    __slots__ = ("_index", "known", "unlearned")
+    known: tuple[Label, ...] = ()
+    unlearned: int = 0
+    index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_KEPT)
 
-    def __init__(self, known: Sequence[Label] = (), unlearned: int = 0) -> None:
-        self.known = tuple(known)
-        self.unlearned = unlearned
-        self._index = {label_key(label): i for i, label in enumerate(self.known)}
+    def __post_init__(self) -> None:
+        """Make the index."""
+        if len(self.index) != len(self.known):
+            index = {label_key(label): i for i, label in enumerate(self.known)}
+            object.__setattr__(self, "index", index)
 
     def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, Labels]:
         """Indices, shape (n,), and the labels known from now on.
@@ -158,7 +166,7 @@ class Labels:
         `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
         """
         found = np.full(len(labels), UNKNOWN, dtype=np.int64)
-        known, unlearned, index = list(self.known), self.unlearned, self._index
+        known, unlearned, index = list(self.known), self.unlearned, self.index
         for i, label in enumerate(labels):
             if label is None:
                 continue
@@ -170,6 +178,4 @@ class Labels:
                 index = {**index, key: len(known)}
                 known.append(label)
             found[i] = index[key]
-        after = Labels.__new__(Labels)
-        after.known, after.unlearned, after._index = tuple(known), unlearned, index
-        return found, after
+        return found, Labels(tuple(known), unlearned, index)

@@ -106,25 +106,6 @@ class Events:
             return Chunk(self.points, self.ids, classes=self.classes)
         return Chunk.of_rows(self.rows, self.ids, held)
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Every array by name; `from_arrays` is the inverse."""
-        arrays: dict[str, Array] = {"points": self.points, "ids": self.ids}
-        if self.rows is not None:
-            arrays["lengths"] = np.array([len(row) for row in self.rows], dtype=np.int64)
-            arrays["rows"] = np.concatenate([*self.rows, np.zeros(0)])
-        if self.classes is not None:
-            arrays["classes"] = self.classes
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> Self:
-        """The events that `to_arrays` took apart."""
-        rows = None
-        if "rows" in arrays:
-            ends = np.cumsum(arrays["lengths"])[:-1]
-            rows = tuple(row.copy() for row in np.split(arrays["rows"], ends))
-        return cls(arrays["points"], arrays["ids"], rows, arrays.get("classes"))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
@@ -144,3 +125,7 @@ class Waiting:
     def followed_by(self, part: Events) -> Waiting:
         """These, and one more part."""
         return Waiting((*self.parts, part), self.count + len(part))
+
+    def __pack__(self) -> Waiting:
+        """The same in one piece: what is saved does not tell how calls have cut the stream."""
+        return Waiting((Events.joined(self.parts),), self.count) if self.count else Waiting()

@@ -11,6 +11,7 @@ import numpy as np
 from streamembed.engine import metrics as learners
 from streamembed.engine.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
+from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.parameters import LARGEST_SEED, one_of, real, whole
 from streamembed.spectral.tracker import Cut
 
@@ -18,8 +19,6 @@ __all__ = ["Config"]
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-# A support of 20,000 slots has a float32 ring of 1.6 GB.
-LARGEST_SUPPORT = 20_000
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).

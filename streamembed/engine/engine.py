@@ -16,7 +16,8 @@ from streamembed.data.labels import booleans, listed
 from streamembed.engine import cost, publish, saved
 from streamembed.engine.config import Config
 from streamembed.engine.intake import Intake, Learned
-from streamembed.engine.progress import NO_FEATURES, Progress
+from streamembed.engine.progress import NO_FEATURES
+from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
 from streamembed.engine.state import State
 from streamembed.errors import (
@@ -26,6 +27,8 @@ from streamembed.errors import (
     ParameterError,
     ResolutionWarning,
 )
+from streamembed.learners.table import STATES
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -498,7 +501,7 @@ class Engine:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that learning needs to go on exactly where it stopped: Arrow IPC."""
-        arrays, header = self._dump()
+        arrays, header = codec.pack(self)
         archive.write_table(path, archive.table_of(arrays), "engine", header)
 
     @classmethod
@@ -514,28 +517,29 @@ class Engine:
         """
         table, header = archive.read_table(path, "engine")
         with archive.sound(path, "engine"):
-            arrays = archive.unpacked(table)
-            archive.must("n_components" in header["config"], "it has no parameters")
-            engine = cls(**header["config"])
-            saved.check(arrays, header, engine.config)
-            engine._restore(arrays, header)
+            engine: Self = codec.unpack(cls, archive.unpacked(table), header, STATES)
             saved.check_metrics(engine._intake.state)
             return engine
 
     def __getstate__(self) -> dict[str, Any]:
-        arrays, header = self._dump()
+        arrays, header = codec.pack(self)
         return {"arrays": arrays, "header": header}
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
-        self.__init__(**parts["header"]["config"])  # type: ignore[misc]
-        self._restore(parts["arrays"], parts["header"])
+        vars(self).update(vars(codec.unpack(Engine, parts["arrays"], parts["header"], STATES)))
 
-    def _dump(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, header = self._intake.between_chunks(self._arrays)
-        return arrays, {"config": self.config.as_dict(), **header}
+    def __pack__(self) -> Saved:
+        """Parameters and progress between two chunks, on rings that no chunk is written into."""
+        own = self._intake.between_chunks(lambda: self._intake.progress.on_its_own())
+        return Saved(self.config, own)
 
-    def _arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._intake.progress.to_arrays()
+    @classmethod
+    def __unpack__(cls, kept: Saved) -> Self:
+        """The engine, if it can be one; ValueError otherwise."""
+        saved.check(kept)
+        engine = cls(**kept.config.as_dict())
+        engine._intake.progress = kept.progress
+        return engine
 
-    def _restore(self, arrays: dict[str, Array], header: dict[str, Any]) -> None:
-        self._intake.progress = Progress.from_arrays(arrays, header)
+
+codec.prepare(Engine, *STATES.values())

@@ -21,8 +21,8 @@ from streamembed.learners.learner import Measured, certificate, metric_of
 from streamembed.learners.table import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.metric_learning import itml
 from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.numeric import codec, histogram
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric import histogram
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.pairs import reproduction, shrink
 from streamembed.pairs import thresholds as pairs
 
@@ -86,34 +86,6 @@ class Learners:
             if progress.last is not None:
                 found[name] = progress.last
         return found
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        taught, taught_numbers = self.course.to_arrays()
-        told, told_numbers = self.pairs.to_arrays()
-        guess, guess_numbers = course.packed_progress(self.guess)
-        parts = {"course": taught, "pairs": told, "guess": guess}
-        arrays = {
-            f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()
-        }
-        return arrays, {
-            "names": list(self.names),
-            "course": taught_numbers,
-            "pairs": told_numbers,
-            "guess": guess_numbers,
-            "reproduced": self.reproduced,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> Learners:
-        """The learners that `to_arrays` took apart."""
-        return cls(
-            tuple(numbers["names"]),
-            Course.from_arrays(codec.under(arrays, "course"), numbers["course"], table.STATES),
-            pairs.State.from_arrays(codec.under(arrays, "pairs"), numbers["pairs"]),
-            course.unpacked_progress(codec.under(arrays, "guess"), numbers["guess"], table.STATES),
-            numbers["reproduced"],
-        )
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:

@@ -19,6 +19,7 @@ from streamembed.engine.config import Config
 from streamembed.engine.state import State
 from streamembed.errors import DuplicateIdError, InputError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.codec import NOT_KEPT
 
 __all__ = ["NO_FEATURES", "Progress"]
 
@@ -58,7 +59,7 @@ class Progress:
     rejected: int = 0
     labels: Labels = field(default_factory=Labels)
     early: tuple[Floats, Floats, Bools] | None = None
-    ids: HeldIds | None = None
+    ids: HeldIds | None = field(default=None, metadata=NOT_KEPT)
 
     @property
     def learned(self) -> int:
@@ -170,52 +171,3 @@ class Progress:
     def on_its_own(self) -> Progress:
         """The same on rings of its own, so that learning from it leaves this one whole."""
         return self if self.state is None else replace(self, state=self.state.on_its_own())
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse."""
-        header: dict[str, Any] = {
-            "features": self.features,
-            "ids_kind": self.ids_kind,
-            "rejected": self.rejected,
-            "labels": list(self.labels.known),
-            "unlearned": self.labels.unlearned,
-            "state": None,
-        }
-        arrays: dict[str, Array] = {}
-        if self.early is not None:
-            arrays["early.left"], arrays["early.right"], arrays["early.similar"] = self.early
-        if self.state is not None:
-            inside, header["state"] = self.state.to_arrays()
-            arrays.update(inside)
-        if self.waiting.count:
-            waiting = Events.joined(self.waiting.parts).to_arrays()
-            arrays.update({"pending." + name: array for name, array in waiting.items()})
-        return arrays, header
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], header: dict[str, Any]) -> Progress:
-        """What `to_arrays` took apart."""
-        features, early, state = header["features"], None, None
-        if "early.similar" in arrays:
-            early = arrays["early.left"], arrays["early.right"], arrays["early.similar"]
-        if header["state"] is not None:
-            state = State.from_arrays(arrays, header["state"])
-        waiting, pending = (
-            Waiting(),
-            {
-                name.removeprefix("pending."): array
-                for name, array in arrays.items()
-                if name.startswith("pending.")
-            },
-        )
-        if pending:
-            waiting = waiting.followed_by(Events.from_arrays(pending))
-        return cls(
-            state=state,
-            waiting=waiting,
-            features=None if features is None else (tuple(features[0]), bool(features[1])),
-            ids_kind=header["ids_kind"],
-            rejected=header["rejected"],
-            labels=Labels(header["labels"], header["unlearned"]),
-            early=early,
-        )

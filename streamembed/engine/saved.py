@@ -1,85 +1,92 @@
-"""What a saved engine must hold, checked before an engine is made of it.
+"""What is kept of an engine, and what it must hold before an engine is made of it.
 
 The checksum of a file finds what was damaged; it cannot tell whether what was sealed is an engine.
-Everything here runs within `streamembed.storage.archive.sound`, which makes any error a
-`DamagedFileError`.
+The codec sees to it that everything is there and of its declared type; what is checked here is
+whether it fits together. While a file is read, all of it runs within
+`streamembed.storage.archive.sound`, which makes any error a `DamagedFileError`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.engine import metrics
+from streamembed.engine.chunk import Waiting
 from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.engine.progress import Progress
 from streamembed.engine.state import State
+from streamembed.geometry.ring import most_slots
 from streamembed.geometry.support import slots_for
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.storage.archive import must
 
-__all__ = ["check", "check_metrics"]
+__all__ = ["Saved", "check", "check_metrics"]
 
-# A ring has room for more slots than are in use: twice as many, and some at the start.
-SPARE = 1024
-FLAGS = ("frame_restless",)
-# Of floats; the second is that of large rings and of what is made of them alone.
-WIDTHS = ["<f8", "<f4"]
-SINGLE = ("graph.weights", "distances", "factor.vectors")
+# Of floats: large rings, and what is made of them alone, may have the second.
+WIDTHS = ("<f8", "<f4")
 # Degrees are sums of the ring's rows, and whoever edits one without the other changes more.
 ROUNDING = 1e-4
+POSITIVE = ("scaling.scale", "support.masses", "degrees", "factor.scaling")
 COUNTS = (
     "position",
-    "capacity",
-    "frame_position",
-    "frame_epoch",
-    "refreshes",
-    "rebuilds",
-    "rows_since_refresh",
+    "graph.capacity",
+    "frame.position",
+    "frame.epoch",
+    "counts.refreshes",
+    "counts.rebuilds",
+    "counts.rows_since_refresh",
 )
-NUMBERS = ("bandwidth", "frame_displacement", "frame_movement", "rows_since_frame")
-# may be infinite: the landmark nearest to one that is alone
-UNBOUNDED = ("cover.nearest_d2",)
+FINITE = (
+    "scaling.bandwidth",
+    "frame.displacement",
+    "frame.movement",
+    "counts.rows_since_frame",
+)
 
 
-def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> None:
-    """Refuse arrays and numbers that no engine of these parameters has."""
-    features = header["features"]
-    names: list[Any] = []
-    if features is not None:
-        names, ordered = features
-        must(isinstance(names, list) and all(type(name) is str for name in names), "names")
-        must(len(set(names)) == len(names) and type(ordered) is bool, "names")
-    must(header["ids_kind"] in (None, "positions", "numbers", "strings"), "ids_kind")
-    for name in ("rejected", "unlearned"):
-        must(type(header[name]) is int and header[name] >= 0, name)
-    labels = header["labels"]
-    must(isinstance(labels, list) and len(labels) <= LARGEST_CLASSES, "labels")
-    must(all(isinstance(label, (str, int, float, bool)) for label in labels), "labels")
-    for name, array in arrays.items():
-        if array.dtype.kind == "f":
-            bad = np.isnan(array) if name in UNBOUNDED else ~np.isfinite(array)
-            # metrics and distances that are not known have infinities of their own
-            inside = name.startswith("metrics.")
-            must(not (np.isnan(array) if inside else bad).any(), f"{name} is not finite")
-    is_text = header["ids_kind"] == "strings"
-    position = 0
-    if header["state"] is not None:
-        position = _check_state(arrays, header["state"], len(names), is_text, config)
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """All that is kept of an engine.
+
+    Attributes
+    ----------
+    config : Config
+    progress : Progress
+    """
+
+    config: Config
+    progress: Progress
+
+
+def check(saved: Saved) -> None:
+    """Refuse what no engine of these parameters has: ValueError, if it can be told at all."""
+    config, progress = saved.config, saved.progress
+    names, labels, state = progress.feature_names, progress.labels, progress.state
+    must(len(set(names)) == len(names), "names are not unique")
+    must(progress.ids_kind in (None, "positions", "numbers", "strings"), "ids_kind")
+    must(progress.rejected >= 0 and labels.unlearned >= 0, "counts of rows set aside")
+    must(len(labels.known) <= LARGEST_CLASSES, "labels")
+    is_text = progress.ids_kind == "strings"
+    if state is not None:
+        _check_state(state, len(names), is_text, config)
     else:
-        must(header["ids_kind"] is None or "pending.ids" in arrays, "no event is there")
-    if any(name.startswith("pending.") for name in arrays):
-        must(("pending.classes" in arrays) == bool(config.metrics), "classes of pending events")
-        count = _check_pending(arrays, len(names), is_text)
-        chunk = config.chunk_size
-        end = config.warm_up_events if position == 0 else (position // chunk + 1) * chunk
-        must(position + count < end, "more events wait than a chunk has")
-    if "early.similar" in arrays:
-        pairs = len(arrays["early.similar"])
-        _has(arrays, "early.similar", (pairs,), "b")
-        _has(arrays, "early.left", (pairs, len(names)), "f")
-        _has(arrays, "early.right", (pairs, len(names)), "f")
+        must(progress.ids_kind is None or progress.waiting.parts, "no event is there")
+    held = 0 if state is None else len(state.support)
+    _check_waiting(progress.waiting, len(names), is_text, held, config.window)
+    for part in progress.waiting.parts:
+        must((part.classes is not None) == bool(config.metrics), "classes of pending events")
+        must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
+    if progress.early is not None:
+        left, right, similar = progress.early
+        for end in (left, right):
+            _has("early", end, (len(similar), len(names)))
+        _has("early", similar, (len(similar),))
 
 
 def check_metrics(state: State | None) -> None:
@@ -89,87 +96,101 @@ def check_metrics(state: State | None) -> None:
             metrics.published(state.metrics, state.scaling.scale)
 
 
-def _check_state(
-    arrays: dict[str, Array], numbers: dict[str, Any], d: int, is_text: bool, config: Config
-) -> int:
-    """The position of a state, if it is one."""
-    n = len(arrays["support.births"])
-    m, c = arrays["frame.columns"].shape
-    r = len(arrays["factor.values"])
-    shapes: dict[str, tuple[tuple[int, ...], str]] = {
-        "scaling.center": ((d,), "f"),
-        "scaling.scale": ((d,), "f"),
-        "support.points": ((n, d), "f"),
-        "support.births": ((n,), "i"),
-        "support.masses": ((n,), "f"),
-        "graph.weights": ((n, n), "f"),
-        "degrees": ((n,), "f"),
-        "factor.vectors": ((n, r), "f"),
-        "factor.values": ((r,), "f"),
-        "factor.scaling": ((n,), "f"),
-        "frame.columns": ((m, c), "f"),
-        "frame.eigenvalues": ((c,), "f"),
-        "frame.births": ((m,), "i"),
+def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
+    support, births, masses = state.support, state.support.births, state.support.masses
+    weights, vectors, position = state.graph.weights, state.factor.vectors, state.position
+    n, r = len(births), len(state.factor.values)
+    m, c = state.frame.columns.shape
+    shapes: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(("scaling.center", "scaling.scale"), (d,)),
+        **dict.fromkeys(("support.births", "support.masses", "degrees", "factor.scaling"), (n,)),
+        "support.points": (n, d),
+        "graph.weights": (n, n),
+        "factor.vectors": (n, r),
+        "factor.values": (r,),
+        "frame.columns": (m, c),
+        "frame.eigenvalues": (c,),
+        "frame.births": (m,),
     }
-    if config.memory == "landmarks":
-        shapes["cover.nearest"] = ((n,), "i")
-        shapes["cover.nearest_d2"] = ((n,), "f")
-        nearest = arrays["cover.nearest"]
+    must((state.distances is not None) == (d == 0), "distances")
+    if state.distances is not None:
+        shapes["distances.weights"] = (n, n)
+    for name, shape in shapes.items():
+        _has(name, attrgetter(name)(state), shape)
+    must((state.cover is not None) == (config.memory == "landmarks"), "cover")
+    if state.cover is not None:
+        nearest, nearest_d2 = state.cover.nearest, state.cover.nearest_d2
+        must(nearest.shape == nearest_d2.shape == (n,), "cover has another shape")
         must(((nearest >= -1) & (nearest < n)).all(), "cover.nearest leads nowhere")
-    if d == 0:
-        shapes["distances"] = ((n, n), "f")
-    for name, (shape, kind) in shapes.items():
-        _has(arrays, name, shape, kind)
-    _has_ids(arrays["support.ids"], n, is_text)
-    for name in ("scaling.scale", "support.masses", "degrees", "factor.scaling"):
-        must((arrays[name] > 0).all(), f"{name} is not positive")
+        # infinite for a landmark that is alone
+        must(not np.isnan(nearest_d2).any(), "cover.nearest_d2 is not a number")
+    _has_ids(support.ids, n, is_text)
+    for name in POSITIVE:
+        must((attrgetter(name)(state) > 0).all(), f"{name} is not positive")
     for name in COUNTS:
-        must(type(numbers[name]) is int and numbers[name] >= 0, f"{name} is {numbers[name]!r}")
-    for name in NUMBERS:
-        value = numbers[name]
-        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")
-    for name in FLAGS:
-        must(type(numbers[name]) is bool, f"{name} is {numbers[name]!r}")
-    must(SMALLEST_BANDWIDTH <= numbers["bandwidth"] <= LARGEST_BANDWIDTH, "bandwidth")
+        must(attrgetter(name)(state) >= 0, f"{name} is negative")
+    for name in FINITE:
+        must(abs(attrgetter(name)(state)) < np.inf, f"{name} is not finite")
+    must(SMALLEST_BANDWIDTH <= state.scaling.bandwidth <= LARGEST_BANDWIDTH, "bandwidth")
     must(1 <= n <= (config.slots or n), f"the support has {n} points")
-    must(numbers["capacity"] <= max(config.slots or 0, 4 * n + SPARE), "capacity")
-    births, position = arrays["support.births"], int(numbers["position"])
+    for ring in (state.graph, state.distances or state.graph):
+        must(ring.capacity <= most_slots(n, config.slots or 0), "capacity")
+        must(ring.weights.dtype.str in WIDTHS, f"a ring has dtype {ring.weights.dtype}")
     must(len(np.unique(births)) == n, "births are not unique")
     must(((births >= 0) & (births < position)).all(), "births lie outside of the stream")
-    masses, weights = arrays["support.masses"], arrays["graph.weights"]
     if config.memory != "landmarks":
         must((masses == 1.0).all(), "masses of a window are 1")
         must(n == min(position, config.window or position), f"{n} points of {position} events")
         slots = slots_for(position - n, n, config.window)
         must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
-    must(weights.dtype == arrays["factor.vectors"].dtype, "ring and factor differ in precision")
+    must(weights.dtype == vectors.dtype, "ring and factor differ in precision")
     with np.errstate(all="ignore"):
         sums = weights.astype(np.float64) @ masses
-    must(np.allclose(arrays["degrees"], sums, rtol=ROUNDING, atol=0.0), "degrees are no sums")
-    must(("metrics" in numbers) == bool(config.metrics), "metrics")
-    return position
+    must(np.allclose(state.degrees, sums, rtol=ROUNDING, atol=0.0), "degrees are no sums")
+    must((state.metrics is not None) == bool(config.metrics), "metrics")
+    if state.metrics is not None:
+        _check_learners(state.metrics, config)
 
 
-def _check_pending(arrays: dict[str, Array], d: int, is_text: bool) -> int:
-    """How many events wait, if they are events."""
-    count = len(arrays["pending.ids"])
-    _has(arrays, "pending.points", (count, d), "f")
-    _has_ids(arrays["pending.ids"], count, is_text)
-    if "pending.rows" in arrays or "pending.lengths" in arrays:
-        lengths = arrays["pending.lengths"]
-        _has(arrays, "pending.lengths", (count,), "i")
-        must((lengths >= 0).all(), "pending.lengths")
-        _has(arrays, "pending.rows", (int(lengths.sum()),), "f")
-    if "pending.classes" in arrays:
-        _has(arrays, "pending.classes", (count,), "i")
-    return count
+def _check_learners(learners: metrics.Learners, config: Config) -> None:
+    arrays, numbers = codec.pack(learners)
+    for name, array in arrays.items():  # infinities are among what metrics may hold
+        must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
+    must(_least(numbers) >= 0, "a count of the metrics is negative")
+    must(learners.names == config.metrics, "names of the metrics")
+    expected = metrics.init(config.metrics, 1, config.seed)
+    must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
+    guessed = {} if learners.given else expected.guess
+    must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
 
 
-def _has(arrays: dict[str, Array], name: str, shape: tuple[int, ...], kind: str) -> None:
-    array = arrays[name]
+def _least(numbers: Any) -> int:
+    """The least of all whole numbers in a tree; 0 without any."""
+    if isinstance(numbers, dict | list):
+        parts = numbers.values() if isinstance(numbers, dict) else numbers
+        return min(map(_least, parts), default=0)
+    return numbers if type(numbers) is int else 0
+
+
+def _check_waiting(waiting: Waiting, d: int, is_text: bool, held: int, window: int | None) -> None:
+    """One part, where events wait, for a support of ``held`` items."""
+    must(waiting.count == sum(map(len, waiting.parts)), "count of pending events")
+    must(len(waiting.parts) == min(waiting.count, 1), "parts of pending events")
+    for part in waiting.parts:
+        count = len(part)
+        _has("pending points", part.points, (count, d))
+        _has_ids(part.ids, count, is_text)
+        must((part.rows is not None) == (d == 0), "pending rows")
+        if part.rows is not None:
+            must(len(part.rows) == count, "pending rows")
+            for i, row in enumerate(part.rows):
+                _has("a pending row", row, (min(held + i, window or held + i),))
+        must(part.classes is None or part.classes.shape == (count,), "pending classes")
+
+
+def _has(name: str, array: Array, shape: tuple[int, ...]) -> None:
     must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
-    allowed = {"f": WIDTHS if name in SINGLE else WIDTHS[:1], "i": ["<i8"], "b": ["|b1"]}[kind]
-    must(array.dtype.str in allowed, f"{name} has dtype {array.dtype}")
+    must(array.dtype.kind != "f" or np.isfinite(array).all(), f"{name} is not finite")
 
 
 def _has_ids(ids: Array, n: int, is_text: bool) -> None:

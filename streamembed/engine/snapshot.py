@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -22,6 +22,7 @@ from streamembed.engine.state import State
 from streamembed.errors import FeatureError, shown
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, frozen
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
@@ -376,34 +377,18 @@ class Snapshot:
         Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
         `load` needs besides. The bytes are a function of the snapshot alone.
         """
-        columns = {
-            "id": pa.array(self.ids),
-            "mass": pa.array(self.masses),
-            "coordinates": archive.vectors_of(self.coordinates),
-            "psi": archive.vectors_of(self.psi),
-            "stationary": pa.array(self.stationary),
-            "density": pa.array(self.density),
-            "degree": pa.array(self.degrees),
-            "tracked": archive.vectors_of(self._tracked),
-        }
-        if self.feature_names:
-            columns["point"] = archive.vectors_of(self.points)
+        columns = {"tracked": archive.vectors_of(self._tracked)}
+        for name, column in _COLUMNS.items():
+            array = getattr(self, name)
+            if name != "points" or self.feature_names:
+                matrix = array.ndim == 2
+                columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
         header = {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            **{name: getattr(self, name).tolist() for name in _IN_HEADER},
             "ordered": self._ordered,
-            "feature_names": self.feature_names,
-            "method": self.method,
-            "position": self.position,
-            "bandwidth": self.bandwidth,
-            "alpha": self.alpha,
-            "diffusion_time": self.diffusion_time,
-            "eigenvalues": self.eigenvalues.tolist(),
-            "center": self.center.tolist(),
-            "scale": self.scale.tolist(),
-            "certificate": asdict(self.certificate),
-            "frame": asdict(self.frame),
-            "rung": self.rung,
-            "resolution": self.resolution,
-            "n_connected": self.n_connected,
+            "certificate": codec.pack(self.certificate)[1],
+            "frame": codec.pack(self.frame)[1],
             "metrics": {
                 name: {
                     "matrix": one.matrix.tolist(),
@@ -434,38 +419,25 @@ class Snapshot:
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
         """What `save` wrote, checked for what the checksum cannot tell."""
-        ids = table.column("id").to_numpy()
-        arrays = {
-            "coordinates": archive.matrix_of(table.column("coordinates")),
-            "psi": archive.matrix_of(table.column("psi")),
-            "eigenvalues": np.array(header["eigenvalues"], dtype=np.float64),
-            "ids": ids.copy(),
-            "masses": table.column("mass").to_numpy().copy(),
-            "stationary": table.column("stationary").to_numpy().copy(),
-            "density": table.column("density").to_numpy().copy(),
-            "degrees": table.column("degree").to_numpy().copy(),
-            "points": np.zeros((len(ids), 0)),
-            "center": np.array(header["center"], dtype=np.float64),
-            "scale": np.array(header["scale"], dtype=np.float64),
-        }
-        if header["feature_names"]:
-            arrays["points"] = archive.matrix_of(table.column("point"))
-        archive.must(isinstance(header["certificate"]["cut"], list), "cut is no list")
-        certificate = {**header["certificate"], "cut": tuple(header["certificate"]["cut"])}
+        arrays = {name: np.array(header[name], dtype=np.float64) for name in _IN_HEADER}
+        for name, column in _COLUMNS.items():
+            if name != "points" or header["feature_names"]:
+                found = table.column(column)
+                lists = pa.types.is_fixed_size_list(found.type)
+                arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
+        arrays.setdefault("points", np.zeros((len(arrays["ids"]), 0)))
         numbers = {
             **header,
-            "certificate": Certificate(**certificate),
-            "frame": Frame(**header["frame"]),
-            "resolution": header.get("resolution", 0.0),  # the first release's files have none
+            "certificate": codec.unpack(Certificate, {}, header["certificate"]),
+            "frame": codec.unpack(Frame, {}, header["frame"]),
             "metrics": {
                 name: Mahalanobis(
                     frozen(np.array(one["matrix"], dtype=np.float64)),
                     frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
                     MetricCertificate(one["certificate"]),
-                    # files of the first releases have none
-                    None if one.get("feature_names") is None else tuple(one["feature_names"]),
+                    None if one["feature_names"] is None else tuple(one["feature_names"]),
                 )
-                for name, one in header.get("metrics", {}).items()
+                for name, one in header["metrics"].items()
             },
         }
         tracked = archive.matrix_of(table.column("tracked"))
@@ -479,19 +451,19 @@ def _plain(facts: Record) -> Record:
     return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
 
 
-_ARRAYS = (
-    "coordinates",
-    "psi",
-    "eigenvalues",
-    "ids",
-    "masses",
-    "stationary",
-    "density",
-    "degrees",
-    "points",
-    "center",
-    "scale",
-)
+# Arrays with a row a point, and the column of a file that each is; the others are in its header.
+_COLUMNS = {
+    "ids": "id",
+    "masses": "mass",
+    "coordinates": "coordinates",
+    "psi": "psi",
+    "stationary": "stationary",
+    "density": "density",
+    "degrees": "degree",
+    "points": "point",
+}
+_IN_HEADER = ("eigenvalues", "center", "scale")
+_ARRAYS = (*_COLUMNS, *_IN_HEADER)
 _NUMBERS = (
     "method",
     "feature_names",
@@ -552,7 +524,9 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     for name, (low, high) in ranges.items():
         value = numbers[name]
         must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
-    _check_facts(numbers["certificate"], numbers["frame"])
+    frame = numbers["frame"]
+    must(frame.epoch >= 0, "epoch is negative")
+    must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")
     for name, metric in numbers["metrics"].items():
         must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
@@ -562,16 +536,4 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(known, f"the metric {name} has other features")
 
 
-def _check_facts(certificate: Certificate, frame: Frame) -> None:
-    """Refuse certificates and frames whose fields are not of their kinds."""
-    must = archive.must
-    facts = asdict(certificate)
-    must(facts["met"] in (True, False, None), "met is no boolean")
-    must(all(type(index) is int for index in facts["cut"]), "cut holds no indices")
-    must(type(facts["method"]) is str and type(facts["scope"]) is str, "method or scope")
-    for name in ("residual", "outside", "outside_bound", "gap", "angle_bound"):
-        must(type(facts[name]) in (int, float), f"{name} is no number")
-    must(type(frame.epoch) is int and frame.epoch >= 0, "epoch is no whole number")
-    for name in ("displacement", "movement"):
-        value = getattr(frame, name)
-        must(type(value) in (int, float) and abs(value) < np.inf, f"{name} is {value!r}")
+codec.prepare(Certificate, Frame)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral.tracker import Factor
 
 __all__ = ["Counts", "FrameReference", "State"]
@@ -127,97 +126,9 @@ class State:
         distances = None if self.distances is None else self.distances.copy()
         return replace(self, graph=self.graph.copy(), distances=distances)
 
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit.
-
-        The rings are copied, for the next chunk will be written into them.
-        """
-        arrays: dict[str, Array] = {
-            "scaling.center": self.scaling.center,
-            "scaling.scale": self.scaling.scale,
-            "support.points": self.support.points,
-            "support.births": self.support.births,
-            "support.masses": self.support.masses,
-            "support.ids": self.support.ids,
-            "graph.weights": self.graph.weights.copy(),
-            "degrees": self.degrees,
-            "factor.vectors": self.factor.vectors,
-            "factor.values": self.factor.values,
-            "factor.scaling": self.factor.scaling,
-            "frame.columns": self.frame.columns,
-            "frame.eigenvalues": self.frame.eigenvalues,
-            "frame.births": self.frame.births,
-        }
-        if self.cover is not None:
-            arrays["cover.nearest"] = self.cover.nearest
-            arrays["cover.nearest_d2"] = self.cover.nearest_d2
-        if self.distances is not None:
-            arrays["distances"] = self.distances.weights.copy()
-        numbers: dict[str, Any] = {
-            "position": self.position,
-            "bandwidth": self.scaling.bandwidth,
-            "capacity": self.graph.capacity,
-            "frame_position": self.frame.position,
-            "frame_epoch": self.frame.epoch,
-            "frame_restless": self.frame.restless,
-            "frame_displacement": self.frame.displacement,
-            "frame_movement": self.frame.movement,
-            "refreshes": self.counts.refreshes,
-            "rebuilds": self.counts.rebuilds,
-            "rows_since_refresh": self.counts.rows_since_refresh,
-            "rows_since_frame": self.counts.rows_since_frame,
-        }
-        if self.metrics is not None:
-            inside, numbers["metrics"] = self.metrics.to_arrays()
-            arrays.update({"metrics." + name: array for name, array in inside.items()})
-        return arrays, numbers
-
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
-        """The state that `to_arrays` took apart."""
-        scaling = Scaling(arrays["scaling.center"], arrays["scaling.scale"], numbers["bandwidth"])
-        points = arrays["support.points"]
-        cover = distances = None
-        if "cover.nearest" in arrays:
-            cover = Cover(arrays["cover.nearest"], arrays["cover.nearest_d2"])
-        metrics = None
-        if "metrics" in numbers:
-            inside = {k[8:]: a for k, a in arrays.items() if k.startswith("metrics.")}
-            metrics = Learners.from_arrays(inside, numbers["metrics"])
-        if "distances" in arrays:
-            distances = Graph.of(arrays["distances"], numbers["capacity"])
-        return cls(
-            position=numbers["position"],
-            scaling=scaling,
-            support=Support(
-                points,
-                scaling.apply(points),
-                arrays["support.ids"],
-                arrays["support.births"],
-                arrays["support.masses"],
-            ),
-            cover=cover,
-            distances=distances,
-            graph=Graph.of(arrays["graph.weights"], numbers["capacity"]),
-            degrees=arrays["degrees"],
-            factor=Factor(
-                arrays["factor.vectors"], arrays["factor.values"], arrays["factor.scaling"]
-            ),
-            frame=FrameReference(
-                arrays["frame.columns"],
-                arrays["frame.eigenvalues"],
-                arrays["frame.births"],
-                numbers["frame_position"],
-                numbers["frame_epoch"],
-                numbers["frame_restless"],
-                numbers["frame_displacement"],
-                numbers["frame_movement"],
-            ),
-            counts=Counts(
-                numbers["refreshes"],
-                numbers["rebuilds"],
-                numbers["rows_since_refresh"],
-                numbers["rows_since_frame"],
-            ),
-            metrics=metrics,
-        )
+    def __unpack__(cls, kept: State) -> State:
+        """With the scaled points, which follow from the rest and are not kept."""
+        support = kept.support
+        scaled = kept.scaling.apply(support.points)
+        return replace(kept, support=replace(support, scaled=scaled))

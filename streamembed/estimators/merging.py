@@ -13,6 +13,7 @@ from streamembed.errors import FeatureError, ParameterError, shown
 from streamembed.estimators.metric import Early, MetricEstimator
 from streamembed.learners import course
 from streamembed.learners.examples import mapped
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Ints
 from streamembed.threads import one_blas_thread
 
@@ -103,7 +104,7 @@ class MergeableMetric(MetricEstimator):
         """Events and a hash of all that was learned: equal only where the streams were."""
         told = hashlib.blake2b(repr((self._names, self._labels, self._early)).encode())
         if self._course is not None:
-            arrays, numbers = self._course.to_arrays()
+            arrays, numbers = codec.pack(self._course)
             told.update(repr(numbers).encode())
             for name, array in sorted(arrays.items()):
                 told.update(name.encode() + array.tobytes())

@@ -15,21 +15,23 @@ Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures an
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from streamembed import parameters
 from streamembed.data import batch
-from streamembed.engine import saved
 from streamembed.engine.config import Config
+from streamembed.engine.engine import Engine
 from streamembed.errors import NotReadyError, ParameterError, shown
 from streamembed.estimators.strand import Embedding, Fit, Strand, learned_metric
 from streamembed.geometry import neighbors
 from streamembed.learners.learner import NO_UPDATES, certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import Floats
 from streamembed.pairs import shrink, thresholds
 from streamembed.parameters import (
     LARGEST_D2,
@@ -51,6 +53,36 @@ MOST_COMPONENTS = 48
 GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.self_tuning_map, "kernel": None}
 # Three events for each half: two more than the least number of components.
 LEAST_WARM_UP = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Strand:
+    """What is kept of a strand: its map, and its pairs."""
+
+    engine: Engine
+    pairs: thresholds.State
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What is kept of a pipeline beside its parameters.
+
+    Attributes
+    ----------
+    names : (tuple of str, bool) or None
+        Of the features, and whether they are places.
+    waiting : (n, d)
+        Points whose chunk is not whole.
+    center, scale : (d,)
+        The maps saw (x - center) / scale; empty before the first chunk.
+    strands : tuple
+    """
+
+    names: tuple[tuple[str, ...], bool] | None
+    waiting: Floats
+    center: Floats
+    scale: Floats
+    strands: tuple[_Strand, ...]
 
 
 class UnsupervisedPipeline:
@@ -321,16 +353,7 @@ class UnsupervisedPipeline:
         """One chunk into all strands."""
         position = self._learned
         if not self._strands:
-            self._strands = tuple(
-                Strand(
-                    self._config(self._width, index),
-                    self._width,
-                    self._settings(index),
-                    self.parameters["diffusion_time"],
-                    self._embedding,
-                )
-                for index in range(3 if self.parameters["shrunk"] else 1)
-            )
+            self._strands = self._fresh_strands()
         with one_blas_thread():
             whole = self._strands[0]
             whole.engine.learn(points)
@@ -345,6 +368,19 @@ class UnsupervisedPipeline:
             for half, mine in zip(self._strands[1:], (first, ~first), strict=False):
                 half.push(self._scaled(points[mine]))
         self._fitted = None
+
+    def _fresh_strands(self) -> tuple[Strand, ...]:
+        """All events, and where the metric is shrunk their halves, before the first event."""
+        return tuple(
+            Strand(
+                self._config(self._width, index),
+                self._width,
+                self._settings(index),
+                self.parameters["diffusion_time"],
+                self._embedding,
+            )
+            for index in range(3 if self.parameters["shrunk"] else 1)
+        )
 
     def _scaled(self, points: Floats) -> Floats:
         """Points as the maps and the pairs see them."""
@@ -407,18 +443,10 @@ class UnsupervisedPipeline:
 
         A ``graph`` that is a function is not written.
         """
-        arrays: dict[str, Array] = {
-            "waiting": self._waiting,
-            "center": self._center,
-            "scale": self._scale,
-        }
-        header: dict[str, Any] = {"parameters": self.parameters, "names": self._names}
-        for index, strand in enumerate(self._strands):
-            parts = strand.engine.__getstate__()
-            inside, numbers = strand.pairs.to_arrays()
-            header[f"engine.{index}"], header[f"pairs.{index}"] = parts["header"], numbers
-            arrays.update({f"engine.{index}.{key}": a for key, a in parts["arrays"].items()})
-            arrays.update({f"pairs.{index}.{key}": a for key, a in inside.items()})
+        strands = tuple(_Strand(strand.engine, strand.pairs) for strand in self._strands)
+        kept = _Kept(self._names, self._waiting, self._center, self._scale, strands)
+        arrays, numbers = codec.pack(kept)
+        header = {"parameters": self.parameters, "learned": numbers}
         archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
 
     @classmethod
@@ -444,57 +472,30 @@ class UnsupervisedPipeline:
                 )
             given["graph"] = graph
         with archive.sound(path, "unsupervised"):
-            return cls._of_parts(given, header, archive.unpacked(table))
+            arrays = archive.unpacked(table)
+            for name, array in arrays.items():
+                archive.must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} is NaN")
+            return cls(**given)._continued(codec.unpack(_Kept, arrays, header["learned"]))
 
-    @classmethod
-    def _of_parts(
-        cls, given: dict[str, Any], header: dict[str, Any], arrays: dict[str, Array]
-    ) -> Self:
-        """What `save` wrote, checked for what the checksum cannot tell."""
+    def _continued(self, kept: _Kept) -> Self:
+        """This, which has not learned yet, from what `save` wrote on; checked for what fits."""
         must = archive.must
-        for name, array in arrays.items():
-            must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
-        pipeline = cls(**given)
-        if header["names"] is not None:
-            pipeline._names = (tuple(header["names"][0]), bool(header["names"][1]))
-        width = 0 if pipeline._names is None else pipeline._width
-        pipeline._waiting = arrays["waiting"]
-        pipeline._center, pipeline._scale = arrays["center"], arrays["scale"]
-        for name in ("waiting", "center", "scale"):
-            must(arrays[name].dtype == np.float64, f"{name} has another dtype")
-        must(pipeline._waiting.shape[1:] == (width,), "waiting has another shape")
-        learned = "engine.0" in header
-        must(len(pipeline._scale) == len(pipeline._center) == width * learned, "scale")
-        must((pipeline._scale > 0).all(), "scale is not positive")
-        strands = []
-        for index in range(3):
-            if f"engine.{index}" not in header:
-                break
-            strand = Strand(
-                pipeline._config(pipeline._width, index),
-                pipeline._width,
-                pipeline._settings(index),
-                pipeline.parameters["diffusion_time"],
-                pipeline._embedding,
-            )
-            parts = {"header": header[f"engine.{index}"], "arrays": _under(arrays, "engine", index)}
-            must("n_components" in parts["header"]["config"], "it has no parameters")
-            saved.check(parts["arrays"], parts["header"], strand.engine.config)
-            strand.engine.__setstate__(parts)
-            strand.pairs = thresholds.State.from_arrays(
-                _under(arrays, "pairs", index), header[f"pairs.{index}"]
-            )
-            strands.append(strand)
-        must(len(strands) in (0, 3 if pipeline.parameters["shrunk"] else 1), "strands")
-        pipeline._strands = tuple(strands)
-        if pipeline.ready:
-            _ = pipeline.metric  # whatever it is made of must fit together
-        must(
-            len(pipeline._waiting) < pipeline._next_cut - pipeline._learned or not width, "waiting"
-        )
-        return pipeline
+        self._names, self._waiting = kept.names, kept.waiting
+        self._center, self._scale = kept.center, kept.scale
+        width = 0 if kept.names is None else self._width
+        must(kept.waiting.shape[1:] == (width,), "waiting has another shape")
+        must(kept.scale.shape == kept.center.shape == (width * bool(kept.strands),), "scale")
+        must((kept.scale > 0).all(), "scale is not positive")
+        must(len(kept.strands) in (0, 3 if self.parameters["shrunk"] else 1), "strands")
+        if kept.strands:
+            self._strands = self._fresh_strands()
+        for strand, one in zip(self._strands, kept.strands, strict=True):
+            must(one.engine.config == strand.engine.config, "an engine has other parameters")
+            strand.engine, strand.pairs = one.engine, one.pairs
+        if self.ready:
+            _ = self.metric  # whatever it is made of must fit together
+        must(len(kept.waiting) < self._next_cut - self._learned or not width, "waiting")
+        return self
 
 
-def _under(arrays: dict[str, Array], name: str, index: int) -> dict[str, Array]:
-    prefix = f"{name}.{index}."
-    return {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
+codec.prepare(_Kept)

@@ -18,13 +18,24 @@ import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Ints
 
-__all__ = ["FLOAT32_ABOVE", "Graph", "ring_dtype", "rounding_norm"]
+__all__ = [
+    "FLOAT32_ABOVE",
+    "LARGEST_SUPPORT",
+    "Graph",
+    "most_slots",
+    "ring_dtype",
+    "rounding_norm",
+]
 
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
 FLOAT32_ABOVE = 256
 # The rounding of a float32 ring, 8e-6, is a 13th of this tolerance.
 FLOAT32_TOLERANCE = 1e-4
+# A support of 20,000 slots has a float32 ring of 1.6 GB.
+LARGEST_SUPPORT = 20_000
+# A ring that grows has room for more slots than are in use: twice as many, and some at the start.
+SPARE = 1024
 
 
 def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
@@ -45,6 +56,11 @@ def rounding_norm(dtype: npt.DTypeLike, n: int) -> float:
     that sums of n weights lose the root of n.
     """
     return 64.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 3000.0)))
+
+
+def most_slots(n: int, size: int) -> int:
+    """The most slots that a ring with n in use has room for, where a full support has ``size``."""
+    return max(size, 4 * n + SPARE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +87,14 @@ class _Ring:
 
     buffer: Array
     journal: _Journal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """What is kept of a graph: a copy of W, shape (n, n), and the slots that there is room for."""
+
+    weights: Array
+    capacity: int
 
 
 class Graph:
@@ -177,6 +201,17 @@ class Graph:
     def copy(self) -> Graph:
         """The same graph on a ring of its own."""
         return Graph.of(self.weights, self.capacity)
+
+    def __pack__(self) -> Rows:
+        """A copy, for the next chunk will be written into the ring."""
+        return Rows(self.weights.copy(), self.capacity)
+
+    @classmethod
+    def __unpack__(cls, kept: Rows) -> Graph:
+        """On a ring of its own; ValueError for one that no support needs."""
+        if not 0 <= kept.capacity <= most_slots(len(kept.weights), LARGEST_SUPPORT):
+            raise ValueError(f"{kept.capacity} slots for {len(kept.weights)} rows")
+        return cls.of(kept.weights, kept.capacity)
 
     def _put_back(self) -> None:
         """Make the ring this graph's again, where the next one was broken off.

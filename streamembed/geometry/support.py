@@ -7,12 +7,13 @@ reused, so that a full support is a fixed set of arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.codec import NOT_KEPT
 
 __all__ = ["Support", "fill", "slots_for"]
 
@@ -36,7 +37,7 @@ class Support:
     """
 
     points: Floats
-    scaled: Floats
+    scaled: Floats = field(metadata=NOT_KEPT)
     ids: Array
     births: Ints
     masses: Floats

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ import numpy as np
 from streamembed.learners.examples import Examples, mapped
 from streamembed.learners.learner import NO_UPDATES, Learner, Totals, certificate, metric_of
 from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.numeric import codec
 from streamembed.numeric import moments as spread
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import NOT_KEPT
 from streamembed.numeric.moments import Spread
 
 __all__ = [
@@ -37,9 +37,7 @@ __all__ = [
     "init",
     "merge",
     "next_cut",
-    "packed_progress",
     "read",
-    "unpacked_progress",
     "untaught",
 ]
 
@@ -81,7 +79,7 @@ class Progress:
 
     state: Any = None
     totals: Totals = NO_UPDATES
-    last: Any = None
+    last: Any = field(default=None, metadata=NOT_KEPT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,61 +111,6 @@ class Course:
     def position(self) -> int:
         """Events so far, learned and waiting."""
         return self.learned + len(self.waiting)
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        waiting, seed = codec.pack(self.waiting)
-        seen, _ = codec.pack(self.spread)
-        arrays = {f"waiting.{name}": array for name, array in waiting.items()}
-        arrays.update({f"spread.{name}": array for name, array in seen.items()})
-        numbers: dict[str, Any] = {
-            "waiting": seed,
-            "learned": self.learned,
-            "labelled": self.labelled,
-            "pairs": self.pairs,
-        }
-        inside, numbers["progress"] = packed_progress(self.progress)
-        return {**arrays, **inside}, numbers
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, Array], numbers: dict[str, Any], kinds: Mapping[str, Any]
-    ) -> Course:
-        """The course that `to_arrays` took apart; ``kinds`` are the classes of the states."""
-        return cls(
-            codec.unpack(Examples, codec.under(arrays, "waiting"), numbers["waiting"]),
-            codec.unpack(Spread, codec.under(arrays, "spread"), {}),
-            numbers["learned"],
-            numbers["labelled"],
-            numbers["pairs"],
-            unpacked_progress(arrays, numbers["progress"], kinds),
-        )
-
-
-def packed_progress(progress: Mapping[str, Progress]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """States and totals by name; what `unpacked_progress` reads."""
-    arrays: dict[str, Array] = {}
-    numbers: dict[str, Any] = {}
-    for name, one in progress.items():
-        state = None
-        if one.state is not None:
-            inside, state = codec.pack(one.state)
-            arrays.update({f"{name}.{key}": array for key, array in inside.items()})
-        numbers[name] = {"state": state, "totals": codec.pack(one.totals)[1]}
-    return arrays, numbers
-
-
-def unpacked_progress(
-    arrays: dict[str, Array], numbers: dict[str, Any], kinds: Mapping[str, Any]
-) -> dict[str, Progress]:
-    """How far the learners were."""
-    progress = {}
-    for name, saved in numbers.items():
-        state = saved["state"]
-        if state is not None:
-            state = codec.unpack(kinds[name], codec.under(arrays, name), state)
-        progress[name] = Progress(state, Totals(**saved["totals"]))
-    return progress
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> Course:

@@ -18,14 +18,14 @@ Frank-Wolfe, ICML.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
 
 from streamembed.errors import ParameterError
 from streamembed.metric_learning.separation import OBJECTIVES, Objective
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import symmetric
 
 __all__ = [
@@ -161,21 +161,6 @@ class State:
     seen: int
     dropped: int
     calls: int
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        arrays: dict[str, Array] = {name: getattr(self, name) for name in ARRAYS}
-        return arrays, {name: getattr(self, name) for name in NUMBERS}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
-        """The state that `to_arrays` took apart."""
-        parts: dict[str, Any] = {**arrays, **numbers}
-        return cls(**{name: parts[name] for name in (*ARRAYS, *NUMBERS)})
-
-
-ARRAYS = ("close", "matrix", "far", "births", "values", "duals")
-NUMBERS = ("mass", "step", "seen", "dropped", "calls")
 
 
 @dataclass(frozen=True, slots=True)

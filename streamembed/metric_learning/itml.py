@@ -18,7 +18,7 @@ metric learning, ICML; Jain, section 1.2.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from streamembed.errors import InputError, ParameterError
 from streamembed.metric_learning import bregman
 from streamembed.metric_learning.bregman import Constraints, Sweep
 from streamembed.numeric import histogram
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetric
 
@@ -94,23 +94,6 @@ class State:
     def constraints(self) -> Constraints:
         """The pairs remembered."""
         return Constraints(self.differences, self.similar, self.bounds)
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        arrays: dict[str, Array] = {name: getattr(self, name) for name in ARRAYS}
-        return arrays, {name: getattr(self, name) for name in NUMBERS}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
-        """The state that `to_arrays` took apart."""
-        parts: dict[str, Any] = {**arrays, **numbers}
-        return cls(**{name: parts[name] for name in (*ARRAYS, *NUMBERS)})
-
-
-ARRAYS = (
-    "prior", "precision", "absorbed", "matrix", "differences", "similar", "bounds", "duals",
-)  # fmt: skip
-NUMBERS = ("gamma", "seen", "dropped", "calls")
 
 
 @dataclass(frozen=True, slots=True)

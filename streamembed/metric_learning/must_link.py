@@ -19,13 +19,13 @@ with application to clustering with side-information, NIPS 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from streamembed.metric_learning import eig_dml
 from streamembed.metric_learning.eig_dml import Settings
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 
 __all__ = [
@@ -63,17 +63,6 @@ class State:
     pairs: eig_dml.State
     far: Floats
     mass: float
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        arrays, numbers = self.pairs.to_arrays()
-        return {**arrays, "far_mean": self.far}, {**numbers, "far_mass": self.mass}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
-        """The state that `to_arrays` took apart."""
-        pairs = eig_dml.State.from_arrays(arrays, numbers)
-        return cls(pairs, arrays["far_mean"], numbers["far_mass"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

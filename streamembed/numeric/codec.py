@@ -1,74 +1,203 @@
 """States taken apart into named arrays and plain numbers, as files hold them, and put together.
 
-Of a dataclass: its arrays by name, those of a dataclass inside under ``name.``; all the rest (whole
-numbers, floats, text, None, dicts of these) by name. A class that knows better has ``to_arrays``
-and ``from_arrays`` of its own.
+The fields of a dataclass are its format. Arrays go by their path (``support.points``,
+``parts.0.ids``), and all the rest is a tree of what JSON has, in which every array has a
+placeholder: dicts of dataclasses and of dicts, lists of tuples, numbers, texts, None. Types are
+those that the fields declare; nothing is made of a name in a file. Whatever is there and is not
+declared, or the other way round, is an error.
+
+A class may differ in two ways only. A field with the metadata `NOT_KEPT` is left to its default,
+or to None. And a class with ``__pack__`` is kept as what that gives, a dataclass, of which its
+``__unpack__`` makes it again; ``__unpack__`` alone completes what was put together.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from streamembed.numeric.arrays import Array
 
-__all__ = ["pack", "under", "unpack"]
+__all__ = ["ARRAY", "NOT_KEPT", "pack", "prepare", "unpack"]
+
+NOT_KEPT: Final = {"kept": False}
+# What stands for an array among the numbers.
+ARRAY = "array"
+PLAIN = (bool, int, float, str)
+
+Arrays = dict[str, Array]
 
 
-def pack(value: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
     """Every array and every number of a state, by name; `unpack` is the inverse, bit for bit.
+
+    Raises
+    ------
+    TypeError
+        A part is of a kind that nobody could put together again.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from streamembed.numeric.moments import init
-    >>> arrays, numbers = pack(init(2))
+    >>> from streamembed.numeric.histogram import init
+    >>> arrays, numbers = pack(init())
     >>> sorted(arrays), numbers
-    (['counts', 'means', 'squares'], {})
+    (['buckets', 'counts'], {'buckets': 'array', 'counts': 'array', 'zeros': 0})
     """
-    if hasattr(value, "to_arrays"):
-        own: tuple[dict[str, Array], dict[str, Any]] = value.to_arrays()
-        return own
-    arrays: dict[str, Array] = {}
-    numbers: dict[str, Any] = {}
-    for field in fields(value):
-        part = getattr(value, field.name)
-        if isinstance(part, np.ndarray):
-            arrays[field.name] = part
-        elif is_dataclass(part):
-            inside, numbers[field.name] = pack(part)
-            arrays.update({f"{field.name}.{name}": array for name, array in inside.items()})
-        else:
-            numbers[field.name] = part
+    arrays: Arrays = {}
+    numbers: dict[str, Any] = _take_apart(value, "", arrays)
     return arrays, numbers
 
 
-def unpack(kind: Any, arrays: dict[str, Array], numbers: dict[str, Any]) -> Any:
-    """The state of that class that `pack` took apart."""
-    if hasattr(kind, "from_arrays"):
-        return kind.from_arrays(arrays, numbers)
-    hints = get_type_hints(kind)
-    parts: dict[str, Any] = {}
-    for field in fields(kind):
-        inner = _inner(hints[field.name])
-        if field.name in arrays:
-            parts[field.name] = arrays[field.name]
-        elif inner is not None and numbers[field.name] is not None:
-            parts[field.name] = unpack(inner, under(arrays, field.name), numbers[field.name])
-        else:
-            parts[field.name] = numbers[field.name]
-    return kind(**parts)
+def unpack(
+    kind: Any, arrays: Mapping[str, Array], numbers: Any, kinds: Mapping[str, Any] | None = None
+) -> Any:
+    """The state of that class that `pack` took apart.
+
+    Parameters
+    ----------
+    kinds
+        Classes of what is declared as Any, by the key of the innermost dict that it lies in.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError
+        Something is missing, is of another type, or is not declared.
+    """
+    with np.errstate(all="ignore"):
+        return _Parts(arrays, kinds or {}).read(kind, numbers, "", "")
 
 
-def under(arrays: dict[str, Array], name: str) -> dict[str, Array]:
-    """The arrays whose names begin with ``name.``, without that."""
-    prefix = name + "."
-    return {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
+def prepare(*kinds: Any) -> None:
+    """Read the declared types of all that such states can hold, so that `unpack` compiles nothing.
+
+    `unpack` would do so when it first meets them, and whoever loads a file may have forbidden it.
+    """
+    todo: list[Any] = list(kinds)
+    seen: set[Any] = set()
+    while todo:
+        kind = todo.pop()
+        if kind in seen or isinstance(kind, str) or get_origin(kind) is np.ndarray:
+            continue
+        seen.add(kind)
+        todo += get_args(kind)
+        inner = _inner(kind)
+        known = is_dataclass(inner)
+        if known:
+            todo += [_hints(inner)[name] for name in _kept(inner)]
 
 
-def _inner(hint: Any) -> Any:
-    """The dataclass that a field holds, if it holds one; None among the rest."""
-    kinds = [kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)]
-    return kinds[0] if kinds else None
+def _take_apart(value: Any, path: str, arrays: Arrays) -> Any:
+    if hasattr(value, "__pack__"):
+        value = value.__pack__()
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return ARRAY
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in PLAIN:
+        return value
+    named: Any = value
+    if is_dataclass(value):
+        named = {name: getattr(value, name) for name in _kept(value.__class__)}
+    elif isinstance(value, tuple):
+        return [_take_apart(part, _below(path, i), arrays) for i, part in enumerate(value)]
+    elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
+        raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
+    return {name: _take_apart(part, _below(path, name), arrays) for name, part in named.items()}
+
+
+class _Parts:
+    """What is put together: arrays by path, and the classes of what is declared as Any."""
+
+    def __init__(self, arrays: Mapping[str, Array], kinds: Mapping[str, Any]) -> None:
+        self._arrays = arrays
+        self._kinds = kinds
+
+    def read(self, hint: Any, found: Any, path: str, key: str) -> Any:
+        """The value of that type, of what was found there; ``key`` is the innermost of a dict."""
+        origin, options = get_origin(hint), get_args(hint)
+        if origin in (Union, UnionType):
+            return self._read_one_of(options, found, path, key)
+        if hint in PLAIN or origin is Literal:
+            fits = found in options if options else type(found) is hint
+            _must(fits or (hint is float and type(found) is int), path, found)
+            return found
+        if hint is Any:
+            return None if found is None else self.read(self._kinds[key], found, path, key)
+        if origin is np.ndarray:
+            return self._read_array(options[1], found, path)
+        if origin is tuple:
+            _must(isinstance(found, list | tuple), path, found)
+            several = options[-1] is Ellipsis
+            hints = options[:1] * len(found) if several else options
+            _must(len(hints) == len(found), path, found)
+            parts = enumerate(zip(hints, found, strict=True))
+            return tuple(self.read(one, part, _below(path, i), key) for i, (one, part) in parts)
+        if origin is not None and issubclass(origin, Mapping):
+            _must(isinstance(found, dict), path, found)
+            return {
+                name: self.read(options[1], found[name], _below(path, name), name) for name in found
+            }
+        return self._read_object(hint, found, path, key)
+
+    def _read_one_of(self, options: tuple[Any, ...], found: Any, path: str, key: str) -> Any:
+        if found is None and NoneType in options:
+            return None
+        kinds = [kind for kind in options if kind is not NoneType]
+        exact = [kind for kind in kinds if type(found) is kind]
+        return self.read((exact or kinds)[0], found, path, key)
+
+    def _read_array(self, dtype: Any, found: Any, path: str) -> Array:
+        _must(found == ARRAY, path, found)
+        array, wanted = self._arrays[path], get_args(dtype)[0]
+        _must(wanted is Any or array.dtype == np.dtype(wanted), path, array.dtype)
+        return array
+
+    def _read_object(self, kind: Any, found: Any, path: str, key: str) -> Any:
+        inner = _inner(kind)
+        declared, hints = _kept(inner), _hints(inner)
+        _must(isinstance(found, dict), path, found)
+        _must(found.keys() == set(declared), path, sorted(found))
+        parts: dict[str, Any] = {
+            name: self.read(hints[name], found[name], _below(path, name), key) for name in declared
+        }
+        parts.update(dict.fromkeys(_left_out(inner)))
+        value = inner(**parts)
+        return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
+
+
+def _below(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _must(condition: object, path: str, found: object) -> None:
+    if not condition:
+        raise ValueError(f"{path or 'all of it'} is {found!r:.100}")
+
+
+def _inner(kind: object) -> Any:
+    """The dataclass that stands for a class: what its ``__pack__`` gives, or itself."""
+    return _hints(kind.__pack__)["return"] if hasattr(kind, "__pack__") else kind
+
+
+@cache
+def _kept(kind: Any) -> tuple[str, ...]:
+    """Names of the fields that are kept."""
+    return tuple(field.name for field in fields(kind) if field.metadata.get("kept", True))
+
+
+@cache
+def _left_out(kind: Any) -> tuple[str, ...]:
+    """Names of those that are not, and have no default either."""
+    left = (field for field in fields(kind) if field.name not in _kept(kind))
+    return tuple(f.name for f in left if f.default is MISSING and f.default_factory is MISSING)
+
+
+@cache
+def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(kind)

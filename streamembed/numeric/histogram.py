@@ -16,13 +16,12 @@ doubles make 67 thousand, real data a few hundred. 3. Counts are fixed-point, fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = [
     "RELATIVE_ERROR",
@@ -75,15 +74,6 @@ class Histogram:
     buckets: Ints
     counts: Ints
     zeros: int
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        return {"buckets": self.buckets, "counts": self.counts}, {"zeros": self.zeros}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> Histogram:
-        """The histogram that `to_arrays` took apart."""
-        return cls(arrays["buckets"], arrays["counts"], int(numbers["zeros"]))
 
 
 def init() -> Histogram:

@@ -5,8 +5,7 @@ Source: docs/algorithms/pairs.md. The verbs are in `streamembed.pairs.thresholds
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -50,18 +49,7 @@ class Pairs:
 
     def taken(self, chosen: Array) -> Pairs:
         """Some of them, by index or mask."""
-        return Pairs(**{name: getattr(self, name)[chosen] for name in COLUMNS})
-
-
-COLUMNS = (
-    "births",
-    "differences",
-    "similar",
-    "d2",
-    "similar_below",
-    "dissimilar_above",
-    "positions",
-)
+        return Pairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +109,6 @@ class State:
     position: int
     counts: Counts
 
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        arrays: dict[str, Array] = {name: getattr(self.pairs, name) for name in COLUMNS}
-        numbers: dict[str, Any] = {"position": self.position}
-        for prefix, part in (("embedded", self.embedded), ("inputs", self.inputs)):
-            inside, values = part.to_arrays()
-            arrays.update({f"{prefix}.{name}": array for name, array in inside.items()})
-            numbers.update({f"{prefix}.{name}": value for name, value in values.items()})
-        for name in Counts.__dataclass_fields__:
-            numbers[f"counts.{name}"] = getattr(self.counts, name)
-        return arrays, numbers
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> State:
-        """The state that `to_arrays` took apart."""
-        embedded, inputs = (
-            Histogram.from_arrays(_part(arrays, prefix), _part(numbers, prefix))
-            for prefix in ("embedded.", "inputs.")
-        )
-        return cls(
-            Pairs(**{name: arrays[name] for name in COLUMNS}),
-            embedded,
-            inputs,
-            numbers["position"],
-            Counts(**_part(numbers, "counts.")),
-        )
-
-
-def _part(whole: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): part for key, part in whole.items() if key.startswith(prefix)}
-
 
 def init(n_features: int) -> State:
     """The state before any pair."""
@@ -169,5 +126,5 @@ def init(n_features: int) -> State:
 
 def joined(left: Pairs, right: Pairs) -> Pairs:
     """Both, one behind the other."""
-    parts = {name: (getattr(left, name), getattr(right, name)) for name in COLUMNS}
-    return Pairs(**{name: np.concatenate(both) for name, both in parts.items()})
+    names = [field.name for field in fields(left)]
+    return Pairs(*(np.concatenate([getattr(left, n), getattr(right, n)]) for n in names))

@@ -13,11 +13,10 @@ Source: Vitter (1985), Random sampling with a reservoir, ACM TOMS 11(1), algorit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 
 __all__ = ["Partners", "Reservoirs", "init", "merge", "renumber", "sample", "update"]
 
@@ -43,23 +42,6 @@ class Reservoirs:
     recent: bool
     samples: tuple[Floats, ...]
     seen: Ints
-
-    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Every array and every number, by name; `from_arrays` is the inverse, bit for bit."""
-        arrays: dict[str, Array] = {
-            "lengths": np.array([len(part) for part in self.samples], np.int64),
-            "seen": self.seen,
-        }
-        filled = [part for part in self.samples if len(part)]
-        arrays["points"] = np.concatenate(filled) if filled else np.zeros((0, 0))
-        return arrays, {"capacity": self.capacity, "recent": self.recent}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], numbers: dict[str, Any]) -> Reservoirs:
-        """The reservoirs that `to_arrays` took apart."""
-        ends = np.cumsum(arrays["lengths"])
-        samples = tuple(np.split(arrays["points"], ends[:-1])) if len(ends) else ()
-        return cls(numbers["capacity"], numbers["recent"], samples, arrays["seen"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

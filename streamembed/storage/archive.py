@@ -50,7 +50,7 @@ __all__ = [
     "write_table",
 ]
 
-VERSION = 1
+VERSION = 2
 _DIGITS = 8
 _BLANK = b"0" * _DIGITS
 # The seal as a string of Arrow's metadata: its length before it, a zero behind. No other string of
@@ -217,10 +217,10 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
         table.validate(full=True)
         meta = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
         version = int(meta["streamembed-version"])
-        if version > VERSION:
+        if version != VERSION:
+            remedy = "update streamembed" if version > VERSION else "learn and save it again"
             raise DamagedFileError(
-                f"{path} has layout version {version}; this release reads up to {VERSION}: "
-                "update streamembed"
+                f"{path} has layout version {version}; this release reads {VERSION}: {remedy}"
             )
         found = meta["streamembed-kind"]
         if found != kind:
@@ -332,11 +332,10 @@ def unpacked(table: Any) -> dict[str, Array]:
         if kind == _TEXT:
             arrays[name.as_py()] = _texts(data.as_py(), size)
             continue
-        must(np.dtype(kind).kind in "biufU", f"{name} has dtype {kind}")
+        must(np.dtype(kind).kind in "biuf", f"{name} has dtype {kind}")
         must(all(length >= 0 for length in size), f"{name} has shape {size}")
         array = np.frombuffer(data.as_buffer(), dtype=np.dtype(kind)).reshape(size)
-        # (earlier files have strings of fixed width)
-        arrays[name.as_py()] = array.astype(object if array.dtype.kind == "U" else array.dtype)
+        arrays[name.as_py()] = array.copy()
     return arrays
 
 

@@ -41,15 +41,17 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["degrees"] = arrays["degrees"] * 2.0
+    arrays["progress.state.degrees"] = arrays["progress.state.degrees"] * 2.0
 
 
 def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["support.masses"] = arrays["support.masses"] * 1.5
+    arrays["progress.state.support.masses"] = arrays["progress.state.support.masses"] * 1.5
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["factor.vectors"] = arrays["factor.vectors"].astype(np.float16)
+    arrays["progress.state.factor.vectors"] = arrays["progress.state.factor.vectors"].astype(
+        np.float16
+    )
 
 
 def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:
 
 
 def swapped_births(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["support.births"] = arrays["support.births"][::-1].copy()
+    arrays["progress.state.support.births"] = arrays["progress.state.support.births"][::-1].copy()
 
 
 @pytest.mark.parametrize(

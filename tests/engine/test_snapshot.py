@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -191,12 +192,34 @@ def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
         se.Snapshot.load(tmp_path / "other")
 
 
-def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of a later release says so, instead of being misread."""
-    monkeypatch.setattr("streamembed.storage.archive.VERSION", 99)
+def test_every_attribute_is_in_the_file(tmp_path: Path) -> None:
+    """Whatever a snapshot declares comes back, bit for bit; pickled ones have it too."""
+    snapshot = engine_of(ids=True).snapshot()
+    snapshot.save(tmp_path / "s.arrow")
+    for again in (se.Snapshot.load(tmp_path / "s.arrow"), pickle.loads(pickle.dumps(snapshot))):
+        for name in se.Snapshot.__annotations__:
+            found, wanted = getattr(again, name), getattr(snapshot, name)
+            if name == "_source":
+                found, wanted = again._tracked, snapshot._tracked
+            if isinstance(wanted, np.ndarray):
+                assert found.dtype == wanted.dtype, name
+                np.testing.assert_array_equal(found, wanted, err_msg=name)
+            else:
+                assert found == wanted, name
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(99, r"layout version 99.*update streamembed"), (1, r"layout version 1.*learn and save")],
+)
+def test_another_layout_is_refused(
+    version: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a later release, or of an earlier layout, says so, instead of being misread."""
+    monkeypatch.setattr("streamembed.storage.archive.VERSION", version)
     engine_of().snapshot().save(tmp_path / "s.arrow")
     monkeypatch.undo()
-    with pytest.raises(DamagedFileError, match=r"layout version 99.*update streamembed"):
+    with pytest.raises(DamagedFileError, match=told):
         se.Snapshot.load(tmp_path / "s.arrow")
 
 

@@ -30,6 +30,7 @@ from streamembed.estimators import (
     MustLinkMetric,
     UnsupervisedMetric,
 )
+from streamembed.learners.table import STATES
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import must_link
 from streamembed.numeric import codec
@@ -337,7 +338,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     assert told["by_status"] == {"ok": 2, "refused": 1}
     again = metrics.labelled(taught, points[:50], kinds[:50], 0)
     assert again.infos["itml"].status == "ok"
-    kept = metrics.Learners.from_arrays(*again.to_arrays())
+    kept = codec.unpack(metrics.Learners, *codec.pack(again), STATES)
     assert metrics.published(kept, state.scaling.scale)["itml"].certificate["refused"] == 1
     assert face.totals.updates == face.info.totals.updates == 2
 
@@ -365,7 +366,7 @@ def test_the_last_infos_of_a_chunk_can_be_had() -> None:
     assert infos["itml"].sweeps == 1
     assert infos["eig_dml"].gap > 0
     assert infos["fenn"].points == 50
-    loaded = metrics.Learners.from_arrays(*state.metrics.to_arrays())
+    loaded = codec.unpack(metrics.Learners, *codec.pack(state.metrics), STATES)
     assert dict(loaded.infos) == {}
 
 
@@ -414,7 +415,7 @@ def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
     held, _ = reservoir.update(
         held, WINE[:40], KINDS[:40].astype(np.int64), np.random.default_rng(0)
     )
-    back = reservoir.Reservoirs.from_arrays(*held.to_arrays())
+    back = codec.unpack(reservoir.Reservoirs, *codec.pack(held))
     assert (back.capacity, back.recent) == (7, True)
     for one, other in zip(back.samples, held.samples, strict=True):
         np.testing.assert_array_equal(one, other)

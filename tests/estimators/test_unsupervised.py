@@ -22,6 +22,7 @@ from streamembed.errors import (
 )
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.estimators.strand import learned_metric
+from streamembed.numeric import codec
 from streamembed.pairs import thresholds
 
 
@@ -43,7 +44,7 @@ def same(one: UnsupervisedPipeline, other: UnsupervisedPipeline) -> bool:
     if not np.array_equal(one.metric.matrix, other.metric.matrix) or one.fit != other.fit:
         return False
     for left, right in zip(one.strands, other.strands, strict=True):
-        mine, theirs = left.pairs.to_arrays(), right.pairs.to_arrays()
+        mine, theirs = codec.pack(left.pairs), codec.pack(right.pairs)
         if mine[1] != theirs[1] or not all(
             np.array_equal(mine[0][k], theirs[0][k]) for k in mine[0]
         ):

@@ -16,6 +16,7 @@ from streamembed.errors import ParameterError
 from streamembed.metric_learning import eig_dml
 from streamembed.metric_learning.eig_dml import Settings
 from streamembed.metric_learning.separation import OBJECTIVES, soft_minimum
+from streamembed.numeric import codec
 from tests import oracle_eig_dml as oracle
 
 # Far pairs with less than 1e-10 of the largest weight are left out of a step, and near-tied
@@ -490,12 +491,12 @@ def test_saved_and_continued(name):
     close, far = wine_pairs(400)
     options = Settings(policy=name, buffer=60)
     state, _ = streamed(close[:200], far[:200], options)
-    arrays, numbers = state.to_arrays()
-    loaded = eig_dml.State.from_arrays({k: v.copy() for k, v in arrays.items()}, dict(numbers))
+    arrays, numbers = codec.pack(state)
+    loaded = codec.unpack(eig_dml.State, {k: v.copy() for k, v in arrays.items()}, dict(numbers))
     ends = []
     for part in (state, loaded):
         later, info = eig_dml.update(part, close[200:], far[200:], options)
-        arrays, numbers = later.to_arrays()
+        arrays, numbers = codec.pack(later)
         ends.append(([arrays[key].tobytes() for key in sorted(arrays)], numbers, info))
     assert ends[0] == ends[1]
 
@@ -504,7 +505,7 @@ def test_inputs_untouched():
     """Neither the pairs nor the state before are written to."""
     close, far = wine_pairs(100)
     state, _ = streamed(close, far, Settings(buffer=60))
-    arrays, _ = state.to_arrays()
+    arrays, _ = codec.pack(state)
     for part in (*arrays.values(), close, far):
         part.flags.writeable = False
     later, _ = eig_dml.update(state, close, far, Settings(buffer=60, smoothing=0.05))

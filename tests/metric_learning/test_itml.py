@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from scenarios.baselines import lego
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learning import bregman, itml, itml_numba
-from streamembed.numeric import histogram
+from streamembed.numeric import codec, histogram
 from tests import oracle_itml as oracle
 
 # A sweep over some hundred pairs of condition below 1e4: a few hundred eps.
@@ -482,10 +482,10 @@ def test_saved_and_continued():
     V, similar, upper, lower = wine_pairs(300)
     options = {"buffer": 120, "forgetting": 0.01}
     state, _ = itml.update(itml.init(np.eye(13)), V[:200], similar[:200], upper, lower, **options)
-    arrays, numbers = state.to_arrays()
-    again = itml.State.from_arrays({k: v.copy() for k, v in arrays.items()}, dict(numbers))
+    arrays, numbers = codec.pack(state)
+    again = codec.unpack(itml.State, {k: v.copy() for k, v in arrays.items()}, dict(numbers))
     ends = [
-        itml.update(part, V[200:], similar[200:], upper, lower, **options)[0].to_arrays()
+        codec.pack(itml.update(part, V[200:], similar[200:], upper, lower, **options)[0])
         for part in (state, again)
     ]
     assert ends[0][1] == ends[1][1]
@@ -497,7 +497,7 @@ def test_inputs_untouched():
     """No verb writes to a state or to what is passed in."""
     V, similar, upper, lower = wine_pairs(100)
     state, _ = itml.update(itml.init(np.eye(13)), V, similar, upper, lower)
-    arrays = [V, similar, *state.to_arrays()[0].values()]
+    arrays = [V, similar, *codec.pack(state)[0].values()]
     copies = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from streamembed.metric_learning import eig_dml, must_link
 from streamembed.metric_learning.must_link import SETTINGS
+from streamembed.numeric import codec
 from tests import oracle_eig_dml as oracle
 
 # Sums of a thousand outer products and one eigenproblem of condition 1e2 round at 1e-13.
@@ -303,11 +304,11 @@ def test_saved_and_continued():
     """From its arrays a state goes on bit for bit as if it had never been taken apart."""
     close, far = wine_pairs(200)
     state, _ = learned(close[:100], far[:100], SETTINGS)
-    loaded = must_link.State.from_arrays(*state.to_arrays())
+    loaded = codec.unpack(must_link.State, *codec.pack(state))
     ends = []
     for part in (state, loaded):
         later, info = must_link.update(part, close[100:], far[100:])
-        arrays, numbers = later.to_arrays()
+        arrays, numbers = codec.pack(later)
         ends.append(([arrays[key].tobytes() for key in sorted(arrays)], numbers, info))
     assert ends[0] == ends[1]
 
@@ -316,7 +317,7 @@ def test_inputs_untouched():
     """Neither the pairs nor the state before are written to, by any function."""
     close, far = wine_pairs(50)
     state, _ = learned(close, far, SETTINGS)
-    for part in (*state.to_arrays()[0].values(), close, far):
+    for part in (*codec.pack(state)[0].values(), close, far):
         part.flags.writeable = False
     must_link.update(state, close, far)
     must_link.merge(state, state)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamembed.errors import InputError, ParameterError
 from streamembed.metric_learning import itml
-from streamembed.numeric import histogram
+from streamembed.numeric import codec, histogram
 from streamembed.numeric.histogram import Histogram
 from tests import oracle_itml as oracle
 
@@ -122,10 +122,10 @@ def test_decay_forgets():
     assert histogram.count(histogram.decay(h, 0.0)) == 0
 
 
-def test_to_and_from_arrays():
+def test_save_and_load():
     """Apart and together again, nothing changes."""
     h = histogram.decay(of([0.0, 1.0, 3.0]), 0.7)
-    assert same(Histogram.from_arrays(*h.to_arrays()), h)
+    assert same(codec.unpack(Histogram, *codec.pack(h)), h)
 
 
 def test_the_old_one_is_untouched():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.numeric import histogram
+from streamembed.numeric import codec, histogram
 from streamembed.pairs import thresholds
 from tests import oracle_pairs as oracle
 
@@ -44,7 +44,7 @@ def run(chunks: int, given: thresholds.Settings, seed: int = 0) -> thresholds.St
 
 
 def same(one: thresholds.State, other: thresholds.State) -> bool:
-    left, right = one.to_arrays(), other.to_arrays()
+    left, right = codec.pack(one), codec.pack(other)
     return left[1] == right[1] and all(
         np.array_equal(left[0][name], right[0][name]) for name in left[0]
     )
@@ -380,11 +380,11 @@ def test_scale_and_rotation_of_the_embedding():
 
 
 def test_save_and_load_continue():
-    """What `to_arrays` took apart goes on as if nothing had happened; numbers are JSON."""
+    """What `pack` took apart goes on as if nothing had happened; numbers are JSON."""
     given = thresholds.Settings(candidates=200, buffer=60)
     state = run(3, given)
-    arrays, numbers = state.to_arrays()
-    loaded = thresholds.State.from_arrays(arrays, json.loads(json.dumps(numbers)))
+    arrays, numbers = codec.pack(state)
+    loaded = codec.unpack(thresholds.State, arrays, json.loads(json.dumps(numbers)))
     assert same(state, loaded)
     held = support(99, position=300)
     assert same(
@@ -433,7 +433,7 @@ def test_inputs_untouched():
     """No verb writes to its arguments."""
     given = thresholds.Settings(candidates=200, buffer=20)
     state, held = run(2, given), support(12, position=200)
-    for part in (*state.to_arrays()[0].values(), *held.values()):
+    for part in (*codec.pack(state)[0].values(), *held.values()):
         if isinstance(part, np.ndarray):
             part.flags.writeable = False
     after, _ = thresholds.update(state, **held, settings=given)
