@@ -10,7 +10,7 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Chunk", "Events", "Waiting"]
+__all__ = ["Chunk", "Events"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,23 +124,3 @@ class Events:
             ends = np.cumsum(arrays["lengths"])[:-1]
             rows = tuple(row.copy() for row in np.split(arrays["rows"], ends))
         return cls(arrays["points"], arrays["ids"], rows, arrays.get("classes"))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
-    """Accepted events whose chunk is not whole yet.
-
-    Attributes
-    ----------
-    parts : tuple of Events
-        As they came.
-    count : int
-        Events in all of them.
-    """
-
-    parts: tuple[Events, ...] = ()
-    count: int = 0
-
-    def followed_by(self, part: Events) -> Waiting:
-        """These, and one more part."""
-        return Waiting((*self.parts, part), self.count + len(part))

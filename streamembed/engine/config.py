@@ -10,6 +10,7 @@ import numpy as np
 
 from streamembed.engine import metrics as learners
 from streamembed.errors import ParameterError, shown
+from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import LARGEST_SEED, one_of, real, whole
 from streamembed.spectral.tracker import Cut
 
@@ -164,6 +165,11 @@ class Config:
             return self.warm_up
         events = max(50, 5 * self.n_components, self.chunk_size)
         return events if self.memory == "all" else min(events, self.size)
+
+    @property
+    def chunks(self) -> Chunks:
+        """Where chunks of the stream end."""
+        return Chunks(self.chunk_size, self.warm_up_events)
 
     @property
     def slots(self) -> int | None:

@@ -180,6 +180,11 @@ class Engine:
         return self._intake.progress.position
 
     @property
+    def learned(self) -> int:
+        """Events in whole chunks, or flushed: those that the next snapshot will know of."""
+        return self._intake.progress.learned
+
+    @property
     def pending(self) -> int:
         """Accepted events that wait for their chunk to be whole."""
         return self._intake.progress.pending

@@ -21,12 +21,13 @@ from streamembed.data.ids import kind_of
 from streamembed.data.labels import UNKNOWN, Label
 from streamembed.engine import metrics as learners
 from streamembed.engine import update
-from streamembed.engine.chunk import Events, Waiting
+from streamembed.engine.chunk import Events
 from streamembed.engine.config import Config
 from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.engine.state import State
 from streamembed.errors import BadRowError, ConcurrentUseError, DuplicateIdError, InputError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.chunks import Waiting
 from streamembed.threads import Turns, one_blas_thread
 
 __all__ = ["Intake", "Learned"]
@@ -265,7 +266,7 @@ class Intake:
         return self._rings.wait(self._push, full)
 
     def _push(self, full: Progress, flush: bool = False) -> Progress:
-        events = Events.joined(full.waiting.parts)
+        events = full.waiting.joined()
         with one_blas_thread():
             if full.state is None:
                 state = update.first(events.chunk(0), self.config)
