@@ -7,7 +7,7 @@ a str or a bool, so that it can be saved, compared and shown wherever it came fr
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TypeVar, cast
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from streamembed.errors import ParameterError, shown
 
-__all__ = ["LARGEST_SEED", "flag", "one_of", "percentiles", "real", "whole"]
+__all__ = ["LARGEST_SEED", "flag", "keep", "one_of", "or_none", "percentiles", "real", "whole"]
 
 LARGEST_COUNT = 2**63 - 1  # what indexes arrays
 LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
@@ -24,6 +24,7 @@ LARGEST_D2 = 1e300  # of thresholds on squared distances
 LARGEST_DRAW = 10**7  # pairs drawn at once are held at once
 
 Choice = TypeVar("Choice", str, str | None)
+Value = TypeVar("Value")
 
 
 def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
@@ -84,3 +85,16 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ParameterError(f"{name}={shown(value)} must be True or False")
     return bool(value)
+
+
+def or_none(
+    check: Callable[..., Value], name: str, value: object, *ends: float, **options: float
+) -> Value | None:
+    """None, or the value as `whole` or `real` keep it."""
+    return None if value is None else check(name, value, *ends, other=" or None", **options)
+
+
+def keep(settings: object, **values: object) -> None:
+    """Set fields of a frozen dataclass; for its ``__post_init__`` alone."""
+    for name, value in values.items():
+        object.__setattr__(settings, name, value)

@@ -72,7 +72,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(X, y, reset=True)
         learner = self.estimator_
         try:
-            (getattr(learner, "flush", None) or learner.engine.flush)()
+            learner.flush()
         except NotReadyError as error:
             raise InputError(
                 f"X has n_samples = {len(np.asarray(X))}, and {type(learner).__name__} needs more "

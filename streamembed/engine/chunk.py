@@ -10,7 +10,7 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Chunk", "Events", "Waiting"]
+__all__ = ["Chunk", "Events"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,27 +105,3 @@ class Events:
         if self.rows is None:
             return Chunk(self.points, self.ids, classes=self.classes)
         return Chunk.of_rows(self.rows, self.ids, held)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
-    """Accepted events whose chunk is not whole yet.
-
-    Attributes
-    ----------
-    parts : tuple of Events
-        As they came.
-    count : int
-        Events in all of them.
-    """
-
-    parts: tuple[Events, ...] = ()
-    count: int = 0
-
-    def followed_by(self, part: Events) -> Waiting:
-        """These, and one more part."""
-        return Waiting((*self.parts, part), self.count + len(part))
-
-    def __pack__(self) -> Waiting:
-        """The same in one piece: what is saved does not tell how calls have cut the stream."""
-        return Waiting((Events.joined(self.parts),), self.count) if self.count else Waiting()

@@ -12,7 +12,8 @@ from streamembed.engine import metrics as learners
 from streamembed.engine.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
-from streamembed.parameters import LARGEST_SEED, one_of, real, whole
+from streamembed.numeric.chunks import Chunks
+from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
 from streamembed.spectral.tracker import Cut
 
 __all__ = ["Config"]
@@ -61,7 +62,8 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
-        self._keep(
+        keep(
+            self,
             method=one_of("method", self.method, tuple(METHODS)),
             memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
             kernel=one_of("kernel", self.kernel, ("gaussian",)),
@@ -77,17 +79,12 @@ class Config:
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         auto = _is_auto(self.bandwidth)
         bandwidth = "auto" if auto else real("bandwidth", self.bandwidth, *ends, " or 'auto'")
-        self._keep(bandwidth=bandwidth)
-        if self.tolerance is not None:
-            self._keep(tolerance=real("tolerance", self.tolerance, 1e-12, 1.0, " or None"))
+        keep(self, bandwidth=bandwidth)
+        keep(self, tolerance=or_none(real, "tolerance", self.tolerance, 1e-12, 1.0))
         self._check_metrics()
         self._check_rank()
         self._check_memory()
         self._check_warm_up()
-
-    def _keep(self, **values: object) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     def _check_metrics(self) -> None:
         given: Any = self.metrics
@@ -101,13 +98,13 @@ class Config:
         kept = tuple(one_of("metrics", name, learners.NAMES) for name in given)
         if len(set(kept)) < len(kept):
             raise ParameterError(f"metrics={kept!r} must be different names")
-        self._keep(metrics=kept)
+        keep(self, metrics=kept)
 
     def _check_rank(self) -> None:
         if _is_auto(self.rank):
-            self._keep(rank="auto")
+            keep(self, rank="auto")
             return
-        self._keep(rank=whole("rank", self.rank, 1, " or 'auto'"))
+        keep(self, rank=whole("rank", self.rank, 1, " or 'auto'"))
         if int(self.rank) <= self.n_components:
             raise ParameterError(
                 f"rank={self.rank} must be larger than n_components={self.n_components}: "
@@ -115,13 +112,12 @@ class Config:
             )
 
     def _check_memory(self) -> None:
-        if self.half_life is not None:
-            self._keep(half_life=real("half_life", self.half_life, 1e-3, 1e15, " or None"))
-            if self.memory != "landmarks":
-                raise ParameterError(
-                    f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
-                    "landmarks have masses that fade; try memory='landmarks'"
-                )
+        keep(self, half_life=or_none(real, "half_life", self.half_life, 1e-3, 1e15))
+        if self.half_life is not None and self.memory != "landmarks":
+            raise ParameterError(
+                f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
+                "landmarks have masses that fade; try memory='landmarks'"
+            )
         if self.memory == "all":
             return
         if self.size > LARGEST_SUPPORT:
@@ -136,8 +132,7 @@ class Config:
             )
 
     def _check_warm_up(self) -> None:
-        if self.warm_up is not None:
-            self._keep(warm_up=whole("warm_up", self.warm_up, 1, " or None"))
+        keep(self, warm_up=or_none(whole, "warm_up", self.warm_up, 1))
         if self.warm_up_events < self.n_components + 2:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
@@ -174,6 +169,11 @@ class Config:
             return self.warm_up
         events = max(50, 5 * self.n_components, self.chunk_size)
         return events if self.memory == "all" else min(events, self.size)
+
+    @property
+    def chunks(self) -> Chunks:
+        """Where chunks of the stream end."""
+        return Chunks(self.chunk_size, self.warm_up_events)
 
     @property
     def slots(self) -> int | None:

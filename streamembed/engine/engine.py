@@ -13,9 +13,10 @@ import pyarrow as pa
 from streamembed.data import batch
 from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, listed
-from streamembed.engine import cost, publish, saved
+from streamembed.engine import admission, cost, publish, saved
+from streamembed.engine.admission import Learned
 from streamembed.engine.config import Config
-from streamembed.engine.intake import Intake, Learned
+from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
@@ -181,6 +182,11 @@ class Engine:
     def position(self) -> int:
         """Events accepted so far: the learned ones and those that wait for a whole chunk."""
         return self._intake.progress.position
+
+    @property
+    def learned(self) -> int:
+        """Events in whole chunks, or flushed: those that the next snapshot will know of."""
+        return self._intake.progress.learned
 
     @property
     def pending(self) -> int:
@@ -353,7 +359,7 @@ class Engine:
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
         n = len(read.kept) + len(read.rejected)
         labels = None if y is None else listed(y, n)
-        return self._intake.admit(read, self.config.on_bad_row, labels)
+        return admission.admit_points(self._intake, read, self.config.on_bad_row, labels)
 
     def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
         """Names known, and whether they are places; InputError where distances are learned."""
@@ -461,12 +467,14 @@ class Engine:
                 "for data of any other kind use learn"
             )
         labels = None if y is None or not self.config.metrics else listed(y, len(y))
-        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
+        policy = on_bad_row or self.config.on_bad_row
+        return admission.admit_points(self._intake, rows, policy, labels)
 
     @_alone
     def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
         """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
-        return self._intake.admit_distances(rows, ids, on_bad_row or self.config.on_bad_row)
+        policy = on_bad_row or self.config.on_bad_row
+        return admission.admit_distances(self._intake, rows, ids, policy)
 
     @_alone
     def flush(self) -> None:

@@ -73,7 +73,7 @@ class Learners:
 
     def teaches(self, name: str) -> bool:
         """Whether a metric is that of its course: from the first event, or the first chunk, on."""
-        learner = table.learner(name, self.course.waiting.seed)
+        learner = table.learner(name, self.course.seed)
         return (self.course.position if learner.additive else self.course.learned) > 0
 
     @property
@@ -136,7 +136,7 @@ def _taught(learners: Learners, first: Floats, second: Floats, codes: Ints, seed
 
 def flushed(learners: Learners, seed: int) -> Learners:
     """What waits for its chunk learned, as a short one; the same object where nothing does."""
-    if not len(learners.course.waiting):
+    if not learners.course.waiting.count:
         return learners
     learning = table.taught(learners.names, seed)
     learners = replace(learners, course=course.flush(learners.course, learning))
@@ -243,7 +243,7 @@ def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
 
 def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     events, key = learners.course, table.kept(name)
-    learner = table.learner(name, events.waiting.seed)
+    learner = table.learner(name, events.seed)
     taught = course.read(events, learner, key)
     if taught is not None:
         return taught[0]
@@ -252,7 +252,7 @@ def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     progress = learners.guess.get(key, Progress()) if by_map else Progress()
     state = progress.state
     if state is None:
-        state = learner.init(Examples.empty(len(scale), 0, events.waiting.seed), ones)
+        state = learner.init(Examples.empty(len(scale), 0, events.seed), ones)
     with np.errstate(all="ignore"):
         measured = learner.measure(state, ones)
     if not by_map:

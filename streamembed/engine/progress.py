@@ -14,11 +14,12 @@ import numpy as np
 
 from streamembed.data.ids import HeldIds, kind_of
 from streamembed.data.labels import Labels
-from streamembed.engine.chunk import Events, Waiting
+from streamembed.engine.chunk import Events
 from streamembed.engine.config import Config
 from streamembed.engine.state import State
 from streamembed.errors import DuplicateIdError, InputError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.chunks import Waiting
 from streamembed.numeric.codec import NOT_KEPT
 
 __all__ = ["NO_FEATURES", "Progress"]
@@ -35,7 +36,7 @@ class Progress:
     ----------
     state : State or None
         After the last whole chunk; None before the warm-up ends.
-    waiting : Waiting
+    waiting : Waiting of Events
         Accepted events whose chunk is not whole.
     features : (tuple of str, bool) or None
         Names, and whether they are places; `NO_FEATURES` where distances are learned; None before
@@ -53,7 +54,7 @@ class Progress:
     """
 
     state: State | None = None
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: Waiting[Events] = field(default_factory=Waiting)
     features: tuple[tuple[str, ...], bool] | None = None
     ids_kind: str | None = None
     rejected: int = 0
@@ -78,9 +79,7 @@ class Progress:
 
     def next_cut(self, config: Config) -> int:
         """The stream position at which the chunk that is filling now ends."""
-        if self.state is None:
-            return config.warm_up_events
-        return (self.state.position // config.chunk_size + 1) * config.chunk_size
+        return config.chunks.next_cut(self.learned)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

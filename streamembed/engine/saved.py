@@ -16,7 +16,7 @@ import numpy as np
 
 from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.engine import metrics
-from streamembed.engine.chunk import Waiting
+from streamembed.engine.chunk import Events
 from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.engine.progress import Progress
 from streamembed.engine.state import State
@@ -24,6 +24,7 @@ from streamembed.geometry.ring import most_slots
 from streamembed.geometry.support import slots_for
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
+from streamembed.numeric.chunks import Waiting
 from streamembed.storage.archive import must
 
 __all__ = ["Saved", "check", "check_metrics"]
@@ -172,7 +173,9 @@ def _least(numbers: Any) -> int:
     return numbers if type(numbers) is int else 0
 
 
-def _check_waiting(waiting: Waiting, d: int, is_text: bool, held: int, window: int | None) -> None:
+def _check_waiting(
+    waiting: Waiting[Events], d: int, is_text: bool, held: int, window: int | None
+) -> None:
     """One part, where events wait, for a support of ``held`` items."""
     must(waiting.count == sum(map(len, waiting.parts)), "count of pending events")
     must(len(waiting.parts) == min(waiting.count, 1), "parts of pending events")

@@ -200,6 +200,16 @@ class DiffusionMap(base.MiniBatchTransformer):
         for row in self._read(X)[0]:
             self._learn(row)
 
+    def flush(self) -> None:
+        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends: a warm-up is never cut short.
+        """
+        self.engine.flush()
+
     def _read(self, X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
         """Rows of a mini-batch; arrays only where features are known by their places."""
         is_array = _is_array(X)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from streamembed.learners.learner import Learner, Totals
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.chunks import Chunks
 from streamembed.threads import one_blas_thread
 
 __all__ = ["WARM_UP", "Early", "MetricEstimator"]
@@ -105,7 +106,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     @property
     def pending(self) -> int:
         """Events that wait for their chunk to be whole: 20 at first, then ``chunk_size``."""
-        return len(self._early) + (0 if self._course is None else len(self._course.waiting))
+        return len(self._early) + (0 if self._course is None else self._course.waiting.count)
 
     @property
     def totals(self) -> Totals:
@@ -353,14 +354,14 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             i = chosen.pop(0)
             self._read = None
             self._early.append((one.row(i), None if two is None else two.row(i), int(codes[i])))
-            if len(self._early) == course.next_cut(0, int(self.chunk_size)):
+            if len(self._early) == self._chunks.next_cut(0):
                 self._settle()
         if not chosen:
             return
         first, second = self._aligned(one, chosen), np.zeros((len(chosen), len(self._names)))
         if two is not None:
             second = self._aligned(two, chosen)
-        self._admit(first, second, codes[chosen])
+        self._extend(first, second, codes[chosen])
 
     def _aligned(self, table: Rows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
@@ -372,15 +373,16 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         self.imputed += int(np.count_nonzero(np.isnan(values)))
         return values
 
-    def _admit(self, first: Floats, second: Floats, codes: Ints) -> None:
+    def _extend(self, first: Floats, second: Floats, codes: Ints) -> None:
         """Events go their course."""
         assert self._course is not None
-        size = int(self.chunk_size)
-        if self._course.position + len(codes) < course.next_cut(self._course.learned, size):
-            self._keep(course.appended(self._course, first, second, codes))
-            return
-        with one_blas_thread():
-            self._keep(course.extend(self._course, self._learning, first, second, codes, size))
+        cut = self._chunks.next_cut(self._course.learned)
+        whole = self._course.position + len(codes) >= cut
+        with one_blas_thread() if whole else nullcontext():
+            after = course.extend(
+                self._course, self._learning, first, second, codes, int(self.chunk_size)
+            )
+        self._keep(after)
 
     def _keep(self, after: Course) -> None:
         """Everything was computed first, and is assigned last."""
@@ -390,6 +392,10 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         elif self._learner.additive:
             self._read = None
         self._course = after
+
+    @property
+    def _chunks(self) -> Chunks:
+        return course.chunks_of(int(self.chunk_size))
 
     @property
     def _learning(self) -> dict[str, Learner]:
@@ -434,7 +440,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     def _started(self, settled: _Settled, whole: bool) -> Course:
         """A course with these events: learned as its first chunk, or waiting for it."""
         begun = course.init((self._key,), len(settled.names), int(self.seed))
-        begun = course.appended(begun, settled.first, settled.second, settled.codes)
+        begun = course.append(begun, settled.first, settled.second, settled.codes)
         return course.flush(begun, self._learning) if whole else begun
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed import parameters
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, shown
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.pairs import thresholds
 from streamembed.pairs.memory import Counts, State
 from streamembed.pairs.thresholds import Settings
-from streamembed.parameters import LARGEST_D2, LARGEST_DRAW, LARGEST_SEED, LARGEST_TIME, real, whole
+from streamembed.parameters import LARGEST_DRAW, LARGEST_TIME, or_none, real, whole
 
 __all__ = ["GeneratedPairs", "PairGenerator"]
 
@@ -109,24 +108,10 @@ class PairGenerator:
         decay: float = 0.9,
         seed: int = 0,
     ) -> None:
-        if n_components is not None:
-            n_components = whole("n_components", n_components, 1, " or None")
-        if diffusion_time is not None:
-            diffusion_time = real("diffusion_time", diffusion_time, 0.0, LARGEST_TIME, " or None")
-        if similar_below is not None:
-            similar_below = real("similar_below", similar_below, 0.0, LARGEST_D2, " or None")
-        if dissimilar_above is not None:
-            high = LARGEST_D2
-            dissimilar_above = real("dissimilar_above", dissimilar_above, 0.0, high, " or None")
-        candidates = whole("candidates", candidates, 1, high=LARGEST_DRAW)
-        buffer = whole("buffer", buffer, 2)
-        percentiles = parameters.percentiles("percentiles", percentiles)
-        decay = real("decay", decay, 1e-12, 1.0)
-        seed = whole("seed", seed, 0, high=LARGEST_SEED)
-        self.n_components = n_components
-        self.diffusion_time = diffusion_time
+        self.n_components = or_none(whole, "n_components", n_components, 1)
+        self.diffusion_time = or_none(real, "diffusion_time", diffusion_time, 0.0, LARGEST_TIME)
         self._settings = Settings(
-            candidates=candidates,
+            candidates=whole("candidates", candidates, 1, high=LARGEST_DRAW),
             buffer=buffer,
             percentiles=percentiles,
             similar_below=similar_below,

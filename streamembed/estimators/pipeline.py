@@ -14,45 +14,31 @@ Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures an
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from streamembed import parameters
 from streamembed.data import batch
+from streamembed.engine.chunk import Events
 from streamembed.engine.config import Config
 from streamembed.engine.engine import Engine
-from streamembed.errors import NotReadyError, ParameterError, shown
+from streamembed.errors import NotReadyError, ParameterError
+from streamembed.estimators.settings import Settings
 from streamembed.estimators.strand import Embedding, Fit, Strand, learned_metric
-from streamembed.geometry import neighbors
 from streamembed.learners.learner import NO_UPDATES, certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.chunks import Waiting
 from streamembed.pairs import shrink, thresholds
-from streamembed.parameters import (
-    LARGEST_D2,
-    LARGEST_DRAW,
-    LARGEST_SEED,
-    LARGEST_TIME,
-    flag,
-    one_of,
-    real,
-    whole,
-)
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
 __all__ = ["UnsupervisedPipeline"]
-
-# Coordinates in which pairs are judged, at most: those of the tracked factor's usual rank.
-MOST_COMPONENTS = 48
-GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.self_tuning_map, "kernel": None}
-# Three events for each half: two more than the least number of components.
-LEAST_WARM_UP = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,81 +125,13 @@ class UnsupervisedPipeline:
     ((2, 2), 'ok')
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        diffusion_time: float | None = 16.0,
-        memory: str = "window",
-        size: int = 2000,
-        half_life: float | None = None,
-        bandwidth: float | str = "auto",
-        alpha: float = 1.0,
-        warm_up: int | None = None,
-        chunk_size: int = 50,
-        candidates: int = 40,
-        buffer: int = 500,
-        percentiles: tuple[float, float] = (5.0, 95.0),
-        similar_below: float | None = None,
-        dissimilar_above: float | None = None,
-        by_mass: bool = False,
-        decay: float = 0.9,
-        gamma: float = 0.1,
-        shrunk: bool = True,
-        graph: str | Embedding = "neighbors",
-        seed: int = 0,
-    ) -> None:
-        gamma = real("gamma", gamma, 0.0, np.inf, opened=True)
-        if diffusion_time is not None:
-            diffusion_time = real("diffusion_time", diffusion_time, 0.0, LARGEST_TIME, " or None")
-        if n_components is not None:
-            n_components = whole("n_components", n_components, 1, " or None")
-        if warm_up is not None:
-            halves = ": the halves have half of it"
-            warm_up = whole("warm_up", warm_up, LEAST_WARM_UP, halves)
-        if half_life is not None:
-            half_life = real("half_life", half_life, 2e-3, 1e15, " or None")
-        if similar_below is not None:
-            similar_below = real("similar_below", similar_below, 0.0, LARGEST_D2, " or None")
-        if dissimilar_above is not None:
-            dissimilar_above = real(
-                "dissimilar_above", dissimilar_above, 0.0, LARGEST_D2, " or None"
-            )
-        size = whole("size", size, 3)
-        chunk_size = whole("chunk_size", chunk_size, 1)
-        self.parameters: dict[str, Any] = {
-            "n_components": n_components,
-            "diffusion_time": diffusion_time,
-            "memory": one_of("memory", memory, ("window", "landmarks", "all")),
-            "size": size,
-            "half_life": half_life,
-            "bandwidth": bandwidth,
-            "alpha": alpha,
-            "warm_up": warm_up,
-            "chunk_size": chunk_size,
-            "candidates": whole("candidates", candidates, 1, high=LARGEST_DRAW),
-            "buffer": whole("buffer", buffer, 2),
-            "percentiles": parameters.percentiles("percentiles", percentiles),
-            "similar_below": similar_below,
-            "dissimilar_above": dissimilar_above,
-            "by_mass": flag("by_mass", by_mass),
-            "decay": real("decay", decay, 1e-12, 1.0),
-            "gamma": gamma,
-            "shrunk": flag("shrunk", shrunk),
-            "graph": graph if isinstance(graph, str) else "given",
-            "seed": whole("seed", seed, 0, high=LARGEST_SEED // 4),
-        }
-        if isinstance(graph, str):
-            graph = one_of("graph", graph, tuple(GRAPHS), " or a function")
-        elif not callable(graph):
-            raise ParameterError(
-                f"graph={shown(graph)} must be one of {', '.join(GRAPHS)}, or a function"
-            )
-        self._embedding = GRAPHS[graph] if isinstance(graph, str) else graph
-        self._settings(0)  # parameters are checked here, not at the first event
-        self._config(1, 0)
+    __signature__ = inspect.signature(Settings)
+
+    def __init__(self, *args: Any, **parameters: Any) -> None:
+        self.settings = Settings(*args, **parameters)
         self._strands: tuple[Strand, ...] = ()
         self._names: tuple[tuple[str, ...], bool] | None = None
-        self._waiting = np.zeros((0, 0))
+        self._waiting: Waiting[Events] = Waiting()
         self._center = self._scale = np.zeros(0)
         self._fitted: tuple[Mahalanobis, Fit] | None = None
 
@@ -227,7 +145,7 @@ class UnsupervisedPipeline:
     @property
     def position(self) -> int:
         """Events accepted so far: the learned ones and those that wait for a whole chunk."""
-        return self._learned + len(self._waiting)
+        return self._learned + self._waiting.count
 
     @property
     def strands(self) -> tuple[Strand, ...]:
@@ -266,16 +184,16 @@ class UnsupervisedPipeline:
 
     def _read(self) -> tuple[Mahalanobis, Fit]:
         if not self.ready:
-            wanted = "one" if self._names is None else self._config(self._width, 0).warm_up_events
+            wanted = "one" if self._names is None else self._whole_config.warm_up_events
             raise NotReadyError(
                 f"the warm-up takes {wanted} events and {self.position} have come: learn more of "
                 "them, or start with a smaller warm_up"
             )
         if self._fitted is None:
             states = [strand.pairs for strand in self._strands]
-            halves = (states[1], states[2]) if self.parameters["shrunk"] else None
+            halves = (states[1], states[2]) if self.settings.shrunk else None
             with one_blas_thread():
-                matrix, fit = learned_metric(states[0], halves, self.parameters["gamma"])
+                matrix, fit = learned_metric(states[0], halves, self.settings.gamma)
             told = certificate(
                 "generated",
                 NO_UPDATES,
@@ -311,13 +229,12 @@ class UnsupervisedPipeline:
         read = batch.read(X, None, names, ordered)
         if self._names is None:
             self._names = (read.names, read.ordered)
-            self._waiting = np.zeros((0, len(read.names)))
-        points = np.concatenate([self._waiting, read.points])
-        while len(points) >= (count := self._next_cut - self._learned):
-            self._push(points[:count])
-            points = self._waiting = points[count:]
-        self._waiting = points
-        return len(read.points)
+        chunks, n = self._whole_config.chunks, len(read.points)
+        for part, whole in chunks.split(self._learned, self._waiting.count, n):
+            self._wait(read.points[part].copy())
+            if whole:
+                self._push()
+        return n
 
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
@@ -329,9 +246,8 @@ class UnsupervisedPipeline:
         """
         if not self.ready:
             raise NotReadyError(f"{self.position} events have come, and the warm-up takes more")
-        if len(self._waiting):
-            points, self._waiting = self._waiting, self._waiting[:0]
-            self._push(points)
+        if self._waiting.count:
+            self._push()
 
     @classmethod
     def of(cls, X: Any, **parameters: Any) -> Self:
@@ -349,38 +265,28 @@ class UnsupervisedPipeline:
         pipeline.learn(X)
         return pipeline
 
-    def _push(self, points: Floats) -> None:
-        """One chunk into all strands."""
-        position = self._learned
+    def _wait(self, points: Floats) -> None:
+        """These are accepted, and keep the array."""
+        ids = np.arange(self.position, self.position + len(points), dtype=np.int64)
+        self._waiting = self._waiting.followed_by(Events(points, ids))
+
+    def _push(self) -> None:
+        """What waits into all strands, as one chunk."""
+        chunk, self._waiting = self._waiting.joined(), Waiting()
         if not self._strands:
             self._strands = self._fresh_strands()
         with one_blas_thread():
             whole = self._strands[0]
-            whole.engine.learn(points)
+            whole.engine.learn(chunk.points)
             whole.engine.flush()  # a short chunk by `flush`; whole ones have been learned
-            if position == 0:
+            if not len(self._scale):
                 snapshot = whole.engine.snapshot()
                 self._center, self._scale = snapshot.center, snapshot.scale
             whole.judge(self._scaled)
-            first = shrink.halves(
-                np.arange(position, position + len(points), dtype=np.int64), self.parameters["seed"]
-            )
+            first = shrink.halves(chunk.ids, self.settings.seed)
             for half, mine in zip(self._strands[1:], (first, ~first), strict=False):
-                half.push(self._scaled(points[mine]))
+                half.push(self._scaled(chunk.points[mine]))
         self._fitted = None
-
-    def _fresh_strands(self) -> tuple[Strand, ...]:
-        """All events, and where the metric is shrunk their halves, before the first event."""
-        return tuple(
-            Strand(
-                self._config(self._width, index),
-                self._width,
-                self._settings(index),
-                self.parameters["diffusion_time"],
-                self._embedding,
-            )
-            for index in range(3 if self.parameters["shrunk"] else 1)
-        )
 
     def _scaled(self, points: Floats) -> Floats:
         """Points as the maps and the pairs see them."""
@@ -398,42 +304,20 @@ class UnsupervisedPipeline:
         return self._strands[0].engine.position if self._strands else 0
 
     @property
-    def _next_cut(self) -> int:
-        """The stream position at which the chunk that is filling now ends."""
-        if not self.ready:
-            return self._config(self._width, 0).warm_up_events
-        chunk = int(self.parameters["chunk_size"])
-        return (self._learned // chunk + 1) * chunk
+    def _whole_config(self) -> Config:
+        return self.settings.of_engine(self._width, 0)
 
-    def _settings(self, index: int) -> thresholds.Settings:
-        """Of the pairs of one strand; draws of the three are strangers."""
-        names = ("candidates", "buffer", "percentiles", "similar_below", "dissimilar_above")
-        given = {name: self.parameters[name] for name in (*names, "by_mass", "decay")}
-        return thresholds.Settings(**given, seed=3 * self.parameters["seed"] + index)
-
-    def _config(self, width: int, index: int) -> Config:
-        """Of the engine of one strand: 0 all events, 1 and 2 the halves."""
-        given = self.parameters
-        share = 2 if index else 1
-        size, chunk = given["size"], given["chunk_size"]
-        warm_up = given["warm_up"]
-        if warm_up is None:
-            warm_up = max(100, 10 * width, chunk)
-            warm_up = warm_up if given["memory"] == "all" else min(warm_up, size)
-        # the halves, as small as they are, must have more events than components
-        most = max(1, min(MOST_COMPONENTS, warm_up // 2 - 2))
-        return Config(
-            n_components=min(given["n_components"] or width, most),
-            memory=given["memory"],
-            size=size // share,
-            half_life=None if given["half_life"] is None else given["half_life"] / share,
-            bandwidth=given["bandwidth"],
-            alpha=given["alpha"],
-            tolerance=None,  # pairs ask for the order of distances, not for a certificate
-            chunk_size=max(1, chunk // share),
-            warm_up=warm_up // share,
-            scaling=None if index else "standard",
-            seed=3 * given["seed"] + index,
+    def _fresh_strands(self) -> tuple[Strand, ...]:
+        """All events, and where the metric is shrunk their halves; with nothing learned."""
+        return tuple(
+            Strand(
+                self.settings.of_engine(self._width, index),
+                self._width,
+                self.settings.of_pairs(index),
+                self.settings.diffusion_time,
+                self.settings.embedding,
+            )
+            for index in range(3 if self.settings.shrunk else 1)
         )
 
     # ------------------------------------------------------------------ saving
@@ -443,10 +327,12 @@ class UnsupervisedPipeline:
 
         A ``graph`` that is a function is not written.
         """
+        nothing = np.zeros((0, 0 if self._names is None else self._width))
+        waiting = np.concatenate([nothing, *(part.points for part in self._waiting.parts)])
         strands = tuple(_Strand(strand.engine, strand.pairs) for strand in self._strands)
-        kept = _Kept(self._names, self._waiting, self._center, self._scale, strands)
+        kept = _Kept(self._names, waiting, self._center, self._scale, strands)
         arrays, numbers = codec.pack(kept)
-        header = {"parameters": self.parameters, "learned": numbers}
+        header = {"parameters": self.settings.as_dict(), "learned": numbers}
         archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
 
     @classmethod
@@ -480,13 +366,13 @@ class UnsupervisedPipeline:
     def _continued(self, kept: _Kept) -> Self:
         """This, which has not learned yet, from what `save` wrote on; checked for what fits."""
         must = archive.must
-        self._names, self._waiting = kept.names, kept.waiting
-        self._center, self._scale = kept.center, kept.scale
+        self._names, self._center, self._scale = kept.names, kept.center, kept.scale
         width = 0 if kept.names is None else self._width
         must(kept.waiting.shape[1:] == (width,), "waiting has another shape")
+        must(width > 0 or not len(kept.waiting), "waiting has no features")
         must(kept.scale.shape == kept.center.shape == (width * bool(kept.strands),), "scale")
         must((kept.scale > 0).all(), "scale is not positive")
-        must(len(kept.strands) in (0, 3 if self.parameters["shrunk"] else 1), "strands")
+        must(len(kept.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
         if kept.strands:
             self._strands = self._fresh_strands()
         for strand, one in zip(self._strands, kept.strands, strict=True):
@@ -494,7 +380,10 @@ class UnsupervisedPipeline:
             strand.engine, strand.pairs = one.engine, one.pairs
         if self.ready:
             _ = self.metric  # whatever it is made of must fit together
-        must(len(kept.waiting) < self._next_cut - self._learned or not width, "waiting")
+        if len(kept.waiting):
+            self._wait(kept.waiting)
+            cut = self._whole_config.chunks.next_cut(self._learned)
+            must(self.position < cut, "waiting")
         return self
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamembed import parameters
 from streamembed.data import impute
 from streamembed.data.impute import Rows
 from streamembed.errors import NotReadyError
@@ -77,8 +76,6 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
         self.gamma = gamma
         self.shrunk = shrunk
         self.seed = seed
-        parameters.whole("chunk_size", chunk_size, 1)
-        parameters.whole("seed", seed, 0)
         self._pipeline = UnsupervisedPipeline(
             n_components=n_components,
             diffusion_time=diffusion_time,
@@ -130,6 +127,16 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: any table that `transform_many` takes."""
         self._take(impute.read(X))
+
+    def flush(self) -> None:
+        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends: a warm-up is never cut short.
+        """
+        self._pipeline.flush()
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, keys 0 to d - 1."""

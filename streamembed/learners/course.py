@@ -20,6 +20,7 @@ from streamembed.learners.learner import NO_UPDATES, Learner, Totals, certificat
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.chunks import Chunks, Waiting
 from streamembed.numeric.codec import NOT_KEPT
 from streamembed.numeric.moments import Spread
 
@@ -31,12 +32,12 @@ __all__ = [
     "Refused",
     "Untaught",
     "advanced",
-    "appended",
+    "append",
+    "chunks_of",
     "extend",
     "flush",
     "init",
     "merge",
-    "next_cut",
     "read",
     "untaught",
 ]
@@ -88,7 +89,9 @@ class Course:
 
     Attributes
     ----------
-    waiting : Examples
+    seed : int
+        Of what is drawn.
+    waiting : Waiting of Examples
         Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
     spread : Spread
         Means and deviations of the features, over all that was learned.
@@ -100,7 +103,8 @@ class Course:
         By name of the metric.
     """
 
-    waiting: Examples
+    seed: int
+    waiting: Waiting[Examples]
     spread: Spread
     learned: int
     labelled: int
@@ -110,26 +114,25 @@ class Course:
     @property
     def position(self) -> int:
         """Events so far, learned and waiting."""
-        return self.learned + len(self.waiting)
+        return self.learned + self.waiting.count
+
+    @property
+    def pending(self) -> Examples:
+        """What waits, in one piece."""
+        if not self.waiting.parts:
+            return Examples.empty(len(self.spread.means), self.learned, self.seed)
+        return self.waiting.joined()
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> Course:
     """Before any event."""
-    return Course(
-        Examples.empty(n_features, 0, seed),
-        spread.init(n_features),
-        0,
-        0,
-        0,
-        {name: Progress() for name in names},
-    )
+    fresh = {name: Progress() for name in names}
+    return Course(seed, Waiting(), spread.init(n_features), 0, 0, 0, fresh)
 
 
-def next_cut(learned: int, size: int) -> int:
-    """The position at which the chunk that is filling now ends."""
-    if learned == 0:
-        return math.ceil(WARM_UP / size) * size
-    return (learned // size + 1) * size
+def chunks_of(size: int) -> Chunks:
+    """Where chunks of a course end: at every multiple of ``size``, the first behind the warm-up."""
+    return Chunks(size, math.ceil(WARM_UP / size) * size)
 
 
 def extend(
@@ -146,19 +149,20 @@ def extend(
     size
         Events a chunk.
     """
-    course = appended(course, first, second, codes)
-    if course.position < next_cut(course.learned, size):
-        return course
-    while course.position >= (cut := next_cut(course.learned, size)):
-        course = _learned(course, learning, cut - course.learned)
-    return replace(course, waiting=course.waiting.copied())  # lets go of the chunks
+    for part, whole in chunks_of(size).split(course.learned, course.waiting.count, len(codes)):
+        # copies, for what waits must neither hold on to the whole call nor change with it
+        course = append(course, first[part].copy(), second[part].copy(), codes[part].copy())
+        course = flush(course, learning) if whole else course
+    return course
 
 
-def appended(course: Course, first: Floats, second: Floats, codes: Ints) -> Course:
-    """The course with these events waiting, whether or not a chunk is whole."""
+def append(course: Course, first: Floats, second: Floats, codes: Ints) -> Course:
+    """The course with these events waiting, whether or not a chunk is whole; arrays are kept."""
+    part = Examples(first, second, codes, course.position, course.seed)
     # not by `replace`, which takes longer than all the rest for a single event
     return Course(
-        course.waiting.followed_by(first, second, codes),
+        course.seed,
+        course.waiting.followed_by(part),
         course.spread,
         course.learned,
         course.labelled,
@@ -169,12 +173,9 @@ def appended(course: Course, first: Floats, second: Floats, codes: Ints) -> Cour
 
 def flush(course: Course, learning: Learning) -> Course:
     """What waits is learned, as a short chunk."""
-    return _learned(course, learning, len(course.waiting)) if len(course.waiting) else course
-
-
-def _learned(course: Course, learning: Learning, count: int) -> Course:
-    """The first ``count`` of the waiting events learned."""
-    chunk, rest = course.waiting.taken(0, count), course.waiting.taken(count, len(course.waiting))
+    if not course.waiting.count:
+        return course
+    chunk = course.pending
     values = np.concatenate([chunk.first, chunk.second[chunk.codes < 0]])
     with np.errstate(all="ignore"):
         seen = spread.update(course.spread, values)
@@ -182,11 +183,11 @@ def _learned(course: Course, learning: Learning, count: int) -> Course:
     whole = replace(chunk, first=seen.filled(chunk.first), second=seen.filled(chunk.second))
     return replace(
         course,
-        waiting=rest,
+        waiting=Waiting(),
         spread=seen if sound else course.spread,
-        learned=course.learned + count,
+        learned=course.position,
         labelled=course.labelled + labelled,
-        pairs=course.pairs + count - labelled,
+        pairs=course.pairs + len(chunk) - labelled,
         progress={
             name: advanced(learning[name], one, whole, seen.scale, sound)
             for name, one in course.progress.items()
@@ -229,9 +230,9 @@ def read(
         Whether a metric that is additive shows what waits for its chunk.
     """
     shown = course
-    if waiting and learner.additive and len(course.waiting):
+    if waiting and learner.additive and course.waiting.count:
         alone = replace(course, progress={name: course.progress[name]})
-        ahead = _learned(alone, {name: learner}, len(course.waiting))
+        ahead = flush(alone, {name: learner})
         if ahead.progress[name].totals.refused == course.progress[name].totals.refused:
             shown = ahead
     state = shown.progress[name].state
@@ -267,25 +268,22 @@ def merge(left: Course, right: Course, learning: Learning, indices: Ints, size: 
         other, learner = right.progress[name], learning[name]
         state = one.state
         if other.state is not None:  # else there is nothing to take in
-            state = learner.init(right.waiting, right.spread.scale) if state is None else state
+            state = learner.init(right.pending, right.spread.scale) if state is None else state
             state = learner.merge(state, other.state, indices)
         progress[name] = Progress(state, one.totals.merged(other.totals))
-    learned = left.learned + right.learned
     joined = replace(
         left,
-        waiting=Examples.empty(left.waiting.first.shape[1], learned, left.waiting.seed),
+        waiting=Waiting(),
         spread=spread.merge(left.spread, right.spread),
-        learned=learned,
+        learned=left.learned + right.learned,
         labelled=left.labelled + right.labelled,
         pairs=left.pairs + right.pairs,
         progress=progress,
     )
-    for part, codes in (
-        (left.waiting, left.waiting.codes),
-        (right.waiting, mapped(right.waiting.codes, indices)),
-    ):
-        joined = extend(joined, learning, part.first, part.second, codes, size)
-    return joined
+    mine, theirs = left.pending, right.pending
+    joined = extend(joined, learning, mine.first, mine.second, mine.codes, size)
+    codes = mapped(theirs.codes, indices)
+    return extend(joined, learning, theirs.first, theirs.second, codes, size)
 
 
 def _finite(state: Any) -> bool:

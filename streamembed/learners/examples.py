@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -79,32 +80,17 @@ class Examples:
         """The same events with every feature divided by its scale (d,)."""
         return replace(self, first=self.first / scale, second=self.second / scale)
 
-    def followed_by(self, first: Floats, second: Floats, codes: Ints) -> Self:
-        """These with more events at their end."""
-        return type(self)(
-            np.concatenate([self.first, first]),
-            np.concatenate([self.second, second]),
-            np.concatenate([self.codes, codes]),
-            self.position,
-            self.seed,
-            self.bounds,
+    @classmethod
+    def joined(cls, parts: Sequence[Examples]) -> Self:
+        """The same events in one piece, at the position of the first."""
+        return cls(
+            np.concatenate([part.first for part in parts]),
+            np.concatenate([part.second for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            parts[0].position,
+            parts[0].seed,
+            parts[0].bounds,
         )
-
-    def taken(self, start: int, stop: int) -> Self:
-        """Consecutive ones of them, at their own position."""
-        part = slice(start, stop)
-        return replace(
-            self,
-            first=self.first[part],
-            second=self.second[part],
-            codes=self.codes[part],
-            position=self.position + start,
-        )
-
-    def copied(self) -> Self:
-        """The same events in arrays of their own."""
-        first, second, codes = self.first.copy(), self.second.copy(), self.codes.copy()
-        return replace(self, first=first, second=second, codes=codes)
 
     @classmethod
     def of_pairs(cls, differences: Floats, similar: Bools, position: int, seed: int) -> Self:

@@ -13,7 +13,7 @@ or to None. And a class with ``__pack__`` is kept as what that gives, a dataclas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -86,9 +86,8 @@ def prepare(*kinds: Any) -> None:
         seen.add(kind)
         todo += get_args(kind)
         inner = _inner(kind)
-        known = is_dataclass(inner)
-        if known:
-            todo += [_hints(inner)[name] for name in _kept(inner)]
+        if is_dataclass(_class_of(inner)):
+            todo += [_hints(inner)[name] for name in _kept(_class_of(inner))]
 
 
 def _take_apart(value: Any, path: str, arrays: Arrays) -> Any:
@@ -160,14 +159,15 @@ class _Parts:
 
     def _read_object(self, kind: Any, found: Any, path: str, key: str) -> Any:
         inner = _inner(kind)
-        declared, hints = _kept(inner), _hints(inner)
+        made, hints = _class_of(inner), _hints(inner)
+        declared = _kept(made)
         _must(isinstance(found, dict), path, found)
         _must(found.keys() == set(declared), path, sorted(found))
         parts: dict[str, Any] = {
             name: self.read(hints[name], found[name], _below(path, name), key) for name in declared
         }
-        parts.update(dict.fromkeys(_left_out(inner)))
-        value = inner(**parts)
+        parts.update(dict.fromkeys(_left_out(made)))
+        value = made(**parts)
         return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
 
 
@@ -180,9 +180,18 @@ def _must(condition: object, path: str, found: object) -> None:
         raise ValueError(f"{path or 'all of it'} is {found!r:.100}")
 
 
-def _inner(kind: object) -> Any:
+def _class_of(kind: Any) -> Any:
+    """The class itself of one that was declared for certain parts, as ``Waiting[Events]``."""
+    origin = get_origin(kind)
+    return origin if is_dataclass(origin) else kind
+
+
+def _inner(kind: Any) -> Any:
     """The dataclass that stands for a class: what its ``__pack__`` gives, or itself."""
-    return _hints(kind.__pack__)["return"] if hasattr(kind, "__pack__") else kind
+    if not hasattr(kind, "__pack__"):
+        return kind
+    packed = _hints(kind.__pack__)["return"]
+    return kind if _class_of(packed) is _class_of(kind) else packed
 
 
 @cache
@@ -199,5 +208,16 @@ def _left_out(kind: Any) -> tuple[str, ...]:
 
 
 @cache
-def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _hints(kind: Any) -> dict[str, Any]:
+    """Declared types by field, those of certain parts filled in."""
+    made = _class_of(kind)
+    hints, parts = get_type_hints(made), get_args(kind)
+    if made is kind:
+        return hints
+    known = dict(zip(made.__parameters__, parts, strict=True))
+    return {name: _fill(hint, known) for name, hint in hints.items()}
+
+
+def _fill(hint: Any, known: Mapping[Any, Any]) -> Any:
+    wanted = getattr(hint, "__parameters__", ())
+    return hint[tuple(known[one] for one in wanted)] if wanted else hint

@@ -20,11 +20,13 @@ from typing import Literal
 
 import numpy as np
 
+from streamembed import parameters
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.pairs.memory import Counts, Pairs, State, init, joined
+from streamembed.parameters import LARGEST_D2, LARGEST_SEED, flag, keep, or_none, real, whole
 
 __all__ = [
     "Counts",
@@ -87,24 +89,24 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("candidates", 1), ("buffer", 2), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ParameterError(f"{name} is {getattr(self, name)}; it must be {least} or more")
-        if not 0 < self.percentiles[0] < self.percentiles[1] < 100:
-            raise ParameterError(
-                f"percentiles are {self.percentiles}; they must ascend and lie in (0, 100)"
-            )
-        for name in ("similar_below", "dissimilar_above"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < np.inf:
-                raise ParameterError(f"{name} is {value}; it must be 0 or more and finite, or None")
+        """Check every value, and keep it as a plain Python one."""
+        above = self.dissimilar_above
+        keep(
+            self,
+            candidates=whole("candidates", self.candidates, 1),
+            buffer=whole("buffer", self.buffer, 2),
+            percentiles=parameters.percentiles("percentiles", self.percentiles),
+            similar_below=or_none(real, "similar_below", self.similar_below, 0.0, LARGEST_D2),
+            dissimilar_above=or_none(real, "dissimilar_above", above, 0.0, LARGEST_D2),
+            by_mass=flag("by_mass", self.by_mass),
+            decay=real("decay", self.decay, 1e-12, 1.0),
+            seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
+        )
         low, high = self.similar_below, self.dissimilar_above
         if low is not None and high is not None and not low < high:
             raise ParameterError(
                 f"similar_below is {low}; it must be below dissimilar_above {high}"
             )
-        if not 0 < self.decay <= 1:
-            raise ParameterError(f"decay is {self.decay}; it must be in (0, 1]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,10 @@ def test_pending_events_change_nothing_that_is_read() -> None:
     engine.learn(POINTS[:40])
     before = engine.snapshot()
     engine.learn(POINTS[40:44])
-    assert (engine.position, engine.pending) == (44, 4)
+    assert (engine.position, engine.learned, engine.pending) == (44, 40, 4)
     assert engine.snapshot() is before
     engine.learn(POINTS[44:45])
-    assert (engine.position, engine.pending) == (45, 0)
+    assert (engine.position, engine.learned, engine.pending) == (45, 45, 0)
     assert engine.snapshot() is not before
 
 
@@ -80,7 +80,7 @@ def test_flush_learns_a_short_chunk() -> None:
     engine = small()
     engine.learn(POINTS[:42])
     engine.flush()
-    assert (engine.snapshot().position, engine.pending) == (42, 0)
+    assert (engine.snapshot().position, engine.learned, engine.pending) == (42, 42, 0)
     engine.learn(POINTS[42:45])
     assert (engine.snapshot().position, engine.pending) == (45, 0)
     engine.flush()

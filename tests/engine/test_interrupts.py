@@ -43,13 +43,13 @@ def test_interrupts_at_a_sample_of_all_places() -> None:
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
-    end = intake.Intake._end
+    end = intake.Intake.end
 
     def in_two_steps(self: intake.Intake, now: Any, rejected: int) -> None:
         self.progress = replace(now, rejected=now.rejected + 1)
         end(self, now, rejected)
 
-    monkeypatch.setattr(intake.Intake, "_end", in_two_steps)
+    monkeypatch.setattr(intake.Intake, "end", in_two_steps)
     sweep = Sweep(next(case for case in CASES if case.name == "learn, trailing rows set aside"))
     result = fuzz_interrupts.Result()
     for place in range(sweep.places - 40, sweep.places + 1):

@@ -110,7 +110,7 @@ def test_the_chunks_of_the_map_do_not_matter(chunk_size: int) -> None:
     y = [None if i % 3 == 0 else int(kind) for i, kind in enumerate(KINDS)]
     engine = small(chunk_size=chunk_size, size=140, warm_up=max(60, chunk_size))
     engine.learn(WINE, y=y)
-    seen = engine.position - engine.pending
+    seen = engine.learned
     for name, metric in engine.snapshot().metrics.items():
         face = FACES[name]()
         face.learn_many(WINE[:seen], y[:seen])

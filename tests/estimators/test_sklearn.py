@@ -16,7 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from streamembed.errors import InputError, ParameterError
+from streamembed import estimators
+from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import FENN, ITML, DiffusionMap, EigDML, GeometricMeanMetric
 from streamembed.sklearn import OnlineTransformer
 
@@ -56,6 +57,21 @@ def test_partial_fit_in_any_split_is_the_same() -> None:
     river = EigDML(chunk_size=20)
     river.learn_many(X, Y)
     assert np.array_equal(many.estimator_.metric.matrix, river.metric.matrix)
+
+
+@pytest.mark.parametrize("name", estimators.__all__)
+def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
+    """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
+    small = {"warm_up": 60, "size": 100} if name in ("DiffusionMap", "UnsupervisedMetric") else {}
+    face = getattr(estimators, name)(chunk_size=20, **small)
+    if small:
+        with pytest.raises(NotReadyError):
+            face.flush()
+    fitted = OnlineTransformer(face).fit(X[:133], Y[:133]).estimator_
+    assert {
+        "DiffusionMap": lambda: fitted.snapshot().position,
+        "UnsupervisedMetric": lambda: fitted.fit.position,
+    }.get(name, lambda: fitted.position - fitted.pending)() == 133
 
 
 def test_clones_grids_and_pickles() -> None:

@@ -1,0 +1,190 @@
+"""Admission: which rows of a call become events, and what is said of those that do not.
+
+Points come checked, distance rows are checked here, one by one. Ids are held against those that the
+support and what waits have at that very place of the stream; the rest is for the intake.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamembed.data import batch
+from streamembed.data.batch import Batch, Rejected
+from streamembed.data.distances import Reach, RowCall
+from streamembed.data.ids import kind_of
+from streamembed.data.labels import UNKNOWN, Label, Labels
+from streamembed.engine.chunk import Events
+from streamembed.engine.config import Config
+from streamembed.engine.intake import Intake
+from streamembed.engine.progress import NO_FEATURES, Progress
+from streamembed.errors import BadRowError, InputError
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+__all__ = ["Learned", "admit_distances", "admit_points"]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What became of the rows of one `Engine.learn`.
+
+    Attributes
+    ----------
+    accepted : int
+        Rows that are part of the stream now.
+    rejected : tuple of Rejected
+        The others (only with ``on_bad_row="skip"``): index in the call, id, reason.
+    """
+
+    accepted: int
+    rejected: tuple[Rejected, ...]
+
+
+def admit_points(
+    intake: Intake, rows: Batch, policy: str, labels: Sequence[Label | None] | None = None
+) -> Learned:
+    """Take points that are checked already; ``policy`` is for ids that are held.
+
+    ``labels`` are those of all rows of the call, also of those that were rejected.
+    """
+    before, config = intake.progress, intake.config
+    before.must_learn(distances=False)
+    n, kept = len(rows.points), rows.kept
+    if n:
+        before.check_kind(rows.ids)
+    keys = None if rows.ids is None else rows.ids.tolist()
+    features, kind = (rows.names, rows.ordered), kind_of(rows.ids)
+    now = intake.start(keys, kept, policy)
+    unusable = [row.index for row in rows.rejected]
+    repeated: list[int] = []
+    start = 0
+    while start < n:
+        stop = min(n, start + now.next_cut(config) - now.position)
+        chosen: slice | Ints = slice(start, stop)
+        count, last, held = stop - start, stop - 1, now.ids
+        if keys is not None:
+            again, held = now.held_ids(config).sift(keys[start:stop], now.position)
+            if again and policy == "raise":
+                intake.refuse(before, keys, start + again[0], kept)
+            if again:
+                repeated += [start + i for i in again]
+                chosen = np.delete(np.arange(start, stop), again)
+                count, last = len(chosen), int(chosen.max(initial=start))
+        if count:
+            # rows set aside count with the next row that is accepted, so that a call which is
+            # broken off can be taken up again at its position
+            gone = bisect_left(repeated, last if stop < n else n)
+            gone += bisect_left(unusable, kept[last]) if stop < n else len(unusable)
+            classes, known = _classes(now, config, kept[chosen], labels)
+            ids = None if rows.ids is None else rows.ids[chosen].copy()
+            # copies, for a view of what waits would hold on to all the rows of the call
+            points = rows.points[chosen].copy()
+            part = Events(points, _ids_or_positions(now, ids, count), classes=classes)
+            counted = before.rejected + gone
+            now = intake.accept(now.followed_by(part, features, kind, counted, known, held))
+        start = stop
+    reasons = [Rejected(int(kept[i]), keys and keys[i], "duplicate id") for i in repeated]
+    rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
+    intake.end(now, before.rejected + len(rejected))
+    return Learned(n - len(repeated), rejected)
+
+
+def _classes(
+    now: Progress, config: Config, kept: Ints, labels: Sequence[Label | None] | None
+) -> tuple[Ints | None, Labels]:
+    """Class indices of the rows that stay, where metrics learn from them; labels known then."""
+    if not config.metrics:
+        return None, now.labels
+    if labels is None:
+        return np.full(len(kept), UNKNOWN, dtype=np.int64), now.labels
+    return now.labels.classes([labels[i] for i in kept.tolist()])
+
+
+def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned:
+    """Take distance rows, checking them; ``policy`` is "raise" or "skip"."""
+    config = intake.config
+    if config.metrics:
+        raise InputError(
+            f"metrics={config.metrics!r} learn from points, and distance rows were given: "
+            "start the engine without metrics"
+        )
+    call, before = RowCall(rows, ids), intake.progress
+    n = len(call)
+    if n == 0:
+        return Learned(0, ())
+    before.must_learn(distances=True)
+    keys = None if call.ids is None else call.ids.tolist()
+    given = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
+    if keys is None or given:
+        before.check_kind(batch.typed_ids(call.ids, np.array(given, dtype=np.int64)))
+    if policy == "raise":
+        _check_rows(call, before, config)
+    rejected: list[Rejected] = []
+    now = intake.start(keys, np.arange(n), policy)
+    for index in range(n):
+        row, fault = call.read(index, _reach(now, config, 0))
+        held = now.ids
+        if fault is None and keys is not None:
+            again, held = now.held_ids(config).sift([keys[index]], now.position)
+            fault = "duplicate id" if again else None
+        if fault is not None:
+            if policy == "raise":
+                intake.refuse(before, keys, index, np.arange(n))
+            call.aside.append(index)
+            rejected.append(Rejected(index, keys and keys[index], fault))
+            continue
+        one = batch.typed_ids(call.ids, np.array([index], dtype=np.int64))
+        held_row = _held_part(now, config, row)
+        part = Events(np.zeros((1, 0)), _ids_or_positions(now, one, 1), (held_row,))
+        counted, kind = before.rejected + len(rejected), kind_of(one)
+        now = intake.accept(now.followed_by(part, NO_FEATURES, kind, counted, now.labels, held))
+    intake.end(now, before.rejected + len(rejected))
+    return Learned(n - len(rejected), tuple(rejected))
+
+
+def _check_rows(call: RowCall, now: Progress, config: Config) -> None:
+    """Refuse the call where a row cannot be used, whatever becomes of those before it."""
+    faults = []
+    for index in range(len(call)):
+        fault = call.read(index, _reach(now, config, index))[1]
+        if fault is not None:
+            faults.append((index, fault))
+    if faults:
+        first = "; ".join(f"{call.name(index)}: {fault}" for index, fault in faults[:3])
+        raise BadRowError(
+            f"{len(faults)} of {len(call)} distance rows cannot be used ({first}); nothing was "
+            "learned: mend them, or set them aside with on_bad_row='skip'",
+            tuple(faults),
+        )
+
+
+def _reach(now: Progress, config: Config, ahead: int) -> Reach:
+    """What the row after the next ``ahead`` ones must hold."""
+    position = now.position + ahead
+    if config.memory == "window":
+        length = min(position, config.size)
+        return Reach((length,), f"one to each of the last {length} things")
+    grows = config.memory == "all" or position >= now.next_cut(config)
+    if now.state is None or grows:
+        return Reach((position,), f"one to each of the {position} things before it")
+    held, waiting = len(now.state.support), now.pending + ahead
+    told = f"one to each of the {held} landmarks of support_ids, and to {waiting} after them"
+    return Reach((held + waiting, position), told)
+
+
+def _held_part(now: Progress, config: Config, row: Floats) -> Floats:
+    """Of a row to all things ever learned, the distances to landmarks and to what waits."""
+    if config.memory == "landmarks" and len(row) == now.position:
+        return np.concatenate([row[now.support_positions], row[now.learned :]])
+    return row
+
+
+def _ids_or_positions(now: Progress, ids: Array | None, count: int) -> Array:
+    """The ids, or the stream positions where there are none."""
+    if ids is not None:
+        return ids
+    return np.arange(now.position, now.position + count, dtype=np.int64)

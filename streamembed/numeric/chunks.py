@@ -1,0 +1,112 @@
+"""Chunks of a stream: where they end, and what waits until its own is whole.
+
+Engines, courses of metrics and the pipeline without labels all learn by chunks, and all by this
+rule: chunks end at positions of the stream, so that calls do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+__all__ = ["Chunks", "Waiting"]
+
+
+class Joinable(Protocol):
+    """Some events in the order of the stream."""
+
+    def __len__(self) -> int: ...
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> Self:
+        """The same events in one piece."""
+        ...
+
+
+Part = TypeVar("Part", bound=Joinable)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Where chunks end: after the first events of all, then at every multiple of a size.
+
+    Attributes
+    ----------
+    size : int
+        Events a chunk, at least 1; fewer where ``first`` or a flush ended between two multiples.
+    first : int
+        Events of the first chunk, at least 1.
+
+    Examples
+    --------
+    >>> chunks = Chunks(size=10, first=25)
+    >>> chunks.next_cut(0), chunks.next_cut(25), chunks.next_cut(30)
+    (25, 30, 40)
+    >>> list(chunks.split(learned=0, waiting=20, count=13))
+    [(slice(0, 5, None), True), (slice(5, 10, None), True), (slice(10, 13, None), False)]
+    """
+
+    size: int
+    first: int
+
+    def next_cut(self, learned: int) -> int:
+        """The position at which the chunk after ``learned`` events ends."""
+        return (learned // self.size + 1) * self.size if learned else self.first
+
+    def split(self, learned: int, waiting: int, count: int) -> Iterator[tuple[slice, bool]]:
+        """How events that arrive fall into chunks.
+
+        Parameters
+        ----------
+        learned, waiting
+            Events in whole chunks, and those behind them that wait.
+        count
+            Events that arrive.
+
+        Yields
+        ------
+        Consecutive slices of them, and whether a chunk is whole with each.
+        """
+        start, position = 0, learned + waiting
+        while start < count:
+            room = max(0, self.next_cut(learned) - position)
+            stop = min(count, start + room)
+            position += stop - start
+            whole = stop - start == room
+            learned = position if whole else learned
+            yield slice(start, stop), whole
+            start = stop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting(Generic[Part]):
+    """Events whose chunk is not whole yet.
+
+    Attributes
+    ----------
+    parts : tuple
+        As they came, each of one event or more; none is ever written to.
+    count : int
+        Events in all of them.
+    """
+
+    parts: tuple[Part, ...] = ()
+    count: int = 0
+
+    def followed_by(self, part: Part) -> Waiting[Part]:
+        """These, and one more part."""
+        return Waiting((*self.parts, part), self.count + len(part))
+
+    def joined(self) -> Part:
+        """All of them in one piece; there must be one at least."""
+        return type(self.parts[0]).joined(self.parts)
+
+    def __pack__(self) -> Waiting[Part]:
+        """Saved in one piece, in which calls do not show."""
+        return Waiting((self.joined(),), self.count) if self.parts else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled in one piece, too."""
+        packed = self.__pack__()
+        return Waiting, (packed.parts, packed.count)
