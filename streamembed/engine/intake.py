@@ -14,10 +14,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
-from streamembed.data.ids import kind_of
+from streamembed.data.ids import kind_of, typed_ids
 from streamembed.data.labels import UNKNOWN, Label
 from streamembed.engine import metrics as learners
 from streamembed.engine import update
@@ -170,7 +169,7 @@ class Intake:
         keys = None if call.ids is None else call.ids.tolist()
         given = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
         if keys is None or given:
-            before.check_kind(batch.typed_ids(call.ids, np.array(given, dtype=np.int64)))
+            before.check_kind(typed_ids(call.ids, np.array(given, dtype=np.int64)))
         if policy == "raise":
             self._check_rows(call)
         rejected: list[Rejected] = []
@@ -188,7 +187,7 @@ class Intake:
                 call.aside.append(index)
                 rejected.append(Rejected(index, keys and keys[index], fault))
                 continue
-            one = batch.typed_ids(call.ids, np.array([index], dtype=np.int64))
+            one = typed_ids(call.ids, np.array([index], dtype=np.int64))
             part = Events(np.zeros((1, 0)), _named(now, one, 1), (self._held_part(now, row),))
             counted = before.rejected + len(rejected)
             now = self._accept(

@@ -138,7 +138,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of table that came in."""
         table = impute.read(X)
-        return impute.given_back(self._placed(table), X, table.frame)
+        return impute.give_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         if not self.ready:
@@ -181,9 +181,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
 
     def _push(self, table: Rows, index: int) -> None:
         """Impute by the means so far, learn, and let the means know what was seen."""
-        part = slice(index, index + 1)
-        one = Rows(table.values[part], table.names, table.ordered, table.present[part], None)
-        values, unknown = one.aligned(self._names)
+        values, unknown = table.take(slice(index, index + 1)).aligned(self._names)
         seen = ~np.isnan(values[0])
         self._pipeline.learn(self._filled(values))
         self._sums += np.where(seen, values[0], 0.0)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.batch import column_values, named_features
+from streamembed.data.table import in_order
+from streamembed.data.values import column_values
 from streamembed.errors import FeatureError
 from streamembed.logs.file import LogFile, said
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -105,7 +106,7 @@ def layout_of(file: LogFile, chosen: tuple[str, ...] | None) -> Layout:
     columns = _Columns(
         file,
         types,
-        named_features([name for name, kind in free.items() if _is_numeric(_value_type(kind))]),
+        in_order(name for name, kind in free.items() if _is_numeric(_value_type(kind))),
         {name: kind.list_size for name, kind in free.items() if _is_vector(kind)},
     )
     layout = _found(columns) if chosen is None else _chosen(columns, chosen)
@@ -165,7 +166,7 @@ def _chosen(columns: _Columns, chosen: tuple[str, ...]) -> Layout:
                     f"among {columns}"
                 )
             names.update(matching)
-    return Layout("points", named_features(list(names)), None)
+    return Layout("points", in_order(names), None)
 
 
 def _refusal(columns: _Columns, name: str) -> str:
