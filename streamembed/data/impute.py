@@ -6,7 +6,6 @@ reads decides what stands in its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -24,7 +23,7 @@ from streamembed.data.table import (
     read_table,
 )
 from streamembed.errors import FeatureError, shown
-from streamembed.numeric.arrays import Bools, Floats
+from streamembed.numeric.arrays import Floats
 
 __all__ = [
     "LARGEST",
@@ -43,29 +42,10 @@ __all__ = [
 LARGEST, SMALLEST = 1e75, 1e-75
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """A table of numbers on its way into an estimator.
+class Rows(Table):
+    """A table on its way into an estimator: every number is usable, NaN is a gap."""
 
-    Attributes
-    ----------
-    values : (n, w)
-        NaN where there is no usable number.
-    names : tuple of str
-        Of the w columns, in the caller's order.
-    ordered : bool
-        Whether columns are named by their place.
-    present : (n, w)
-        False where a dict does not have the key at all.
-    frame
-        The Arrow table or narwhals frame they came in, or None.
-    """
-
-    values: Floats
-    names: tuple[str, ...]
-    ordered: bool
-    present: Bools
-    frame: Any
+    __slots__ = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -113,7 +93,7 @@ class Rows:
 
     def arrange(self, names: tuple[str, ...]) -> tuple[Floats, int]:
         """`aligned` without a check: arrays must have as many columns."""
-        if self.ordered or self.names == names:
+        if self.names == names or (self.ordered and len(self.names) == len(names)):
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}
         values = np.full((len(self), len(names)), np.nan)
@@ -121,16 +101,23 @@ class Rows:
             if name in place:
                 values[:, j] = self.values[:, place[name]]
         unknown = [j for name, j in place.items() if name not in set(names)]
-        return values, int(np.count_nonzero(self.present[:, unknown]))
+        absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
+        return values, len(self) * len(unknown) - int(absent)
 
     def take(self, chosen: list[int] | slice) -> Rows:
         """Some of the rows."""
-        return Rows(self.values[chosen], self.names, self.ordered, self.present[chosen], self.frame)
+        nulls = self.nulls[chosen] if self.nulls.size else self.nulls
+        absent = self.absent[chosen] if self.absent.size else self.absent
+        return Rows(
+            self.values[chosen], self.names, self.ordered, nulls, absent, {}, None, self.frame
+        )
 
     def row(self, index: int) -> dict[str, float]:
-        """One row as a dict, with NaN."""
-        found = zip(self.names, self.values[index].tolist(), self.present[index], strict=True)
-        return {name: value for name, value, present in found if present}
+        """One row as a dict of what it has, with NaN."""
+        found = dict(zip(self.names, self.values[index].tolist(), strict=True))
+        if self.absent.size and (absent := self.absent[index]).any():
+            return {name: found[name] for name, gone in zip(found, absent, strict=True) if not gone}
+        return found
 
 
 def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -158,11 +145,11 @@ def _limit(table: Table, largest: float, smallest: float) -> Rows:
     """The numbers of a table that can be used."""
     values = table.values
     size = np.abs(values)
-    with np.errstate(invalid="ignore"):
-        values[~(size <= largest)] = np.nan
-        values[size < smallest] = 0.0
-    present = ~table.absent if table.absent.size else np.ones(values.shape, dtype=bool)
-    return Rows(values, table.names, table.ordered, present, table.frame)
+    np.putmask(values, ~(size <= largest), np.nan)
+    np.putmask(values, size < smallest, 0.0)
+    return Rows(
+        values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
+    )
 
 
 def give_back(coordinates: Floats, X: Any, frame: Any) -> Any:

@@ -11,6 +11,7 @@ import array
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeGuard
 
 import narwhals.stable.v2 as nw
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.values import (
+    NO_NULLS,
     as_array,
     as_number,
     column_values,
@@ -42,7 +44,6 @@ __all__ = [
 ]
 
 LONGEST_PLACE = 10  # digits: a longer name is a number of something else
-_NONE: Bools = np.zeros((0, 0), dtype=bool)
 _ABSENT = object()
 
 
@@ -167,7 +168,9 @@ def feature_name(name: Any) -> str:
 
 
 def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """One point as a dict with text for keys; FeatureError where two keys are the same text."""
+    """One point, or itself, with text for keys; FeatureError where two keys are the same text."""
+    if type(row) is dict and set(map(type, row)) == {str}:
+        return row
     named = {name if type(name) is str else feature_name(name): row[name] for name in row}
     if len(named) < len(row):
         names = [feature_name(name) for name in row]
@@ -216,7 +219,7 @@ def _from_array(X: Array) -> Table:
             "numeric"
         )
     names = tuple(map(str, range(X.shape[1])))
-    return Table(values, names, True, nulls, _NONE, {}, refused, None)
+    return Table(values, names, True, nulls, NO_NULLS, {}, refused, None)
 
 
 def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = None) -> Table:
@@ -243,29 +246,36 @@ def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = 
                 raise
             named.append({})
             faults[i] = str(error)
-    names = tuple(dict.fromkeys(name for row in named for name in row))
-    if wanted is not None:
-        names = wanted
-    values = np.full((len(X), len(names)), np.nan)
-    nulls, absent = np.zeros((2, *values.shape), dtype=bool)
+    names = tuple(dict.fromkeys(chain.from_iterable(named))) if wanted is None else wanted
+    known = set(names)
+    values, nulls, absent = np.empty((len(X), len(names))), NO_NULLS, NO_NULLS
     for i, row in enumerate(named):
-        if wanted is not None and (len(row) != len(names) or any(key not in row for key in names)):
-            faults.setdefault(i, _other_keys(row.keys(), set(names)))
+        if wanted is not None and row.keys() != known:
+            faults.setdefault(i, _other_keys(row.keys(), known))
+            values[i] = np.nan
             continue
-        cells = [row.get(name, _ABSENT) for name in names]
-        if set(map(type, cells)) <= {float}:
-            values[i] = cells
-            continue
-        for j, value in enumerate(cells):
-            if value is _ABSENT:
-                absent[i, j] = True
-            elif (number := as_number(value)) is not None:
-                values[i, j] = number
-            elif is_null(value):
-                nulls[i, j] = True
-            elif wanted is not None:
-                faults.setdefault(i, f"{shown(value)} in {names[j]!r} is not a number")
+        numbers = cells = [row.get(name, _ABSENT) for name in names]
+        if set(map(type, cells)) != {float}:
+            numbers = list(map(as_number, cells))
+        if None in numbers:
+            for j in [j for j, number in enumerate(numbers) if number is None]:
+                numbers[j] = math.nan
+                if cells[j] is _ABSENT:
+                    absent = _marked(absent, values.shape, i, j)
+                elif is_null(cells[j]):
+                    nulls = _marked(nulls, values.shape, i, j)
+                elif wanted is not None:
+                    faults.setdefault(i, f"{shown(cells[j])} in {names[j]!r} is not a number")
+        values[i] = numbers
     return Table(values, names, False, nulls, absent, faults, None, None)
+
+
+def _marked(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
+    """The mask, of that shape from now on, with one more True."""
+    if not mask.size:
+        mask = np.zeros(shape, dtype=bool)
+    mask[i, j] = True
+    return mask
 
 
 def _other_keys(found: Collection[str], wanted: set[str]) -> str:
@@ -282,7 +292,7 @@ def _from_frame(X: Any) -> Table:
     if len(set(names)) < len(names):
         raise FeatureError(f"X has columns of the same name: {shown(list(names))}")
     values = np.empty((len(frame), len(names)))
-    nulls, refused = _NONE, None
+    nulls, refused = NO_NULLS, None
     if any(isinstance(name, tuple) for name in given):
         refused = FeatureError(
             f"X has columns of several levels ({shown(given)}): join their names into one text each"
@@ -292,6 +302,8 @@ def _from_frame(X: Any) -> Table:
             arrow = column if isinstance(frame, pa.Table) else _to_arrow(column, name)
             if isinstance(arrow, pa.ChunkedArray):
                 arrow = arrow.combine_chunks()
+            if pa.types.is_dictionary(arrow.type):
+                arrow = arrow.dictionary_decode()
             values[:, j] = column_values(arrow, name)
         except FeatureError as error:
             refused = refused or error
@@ -302,7 +314,7 @@ def _from_frame(X: Any) -> Table:
         if arrow.null_count:
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
             nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
-    return Table(values, names, False, nulls, _NONE, {}, refused, frame)
+    return Table(values, names, False, nulls, NO_NULLS, {}, refused, frame)
 
 
 def _columns(X: Any) -> tuple[Any, list[Any], list[Any]]:

@@ -16,6 +16,7 @@ from streamembed.errors import FeatureError, InputError, said
 from streamembed.numeric.arrays import Array, Bools, Floats
 
 __all__ = [
+    "NO_NULLS",
     "as_array",
     "as_number",
     "column_values",
@@ -27,6 +28,10 @@ __all__ = [
 ]
 
 
+# A mask of nulls where there are none.
+NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
+
+
 def as_number(value: Any) -> float | None:
     """A number of any kind as a float, infinite where it is too large; None where it is none.
 
@@ -34,12 +39,13 @@ def as_number(value: Any) -> float | None:
     """
     if type(value) is float:
         return value
-    if isinstance(value, pa.Scalar):
-        value = value.as_py()
-    elif isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if not isinstance(value, (Real, Decimal, np.bool_)) or isinstance(value, np.timedelta64):
-        return None
+    if type(value) is not int:
+        if isinstance(value, pa.Scalar):
+            value = value.as_py()
+        elif isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if not isinstance(value, (Real, Decimal, np.bool_)) or isinstance(value, np.timedelta64):
+            return None
     try:
         with np.errstate(over="ignore"):
             return float(value)
@@ -146,9 +152,9 @@ def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
     strays
         The values that are no numbers.
     """
-    values, nulls = np.asarray(np.ma.getdata(X)), np.zeros((0, 0), dtype=bool)
+    values, nulls = np.asarray(X), NO_NULLS
     strays: list[Any] = []
-    if np.ma.is_masked(X):
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         nulls = np.ma.getmaskarray(X)
         values = np.where(nulls, 0, values)
     if values.dtype.kind == "O":
@@ -167,8 +173,6 @@ def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
 
 def column_values(column: Any, name: str) -> Floats:
     """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     kind = column.type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if pa.types.is_boolean(kind):

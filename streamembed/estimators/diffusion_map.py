@@ -12,6 +12,7 @@ from streamembed.data import batch, impute, precomputed
 from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows
 from streamembed.data.table import are_places, in_order, one_point, row_by_name
+from streamembed.data.values import NO_NULLS
 from streamembed.engine.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -20,8 +21,6 @@ from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of
 
 __all__ = ["DiffusionMap"]
-
-_NO_NULLS = np.zeros((0, 0), dtype=bool)
 
 
 class DiffusionMap(base.MiniBatchTransformer):
@@ -262,7 +261,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         for row in values:
             points, seen = self._fill(row[None]), row == row
             self.engine.admit(
-                batch.checked(points, self._names, ordered, _NO_NULLS, {}, None, "raise")
+                batch.checked(points, self._names, ordered, NO_NULLS, {}, None, "raise")
             )
             self._sums += np.where(seen, row, 0.0)
             self._counts += seen

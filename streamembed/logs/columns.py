@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.table import in_order
+from streamembed.data.table import in_order, read_table
 from streamembed.data.values import column_values
 from streamembed.errors import FeatureError
 from streamembed.logs.file import LogFile, said
@@ -236,14 +236,9 @@ def points_of(part: Any, layout: Layout) -> tuple[Floats, npt.NDArray[np.bool_]]
     """Points of a record batch, (n, d), NaN for null; and where the nulls are, (n, d)."""
     if layout.list_column is not None:
         return _vectors(part.column(layout.list_column), layout)
-    points = np.empty((part.num_rows, len(layout.feature_names)))
-    nulls = np.zeros(points.shape, dtype=bool)
-    for j, name in enumerate(layout.feature_names):
-        column = _decoded(part.column(name))
-        points[:, j] = column_values(column, name)
-        if column.null_count:
-            nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
-    return points, nulls
+    table = read_table(part.select(list(layout.feature_names)))
+    assert table.refused is None
+    return table.values, table.nulls if table.nulls.size else np.zeros(table.values.shape, bool)
 
 
 def _vectors(column: Any, layout: Layout) -> tuple[Floats, npt.NDArray[np.bool_]]:
