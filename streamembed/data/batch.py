@@ -97,7 +97,7 @@ def read(
         One int or str a row, or None.
     names, ordered
         The features that the engine knows, and whether they are places; None to take those of X
-        (named features are then ordered by name).
+        (named features are then in the order of `streamembed.data.table.in_order`).
     on_bad_row
         "raise" refuses the whole call, "skip" sets bad rows aside in ``rejected``.
     remedy

@@ -52,7 +52,7 @@ class PairLog:
     log : EventLog
         The same columns as an event log has them.
     feature_names : tuple of str
-        Without their ``_1`` and ``_2``, sorted by name.
+        Without their ``_1`` and ``_2``, in the order of an event log.
     """
 
     log: EventLog
