@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from river import base
 
 from streamembed.data import batch, impute, precomputed
 from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows
-from streamembed.data.table import are_places, in_order, one_point, row_by_name
+from streamembed.data.table import are_places, one_point, row_by_name
 from streamembed.data.values import NO_NULLS
 from streamembed.engine.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
+from streamembed.estimators.settling import SettlingTransformer
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of
 
 __all__ = ["DiffusionMap"]
 
 
-class DiffusionMap(base.MiniBatchTransformer):
+class DiffusionMap(SettlingTransformer):
     """Diffusion coordinates of a stream, kept up to date, in river's manner.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
@@ -104,15 +104,10 @@ class DiffusionMap(base.MiniBatchTransformer):
         self.scaling = scaling
         self.seed = seed
         self.metric = metric
-        self.imputed = 0
-        self.ignored = 0
         one_of("metric", metric, ("euclidean", "precomputed"))
         self._warm_up_events = self._config().warm_up_events
-        self._early: list[dict[str, float]] = []  # rows of the warm-up, until the schema is settled
         self._engine: Engine | None = None
-        self._names: tuple[str, ...] = ()
-        self._sums: Floats = np.zeros(0)
-        self._counts: Floats = np.zeros(0)
+        self._begin()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -210,10 +205,9 @@ class DiffusionMap(base.MiniBatchTransformer):
     def _read(self, X: Any) -> Rows:
         """Rows of a mini-batch; arrays only where features are known by their places."""
         rows = impute.read(X, LARGEST_VALUE, 0.0)
-        known = self._names or in_order({name for row in self._early for name in row})
         is_settled = bool(self._names) and len(rows) > 0
-        if rows.ordered and (is_settled or not are_places(known)):
-            rows.check(known, "this map")
+        if rows.ordered and (is_settled or not are_places(self._seen)):
+            rows.check(self._seen, "this map")
         return rows
 
     def _config(self) -> Config:
@@ -236,42 +230,10 @@ class DiffusionMap(base.MiniBatchTransformer):
         )
 
     def _take(self, rows: Rows) -> None:
-        """Rows join the stream; the last one of the warm-up settles the features."""
-        for i in range(len(rows)):
-            if self._engine is not None:
-                self._push(rows.take(slice(i, None)))
-                return
-            self._early.append(rows.row(i))
-            if len(self._early) == self._warm_up_events:
-                self._settle()
-
-    def _settle(self) -> None:
-        """The features are those seen so far; what waited is learned."""
-        early, self._early = self._early, []
-        self._names = in_order({name for row in early for name in row}) or ("0",)
-        self._sums = np.zeros(len(self._names))
-        self._counts = np.zeros(len(self._names))
-        self._engine = Engine(**self._config().as_dict())
-        self._push(impute.read(early, LARGEST_VALUE, 0.0))
-
-    def _push(self, rows: Rows) -> None:
-        """Impute by the means so far, learn, and let the means know what was seen."""
-        values, unknown = rows.arrange(self._names)
-        ordered = are_places(self._names)
-        for row in values:
-            points, seen = self._fill(row[None]), row == row
-            self.engine.admit(
-                batch.checked(points, self._names, ordered, NO_NULLS, {}, None, "raise")
-            )
-            self._sums += np.where(seen, row, 0.0)
-            self._counts += seen
-            self.imputed += len(seen) - int(seen.sum())
-        self.ignored += unknown
-
-    def _fill(self, values: Floats) -> Floats:
-        """Missing values by the means so far."""
-        means = self._sums / np.maximum(self._counts, 1.0)
-        return np.where(np.isnan(values), means, values)
+        for point in self._complete(rows, self._warm_up_events):
+            names, ordered = self._names, are_places(self._names)
+            self._engine = self._engine or Engine(**self._config().as_dict())
+            self._engine.admit(batch.checked(point, names, ordered, NO_NULLS, {}, None, "raise"))
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""

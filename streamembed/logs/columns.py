@@ -56,7 +56,7 @@ class Layout:
     kind : str
         "points" or "distances".
     feature_names : tuple of str
-        Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column, in order;
+        Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
         none of distances.
     list_column : str or None
         The list column that holds the points or the distances; None for numeric columns.
