@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch
+from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.ids import read_ids
+from streamembed.data.values import is_sequence, masked_row, numbers_of
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["Reach", "RowCall", "numbers_of", "to_all"]
+__all__ = ["Reach", "RowCall", "read_row", "to_all"]
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6
@@ -59,7 +61,7 @@ class RowCall:
             Not rows, or as many ids as rows do not come.
         """
         self._rows = _listed(rows)
-        self.ids = batch.read_ids(ids, len(self._rows))
+        self.ids = read_ids(ids, len(self._rows))
         self._faults: dict[int, str] = {}
         self._is_square = False
         self.aside: list[int] = []
@@ -174,7 +176,7 @@ def _listed(rows: Any) -> list[Any]:
         )
     if len(rows) and all(np.isscalar(row) for row in rows):
         raise InputError("rows holds numbers; it must hold one row an item: for one item, [row]")
-    return [numbers_of(row) for row in rows]
+    return [read_row(row) for row in rows]
 
 
 def _arrow_row(row: Any) -> Any:
@@ -183,24 +185,18 @@ def _arrow_row(row: Any) -> Any:
     return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def numbers_of(row: Any) -> Floats | None:
+def read_row(row: Any) -> Floats | None:
     """A row as a fresh array, None where it is none; a mask or a null in it is NaN."""
-    if not isinstance(row, (Sequence, np.ndarray, memoryview)) or isinstance(row, (str, bytes)):
+    if not is_sequence(row) and not isinstance(row, (np.ndarray, memoryview)):
         return None
     try:
-        given = batch.masked_row(row)
+        given = masked_row(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
     if given.ndim != 1 or (given.dtype.kind not in "biufO" and len(given)):
         return None
-    if given.dtype.kind == "O":
-        found = [np.nan if value is None else batch.as_number(value) for value in given.tolist()]
-        return None if None in found else np.array(found, dtype=np.float64)
-    with np.errstate(over="ignore"):  # infinite then, which is told
-        values = np.array(np.ma.getdata(given), dtype=np.float64)
-    if np.ma.is_masked(given):
-        values[np.ma.getmaskarray(given)] = np.nan
-    return values
+    values, _, strays = numbers_of(given)
+    return values if all(value is None for value in strays) else None
 
 
 def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:
@@ -222,7 +218,7 @@ def _wrong_value(row: Floats) -> str | None:
         worst = int(np.argmax(~(row >= 0)))
         what = "NaN" if np.isnan(row[worst]) else f"{row[worst]:g}, negative"
         return f"distance {worst} is {what}; distances must be 0 or more"
-    if row.max() > batch.LARGEST_VALUE:
+    if row.max() > LARGEST_VALUE:
         worst = int(row.argmax())
         return f"distance {worst} is {row[worst]:g}; it must be finite, at most 1e150"
     return None

@@ -1,13 +1,23 @@
-"""Which ids are held: an id must be unique among the events that the support may still hold."""
+"""What an id is, and which are held.
+
+An id must be unique among the events that the support may still hold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from types import NoneType
+from typing import Any
 
-from streamembed.numeric.arrays import Array
+import numpy as np
 
-__all__ = ["HeldIds", "kind_of"]
+from streamembed.data.values import is_null, sequence_of
+from streamembed.errors import InputError, shown
+from streamembed.numeric.arrays import Array, Ints
+
+__all__ = ["HeldIds", "kind_of", "read_ids", "typed_ids"]
 
 
 def kind_of(ids: Array | None) -> str:
@@ -61,3 +71,72 @@ class HeldIds:
                 oldest = position - self.window
                 settled = {key: last for key, last in settled.items() if last > oldest}
         return repeated, HeldIds(self.window, settled, recent)
+
+
+def read_ids(ids: Any, n: int) -> Array | None:
+    """The ids as an array of int64 or of objects (str or int, None), or None.
+
+    Raises
+    ------
+    InputError
+        Not one id a row, or ids that are neither all strings nor all whole numbers of 64 bits.
+    """
+    if ids is None:
+        return None
+    if type(ids) is np.ndarray and ids.dtype.kind == "i" and ids.ndim == 1 and len(ids) == n:
+        return ids.astype(np.int64)
+    entries = sequence_of(ids, n, "ids")
+    kinds = set(map(type, entries))
+    if not kinds <= {int, str, NoneType}:
+        entries = [_plain_id(key) for key in entries]
+        kinds = set(map(type, entries))
+    if kinds >= {int, str}:
+        raise InputError(
+            "ids holds whole numbers and strings, which cannot be told apart once written (1 and "
+            "'1'); make all of them strings, or all of them numbers"
+        )
+    if kinds == {int}:
+        try:
+            return np.array(entries, dtype=np.int64)
+        except OverflowError as error:
+            large = next(key for key in entries if not -(2**63) <= key < 2**63)
+            raise InputError(
+                f"ids holds {shown(large)}; whole numbers must fit into 64 bits with a sign: use "
+                "strings for larger ones"
+            ) from error
+    if int in kinds:  # and nulls
+        read_ids([key for key in entries if key is not None], n - entries.count(None))
+    if str in kinds:
+        _check_unicode(entries)
+    keys = np.empty(n, dtype=object)
+    keys[:] = entries
+    return keys
+
+
+def _plain_id(key: Any) -> int | str | None:
+    """An id as Python has it."""
+    if is_null(key) or (isinstance(key, float) and key != key):
+        return None
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
+        return int(key)
+    raise InputError(f"ids holds {shown(key)}; ids must be all strings, or all whole numbers")
+
+
+def _check_unicode(entries: Sequence[str | None]) -> None:
+    """Refuse what no file can hold: half of a pair of surrogates."""
+    try:
+        "".join(key for key in entries if key is not None).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"ids holds text that is not valid Unicode ({error})") from error
+
+
+def typed_ids(known: Array | None, kept: Ints) -> Array | None:
+    """The ids of the rows that stay, as int64, or as objects that are all str."""
+    if known is None:
+        return None
+    chosen: Array = known[kept]
+    if chosen.dtype == object and len(chosen) and not isinstance(chosen[0], str):
+        return chosen.astype(np.int64)
+    return chosen

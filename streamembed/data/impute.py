@@ -1,14 +1,11 @@
-"""Rows, labels and names as callers have them, made float64: what the river faces of metrics read.
+"""The lenient policy: any table in, float64 with gaps out, for the river faces.
 
 Nothing is refused here that can be imputed: a value that is no usable number becomes NaN, and who
-reads decides what stands in its place. `streamembed.data.batch` is the strict door, of the engine.
+reads decides what stands in its place.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -16,55 +13,39 @@ import numpy as np
 import pyarrow as pa
 from river.utils.dataframe import to_native_frame
 
-from streamembed.data import batch
-from streamembed.errors import FeatureError, InputError, shown
-from streamembed.numeric.arrays import Array, Bools, Floats
+from streamembed.data.table import (
+    Table,
+    are_dicts,
+    are_places,
+    in_order,
+    one_point,
+    read_dicts,
+    read_table,
+)
+from streamembed.errors import FeatureError, shown
+from streamembed.numeric.arrays import Floats
 
 __all__ = [
     "LARGEST",
     "Rows",
     "are_places",
     "check_pairs",
-    "frame_of",
-    "given_back",
+    "give_back",
     "in_order",
-    "labels",
     "names_of_columns",
-    "one_point",
     "read",
     "read_one",
-    "usable",
 ]
 
 # Metrics multiply sums of squares with one another: fourth powers of larger values would leave the
 # doubles, as would those of smaller ones, which count as 0.
 LARGEST, SMALLEST = 1e75, 1e-75
-LONGEST_PLACE = 10  # digits: a longer name is a number of something else
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """A table of numbers on its way into an estimator.
+class Rows(Table):
+    """A table on its way into an estimator: every number is usable, NaN is a gap."""
 
-    Attributes
-    ----------
-    values : (n, w)
-        NaN where there is no usable number.
-    names : tuple of str
-        Of the w columns, in the caller's order.
-    ordered : bool
-        Whether columns are named by their place.
-    present : (n, w)
-        False where a dict does not have the key at all.
-    frame
-        The narwhals frame they came in, or None.
-    """
-
-    values: Floats
-    names: tuple[str, ...]
-    ordered: bool
-    present: Bools
-    frame: Any
+    __slots__ = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -74,7 +55,7 @@ class Rows:
         """Whether it came as dicts, one a row."""
         return self.frame is None and not self.ordered
 
-    def check(self, names: tuple[str, ...]) -> None:
+    def check(self, names: tuple[str, ...], learner: str = "this metric") -> None:
         """Refuse columns that cannot be told apart: an array of another width, names for places.
 
         Raises
@@ -90,12 +71,12 @@ class Rows:
             )
         if self.ordered and len(self.names) != len(names):
             raise FeatureError(
-                f"X has {len(self.names)} columns; this metric learns {len(names)} features: "
+                f"X has {len(self.names)} columns; {learner} learns {len(names)} features: "
                 f"{shown(list(names))}"
             )
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
-                f"X has the features {list(self.names)}; this metric learned an array, whose "
+                f"X has the features {list(self.names)}; {learner} learned an array, whose "
                 f"features are {list(names)}: hand in arrays, or start with names"
             )
 
@@ -108,7 +89,11 @@ class Rows:
             As `check`.
         """
         self.check(names)
-        if self.ordered or self.names == names:
+        return self.arrange(names)
+
+    def arrange(self, names: tuple[str, ...]) -> tuple[Floats, int]:
+        """`aligned` without a check: arrays must have as many columns."""
+        if self.names == names or (self.ordered and len(self.names) == len(names)):
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}
         values = np.full((len(self), len(names)), np.nan)
@@ -116,24 +101,23 @@ class Rows:
             if name in place:
                 values[:, j] = self.values[:, place[name]]
         unknown = [j for name, j in place.items() if name not in set(names)]
-        return values, int(np.count_nonzero(self.present[:, unknown]))
+        absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
+        return values, len(self) * len(unknown) - int(absent)
+
+    def take(self, chosen: list[int] | slice) -> Rows:
+        """Some of the rows."""
+        nulls = self.nulls[chosen] if self.nulls.size else self.nulls
+        absent = self.absent[chosen] if self.absent.size else self.absent
+        return Rows(
+            self.values[chosen], self.names, self.ordered, nulls, absent, {}, None, self.frame
+        )
 
     def row(self, index: int) -> dict[str, float]:
-        """One row as a dict, with NaN."""
-        found = zip(self.names, self.values[index].tolist(), self.present[index], strict=True)
-        return {name: value for name, value, present in found if present}
-
-
-def in_order(names: set[str]) -> tuple[str, ...]:
-    """Feature names in the order they always have: by name, or by place where all are places."""
-    if are_places(names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def are_places(names: Iterable[str]) -> bool:
-    """Whether features are known by their place, as those of an array."""
-    return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
+        """One row as a dict of what it has, with NaN."""
+        found = dict(zip(self.names, self.values[index].tolist(), strict=True))
+        if self.absent.size and (absent := self.absent[index]).any():
+            return {name: found[name] for name, gone in zip(found, absent, strict=True) if not gone}
+        return found
 
 
 def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -141,158 +125,46 @@ def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
     return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def read(X: Any) -> Rows:
-    """Rows of an array, a list of dicts, an Arrow table or record batch, or a data frame.
+def read(X: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> Rows:
+    """Rows of any table that `streamembed.data.table.read_table` reads, and its errors.
 
-    Raises
-    ------
-    InputError
-        Not tabular.
-    FeatureError
-        Two columns of one name; rows of several widths.
+    Parameters
+    ----------
+    largest, smallest
+        Numbers beyond the one are not usable, numbers below the other count as 0.
     """
-    if isinstance(X, Mapping):
-        raise InputError("X is a dict; one point is learn_one(x, y), or a list of one dict")
-    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
-        if all(isinstance(row, Mapping) for row in X):
-            return _from_dicts(X)
-        X = batch.as_array(X)
-    if isinstance(X, (np.ndarray, memoryview)):
-        return _from_array(np.asanyarray(X))
-    return _from_frame(frame_of(X))
+    return _limit(read_table(X), largest, smallest)
 
 
-def read_one(x: Any) -> Rows:
+def read_one(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> Rows:
     """One point, a dict of its features; InputError for anything else."""
-    return _from_dicts([one_point(x)])
+    return _limit(read_dicts([one_point(x)]), largest, smallest)
 
 
-def one_point(x: Any) -> Mapping[Any, Any]:
-    """The dict that one point is; InputError for anything else."""
-    if not isinstance(x, Mapping):
-        raise InputError(
-            f"x is {shown(x)}; it must be a dict of features by name: for arrays and frames there "
-            "are learn_many and transform_many"
-        )
-    return x
+def _limit(table: Table, largest: float, smallest: float) -> Rows:
+    """The numbers of a table that can be used."""
+    values = table.values
+    size = np.abs(values)
+    np.putmask(values, ~(size <= largest), np.nan)
+    np.putmask(values, size < smallest, 0.0)
+    return Rows(
+        values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
+    )
 
 
-def frame_of(X: Any) -> Any:
-    """What callers have for a table, as a frame of narwhals.
-
-    Raises
-    ------
-    InputError
-        Not a table.
-    FeatureError
-        A table that cannot be read, for two columns of one name, for instance.
-    """
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    try:
-        frame = nw.from_native(X, eager_only=True, pass_through=True)
-        if not isinstance(frame, nw.DataFrame) and hasattr(X, "__arrow_c_stream__"):
-            frame = nw.from_native(pa.table(X), eager_only=True)
-    except Exception as error:  # a frame of somebody else's raises what it likes
-        raise FeatureError(
-            f"X is a {type(X).__name__} that has columns of the same name, or cannot be read: "
-            f"{batch.said(error)}"
-        ) from error
-    if not isinstance(frame, nw.DataFrame):
-        raise InputError(
-            f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table "
-            "or record batch, or a data frame"
-        )
-    return frame
-
-
-def _rows(values: Floats, names: Sequence[str], ordered: bool, frame: Any = None) -> Rows:
-    """Rows that all have every column."""
-    with np.errstate(invalid="ignore"):
-        usable = np.abs(values) <= LARGEST
-    values = np.where(usable, np.where(np.abs(values) < SMALLEST, 0.0, values), np.nan)
-    return Rows(values, tuple(names), ordered, np.ones(values.shape, dtype=bool), frame)
-
-
-def _from_array(X: Array) -> Rows:
-    if X.ndim != 2:
-        raise FeatureError(
-            f"X has shape {X.shape}; it must be (n, d), one row a point: reshape one point to "
-            "(1, d)"
-        )
-    names = [str(j) for j in range(X.shape[1])]
-    if X.dtype.kind not in "biufO":
-        raise FeatureError(f"X has dtype {X.dtype}; it must be numeric")
-    if X.dtype.kind == "O" or np.ma.is_masked(X):
-        numbers = [[usable(value) for value in row] for row in X.tolist()]
-        return _rows(np.array(numbers, dtype=np.float64).reshape(X.shape), names, True)
-    with np.errstate(over="ignore"):  # infinite then, and imputed
-        return _rows(np.array(X, dtype=np.float64, order="C"), names, True)
-
-
-def _from_dicts(X: Sequence[Mapping[Any, Any]]) -> Rows:
-    named = [batch.row_by_name(row) for row in X]
-    names = list(dict.fromkeys(name for row in named for name in row))
-    place = {name: j for j, name in enumerate(names)}
-    values = np.full((len(X), len(names)), np.nan)
-    present = np.zeros(values.shape, dtype=bool)
-    for i, row in enumerate(named):
-        for name, value in row.items():
-            j = place[name]
-            values[i, j] = usable(value)
-            present[i, j] = True
-    return Rows(values, tuple(names), False, present, None)
-
-
-def _from_frame(frame: Any) -> Rows:
-    names = [batch.feature_name(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise FeatureError(f"X has columns of the same name: {shown(names)}")
-    values = np.empty((len(frame), len(names)))
-    for j, name in enumerate(frame.columns):
-        column = frame.get_column(name)
-        if column.dtype.is_float() and not column.null_count():
-            values[:, j] = column.to_numpy()
-        else:
-            values[:, j] = [usable(value) for value in column.to_list()]
-    return _rows(values, names, False, frame)
-
-
-def usable(value: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> float:
-    """A usable float, or NaN for whatever must be imputed."""
-    number = batch.as_number(value)
-    if number is None:
-        return math.nan
-    if abs(number) < smallest:
-        return 0.0
-    return number if abs(number) <= largest else math.nan
-
-
-def given_back(coordinates: Floats, X: Any, frame: Any) -> Any:
+def give_back(coordinates: Floats, X: Any, frame: Any) -> Any:
     """Coordinates (n, m) as the kind of table that X is; columns 0 to m - 1.
 
     As strings where frames must have strings; a pandas frame keeps its index.
     """
-    columns = range(coordinates.shape[1])
+    columns = {j: coordinates[:, j] for j in range(coordinates.shape[1])}
     if isinstance(X, pa.RecordBatch):
-        return pa.record_batch({str(j): coordinates[:, j] for j in columns})
+        return pa.record_batch({str(j): column for j, column in columns.items()})
     if frame is not None:
-        return to_native_frame({j: coordinates[:, j] for j in columns}, like=frame)
-    is_list = isinstance(X, Sequence) and not isinstance(X, memoryview)
-    if not is_list or not all(isinstance(row, Mapping) for row in X):
-        return coordinates
-    return [dict(enumerate(row)) for row in coordinates.tolist()]
-
-
-def labels(y: Any, n: int) -> list[Hashable | None]:
-    """n labels as plain Python objects, None where there is none (None, NaN, NaT, NA).
-
-    Raises
-    ------
-    InputError
-        No labels, of another length, or one that cannot be a key.
-    """
-    return [_label(value) for value in batch.sequence_of(y, n, "y")]
+        return to_native_frame(columns, like=nw.from_native(frame))
+    if are_dicts(X):
+        return [dict(enumerate(row)) for row in coordinates.tolist()]
+    return coordinates
 
 
 def check_pairs(one: Rows, two: Rows) -> None:
@@ -323,20 +195,3 @@ def check_pairs(one: Rows, two: Rows) -> None:
         f"X1 has the features {shown(sorted(one.names))} and X2 has {shown(sorted(two.names))}: "
         "both ends of a pair must have the same features"
     )
-
-
-def _label(value: Any) -> Hashable | None:
-    """The label as a plain value that can be a key, or None; `label_key` tells which are equal."""
-    if isinstance(value, (np.generic, pa.Scalar)):
-        value = value.item() if isinstance(value, np.generic) else value.as_py()
-    # NaN and NaT differ from themselves; pandas' NA does not say, and pandas may be absent
-    if value is None or value is np.ma.masked:
-        return None
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    try:
-        hash(value)
-    except TypeError as error:
-        raise InputError(f"the label {shown(value)} cannot be a key: {error}") from error
-    key: Hashable = value
-    return key if key == key else None

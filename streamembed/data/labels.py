@@ -11,12 +11,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.batch import as_number, sequence_of
+from streamembed.data.values import as_number, is_null, sequence_of
 from streamembed.errors import InputError, shown
 from streamembed.numeric.arrays import Bools, Ints
 from streamembed.numeric.codec import NOT_KEPT
 
-__all__ = ["LARGEST_CLASSES", "UNKNOWN", "Labels", "answers", "booleans", "label_key", "listed"]
+__all__ = [
+    "LARGEST_CLASSES",
+    "UNKNOWN",
+    "Label",
+    "Labels",
+    "answers",
+    "booleans",
+    "label_key",
+    "listed",
+    "read_keys",
+]
 
 UNKNOWN = -1
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
@@ -55,7 +65,7 @@ def answers(similar: Any, n: int) -> list[bool | None]:
 
 
 def _answer(value: Any, row: int) -> bool | None:
-    if _is_missing(value):
+    if is_null(value):
         return None
     number = as_number(value)
     if number is not None and math.isnan(number):
@@ -86,17 +96,9 @@ def booleans(similar: Any, n: int) -> Bools:
     return np.array(found, dtype=bool)
 
 
-def _is_missing(value: Any) -> bool:
-    """None, masked, NA or NaT, also in a scalar of Arrow."""
-    if isinstance(value, pa.Scalar):
-        value = value.as_py()
-    missing = value is None or value is np.ma.masked
-    return missing or type(value).__name__ in ("NAType", "NaTType")
-
-
 def _plain(value: Any, row: int) -> Label | None:
     value = value.as_py() if isinstance(value, pa.Scalar) else value
-    if _is_missing(value):
+    if is_null(value):
         return None
     if isinstance(value, np.generic) and not isinstance(value, (np.timedelta64, np.datetime64)):
         value = value.item()
@@ -114,6 +116,31 @@ def _plain(value: Any, row: int) -> Label | None:
         f"the label of row {row} is a {type(value).__name__}; labels must be strings, numbers or "
         "booleans, None where there is none"
     )
+
+
+def read_keys(y: Any, n: int) -> list[Hashable | None]:
+    """n labels of any kind that can be a key; None where there is none (None, NaN, NaT, NA).
+
+    Raises
+    ------
+    InputError
+        No labels, of another length, or one that cannot be a key.
+    """
+    return [_key(value) for value in sequence_of(y, n, "y")]
+
+
+def _key(value: Any) -> Hashable | None:
+    """The label as a plain value that can be a key, or None; `label_key` tells which are equal."""
+    if isinstance(value, (np.generic, pa.Scalar)):
+        value = value.item() if isinstance(value, np.generic) else value.as_py()
+    if is_null(value):
+        return None
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(f"the label {shown(value)} cannot be a key: {error}") from error
+    key: Hashable = value
+    return key if key == key else None  # NaN and NaT differ from themselves
 
 
 def label_key(label: Any) -> Hashable:

@@ -7,11 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data import batch, impute
+from streamembed.data.table import are_dicts, feature_name, one_point, read_table, row_by_name
+from streamembed.data.values import as_number
 from streamembed.errors import BadRowError, InputError, shown
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["distances_to", "row_of"]
+__all__ = ["distances_to", "read_things", "row_of"]
+
+
+def read_things(X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
+    """Things of any table as dicts of distances by id, and the frame they came in, if it was one.
+
+    Dicts are as they came, for ids may be numbers; of others nulls are left out.
+    """
+    if are_dicts(X):
+        return X, None
+    table = read_table(X)
+    is_told = np.ones(table.values.shape, dtype=bool)
+    if table.nulls.size and not table.mixes_nulls:
+        is_told = ~table.nulls
+    rows = [
+        {name: value for name, value, told in zip(table.names, row, has, strict=True) if told}
+        for row, has in zip(table.values.tolist(), is_told.tolist(), strict=True)
+    ]
+    return rows, table.frame
 
 
 def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hashable | None]:
@@ -33,7 +52,7 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     BadRowError
         A distance that is no number.
     """
-    given = batch.row_by_name(impute.one_point(x))
+    given = row_by_name(one_point(x))
     order = [str(key) for key in ids.tolist()]
     missing = [key for key in order if key not in given]
     if missing:
@@ -42,7 +61,7 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
             "things that the engine holds or that wait: engine.row_ids lists them"
         )
     known = set(order)
-    beside = [key for key in x if batch.feature_name(key) not in known]
+    beside = [key for key in x if feature_name(key) not in known]
     row = np.array([_number(key, given[key]) for key in order], dtype=np.float64)
     if not named:
         if beside:
@@ -79,7 +98,7 @@ def distances_to(given: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
     place = {str(key): j for j, key in enumerate(ids.tolist())}
     result = np.full((len(given), len(ids)), np.inf)
     for i, x in enumerate(given):
-        for key, value in batch.row_by_name(impute.one_point(x)).items():
+        for key, value in row_by_name(one_point(x)).items():
             j = place.get(key)
             if j is not None:
                 result[i, j] = _number(key, value)
@@ -92,7 +111,7 @@ def distances_to(given: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
 
 
 def _number(key: Any, value: Any) -> float:
-    number = batch.as_number(value)
+    number = as_number(value)
     if number is None:
         raise BadRowError(f"the distance to {shown(key)} is {shown(value)}; it must be a number")
     return number

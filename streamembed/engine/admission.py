@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
-from streamembed.data.ids import kind_of
+from streamembed.data.ids import kind_of, typed_ids
 from streamembed.data.labels import UNKNOWN, Label, Labels
 from streamembed.engine.chunk import Events
 from streamembed.engine.config import Config
@@ -120,7 +119,7 @@ def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned
     keys = None if call.ids is None else call.ids.tolist()
     given = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
     if keys is None or given:
-        before.check_kind(batch.typed_ids(call.ids, np.array(given, dtype=np.int64)))
+        before.check_kind(typed_ids(call.ids, np.array(given, dtype=np.int64)))
     if policy == "raise":
         _check_rows(call, before, config)
     rejected: list[Rejected] = []
@@ -137,7 +136,7 @@ def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned
             call.aside.append(index)
             rejected.append(Rejected(index, keys and keys[index], fault))
             continue
-        one = batch.typed_ids(call.ids, np.array([index], dtype=np.int64))
+        one = typed_ids(call.ids, np.array([index], dtype=np.int64))
         held_row = _held_part(now, config, row)
         part = Events(np.zeros((1, 0)), _ids_or_positions(now, one, 1), (held_row,))
         counted, kind = before.rejected + len(rejected), kind_of(one)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from river import base
-from river.utils.dataframe import to_native_frame
 
 from streamembed.data import batch, impute, precomputed
-from streamembed.data.batch import Batch
+from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.impute import Rows
+from streamembed.data.table import are_places, one_point, row_by_name
+from streamembed.data.values import NO_NULLS
 from streamembed.engine.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, InputError, NotReadyError, shown
+from streamembed.errors import NotReadyError
+from streamembed.estimators.settling import SettlingTransformer
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of
 
 __all__ = ["DiffusionMap"]
 
-_NO_NULLS = np.zeros((0, 0), dtype=bool)
 
-
-class DiffusionMap(base.MiniBatchTransformer):
+class DiffusionMap(SettlingTransformer):
     """Diffusion coordinates of a stream, kept up to date, in river's manner.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
@@ -106,15 +104,10 @@ class DiffusionMap(base.MiniBatchTransformer):
         self.scaling = scaling
         self.seed = seed
         self.metric = metric
-        self.imputed = 0
-        self.ignored = 0
         one_of("metric", metric, ("euclidean", "precomputed"))
         self._warm_up_events = self._config().warm_up_events
-        self._early: list[dict[str, float]] = []  # rows of the warm-up, until the schema is settled
         self._engine: Engine | None = None
-        self._names: tuple[str, ...] = ()
-        self._sums: Floats = np.zeros(0)
-        self._counts: Floats = np.zeros(0)
+        self._begin()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -144,13 +137,10 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
-        named = batch.row_by_name(impute.one_point(x))
-        if self._engine is None or not self._engine.ready:
-            return dict.fromkeys(range(self.n_components), 0.0)
         if self.metric == "precomputed":
-            return dict(enumerate(self._placed([x])[0].tolist()))
-        row = self._row(named)[0]
-        return dict(enumerate(self._transformed(row[None])[0].tolist()))
+            row_by_name(one_point(x))
+            return dict(enumerate(self._place_things([x])[0].tolist()))
+        return dict(enumerate(self._place(self._read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch, as the kind of frame that came in (pandas with its index).
@@ -158,24 +148,28 @@ class DiffusionMap(base.MiniBatchTransformer):
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
         """
-        given, frame = self._read(X)
-        if self._engine is None or not self._engine.ready:
-            coordinates = np.zeros((len(given), self.n_components))
-        elif self.metric == "precomputed":
-            coordinates = self._placed(given)
-        else:
-            points = np.empty((len(given), len(self._names)))
-            for i, row in enumerate(given):
-                points[i] = self._row(row)[0]
-            coordinates = self._transformed(points)
-        columns = list(range(self.n_components))
-        if _is_array(X):
-            return coordinates
-        if isinstance(X, pa.RecordBatch):
-            return pa.record_batch({str(j): coordinates[:, j] for j in columns})
-        if frame is None:
-            return [dict(zip(columns, row, strict=True)) for row in coordinates.tolist()]
-        return to_native_frame({j: coordinates[:, j] for j in columns}, like=frame)
+        if self.metric == "precomputed":
+            things, frame = precomputed.read_things(X)
+            return impute.give_back(self._place_things(things), X, frame)
+        rows = self._read(X)
+        return impute.give_back(self._place(rows), X, rows.frame)
+
+    def _place(self, rows: Rows) -> Floats:
+        """Coordinates of points, (n, n_components)."""
+        if not self.ready:
+            return np.zeros((len(rows), self.n_components))
+        points = self._fill(rows.arrange(self._names)[0])
+        index = np.arange(len(points), dtype=np.int64)
+        checked = Batch(points, self._names, are_places(self._names), None, index, ())
+        return self.snapshot().transform(checked)
+
+    def _place_things(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
+        """Coordinates of things by their distances to what the snapshot holds."""
+        if not self.ready:
+            return np.zeros((len(given), self.n_components))
+        snapshot = self.snapshot()
+        known = [_told(x) for x in given]
+        return snapshot.transform_distances(precomputed.distances_to(known, snapshot.ids))
 
     # ------------------------------------------------------------------ learning
 
@@ -192,13 +186,18 @@ class DiffusionMap(base.MiniBatchTransformer):
             Only with ``metric="precomputed"``: an id is missing, unknown or forgotten, or a
             distance is none; nothing was learned.
         """
-        x = impute.one_point(x)
-        self._learn(x if self.metric == "precomputed" else batch.row_by_name(x))
+        if self.metric == "precomputed":
+            self._learn_thing(x)
+        else:
+            self._take(self._read_one(x))
 
     def learn_many(self, X: Any) -> None:
         """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
-        for row in self._read(X)[0]:
-            self._learn(row)
+        if self.metric == "precomputed":
+            for x in precomputed.read_things(X)[0]:
+                self._learn_thing(x)
+        else:
+            self._take(self._read(X))
 
     def flush(self) -> None:
         """Learn the events that wait, as a short chunk; this is an event of the stream itself.
@@ -210,30 +209,16 @@ class DiffusionMap(base.MiniBatchTransformer):
         """
         self.engine.flush()
 
-    def _read(self, X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
-        """Rows of a mini-batch; arrays only where features are known by their places."""
-        is_array = _is_array(X)
-        if self.metric == "precomputed" and isinstance(X, Sequence) and not is_array:
-            return X, None  # keys as they are: ids may be numbers
-        given, frame = _rows(X)
-        known = self._names or {name for row in self._early for name in row}
-        if is_array and known and not impute.are_places(known):
-            raise FeatureError(
-                f"X has no feature names, and those that are known are {shown(sorted(known))}: "
-                "pass a frame or dicts, so that columns cannot be mixed up"
-            )
-        if is_array and self._names and given and len(given[0]) != len(self._names):
-            raise FeatureError(
-                f"X has {len(given[0])} columns; this map learns {len(self._names)} features"
-            )
-        return given, frame
+    def _read_one(self, x: Any) -> Rows:
+        return impute.read_one(x, LARGEST_VALUE, 0.0)
 
-    def _transformed(self, points: Floats) -> Floats:
-        """Coordinates of points whose columns are in order."""
-        assert self._engine is not None
-        index = np.arange(len(points), dtype=np.int64)
-        checked = Batch(points, self._names, impute.are_places(self._names), None, index, ())
-        return self._engine.snapshot().transform(checked)
+    def _read(self, X: Any) -> Rows:
+        """Rows of a mini-batch; arrays only where features are known by their places."""
+        rows = impute.read(X, LARGEST_VALUE, 0.0)
+        is_settled = bool(self._names) and len(rows) > 0
+        if rows.ordered and (is_settled or not are_places(self._seen)):
+            rows.check(self._seen, "this map")
+        return rows
 
     def _config(self) -> Config:
         return Config(
@@ -254,29 +239,16 @@ class DiffusionMap(base.MiniBatchTransformer):
             seed=self.seed,
         )
 
-    def _learn(self, row: Mapping[Any, Any]) -> None:
-        if self.metric == "precomputed":
-            self._learn_distances(row)
-            return
-        if self._engine is not None:
-            self._push(row)
-            return
-        usable = {name: _number(value) for name, value in row.items()}
-        self._early.append(usable)
-        if len(self._early) < self._warm_up_events:
-            return
-        names = {name for early in self._early for name in early}
-        self._names = impute.in_order(names) or ("0",)
-        self._sums = np.zeros(len(self._names))
-        self._counts = np.zeros(len(self._names))
-        self._engine = Engine(**self._config().as_dict())
-        early, self._early = self._early, []
-        for each in early:
-            self._push(each)
+    def _take(self, rows: Rows) -> None:
+        for point in self._complete(rows, self._warm_up_events):
+            names, ordered = self._names, are_places(self._names)
+            self._engine = self._engine or Engine(**self._config().as_dict())
+            self._engine.admit(batch.checked(point, names, ordered, NO_NULLS, {}, None, "raise"))
 
-    def _learn_distances(self, x: Mapping[Any, Any]) -> None:
+    def _learn_thing(self, x: Mapping[Any, Any]) -> None:
+        """Take one thing by its distances to those before it."""
+        x = _told(x)
         engine = self._engine or Engine(**self._config().as_dict())
-        x = {key: value for key, value in impute.one_point(x).items() if value is not None}
         named = bool(engine.names_things if engine.position else x)
         row, own = precomputed.row_of(x, engine.row_ids, named)
         if isinstance(own, str) and engine.row_ids.dtype.kind == "i" and engine.position:
@@ -284,69 +256,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         engine.admit_distances([row], None if own is None else [own], "raise")
         self._engine = engine
 
-    def _placed(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
-        """Coordinates of things by their distances to what the snapshot holds."""
-        snapshot = self.snapshot()
-        known = [
-            {key: value for key, value in impute.one_point(x).items() if value is not None}
-            for x in given
-        ]
-        return snapshot.transform_distances(precomputed.distances_to(known, snapshot.ids))
 
-    def _push(self, row: Mapping[str, Any]) -> None:
-        """Impute by the means so far, learn, and let the means know what was seen."""
-        assert self._engine is not None
-        values, seen = self._row(row)
-        ordered = impute.are_places(self._names)
-        self._engine.admit(
-            batch.checked(values[None], self._names, ordered, _NO_NULLS, {}, None, "raise")
-        )
-        self._sums += np.where(seen, values, 0.0)
-        self._counts += seen
-        self.imputed += len(seen) - int(seen.sum())
-        self.ignored += len(row.keys() - set(self._names))
-
-    def _row(self, row: Mapping[str, Any]) -> tuple[Floats, Any]:
-        """The features in order, missing ones by their mean, shape (d,), and which were there."""
-        values = np.array([_number(row.get(name, math.nan)) for name in self._names])
-        seen = values == values
-        if not seen.all():
-            means = self._sums / np.maximum(self._counts, 1.0)
-            values = np.where(seen, values, means)
-        return values, seen
-
-
-def _number(value: Any) -> float:
-    """A usable float, or NaN for whatever must be imputed."""
-    return impute.usable(value, batch.LARGEST_VALUE, 0.0)
-
-
-def _rows(X: Any) -> tuple[list[dict[str, Any]], Any]:
-    """The rows as dicts by feature name, and the narwhals frame they came in, if it was one."""
-    if isinstance(X, Mapping):
-        raise InputError("X is a dict; one point is learn_one(x), or a list of one dict")
-    if isinstance(X, Sequence) and not isinstance(X, (str, bytes, bytearray, memoryview)):
-        if all(isinstance(row, Mapping) for row in X):
-            return [batch.row_by_name(row) for row in X], None
-        X = batch.as_array(X)
-    if isinstance(X, (np.ndarray, memoryview)):
-        table = np.asanyarray(X)
-        if table.ndim != 2 or table.dtype.kind not in "biufO":
-            raise FeatureError(
-                f"X has shape {table.shape} and dtype {table.dtype}; it must be (n, d), numeric"
-            )
-        names = list(map(str, range(table.shape[1])))
-        return [dict(zip(names, row, strict=True)) for row in table.tolist()], None
-    frame = impute.frame_of(X)
-    names = [batch.feature_name(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise FeatureError(f"X has columns of the same name: {shown(names)}")
-    columns = [frame.get_column(name).to_list() for name in frame.columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], frame
-
-
-def _is_array(X: Any) -> bool:
-    """Whether the columns of a table have no names."""
-    if isinstance(X, (np.ndarray, memoryview)):
-        return True
-    return isinstance(X, Sequence) and not all(isinstance(row, Mapping) for row in X)
+def _told(x: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The distances that are told; InputError for anything but a dict of them."""
+    return {key: value for key, value in one_point(x).items() if value is not None}

@@ -22,7 +22,7 @@ from river import base
 from streamembed import parameters
 from streamembed.data import batch, impute
 from streamembed.data.impute import Rows
-from streamembed.data.labels import LARGEST_CLASSES, answers, label_key
+from streamembed.data.labels import LARGEST_CLASSES, answers, label_key, read_keys
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
 from streamembed.learners import course, examples
 from streamembed.learners.course import WARM_UP, Course
@@ -210,7 +210,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         strings where frames must have strings.
         """
         table = impute.read(X)
-        return impute.given_back(self._placed(table), X, table.frame)
+        return impute.give_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
@@ -226,7 +226,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Take one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = impute.read_one(x), impute.labels([y], 1)
+        table, labels = impute.read_one(x), read_keys([y], 1)
         with self._whole():
             self._take_points(table, labels)
 
@@ -241,7 +241,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             An array of another width than the first; nothing was learned.
         """
         table = impute.read(X)
-        labels = impute.labels(y, len(table))
+        labels = read_keys(y, len(table))
         with self._whole():
             self._take_points(table, labels)
 
@@ -365,10 +365,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def _aligned(self, table: Rows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
-        part = Rows(
-            table.values[chosen], table.names, table.ordered, table.present[chosen], table.frame
-        )
-        values, unknown = part.aligned(self._names)
+        values, unknown = table.take(chosen).aligned(self._names)
         self.ignored += unknown
         self.imputed += int(np.count_nonzero(np.isnan(values)))
         return values

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from river import base
 
 from streamembed.data import impute
 from streamembed.data.impute import Rows
 from streamembed.errors import NotReadyError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.settling import SettlingTransformer
 from streamembed.estimators.strand import Fit
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
@@ -23,7 +23,7 @@ __all__ = ["UnsupervisedMetric"]
 SETTLING = 12
 
 
-class UnsupervisedMetric(base.MiniBatchTransformer):
+class UnsupervisedMetric(SettlingTransformer):
     """A Mahalanobis metric from pairs that the stream's own map tells apart: no labels.
 
     It is shrunk by how well the metrics of two halves of the stream agree: where nothing that
@@ -87,12 +87,7 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
             shrunk=shrunk,
             seed=seed,
         )
-        self.imputed = 0
-        self.ignored = 0
-        self._early: list[dict[str, float]] = []
-        self._names: tuple[str, ...] = ()
-        self._sums: Floats = np.zeros(0)
-        self._counts: Floats = np.zeros(0)
+        self._begin()
         self._read: tuple[Mahalanobis, Floats] | None = None
 
     @classmethod
@@ -145,55 +140,21 @@ class UnsupervisedMetric(base.MiniBatchTransformer):
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the kind of table that came in."""
         table = impute.read(X)
-        return impute.given_back(self._placed(table), X, table.frame)
+        return impute.give_back(self._placed(table), X, table.frame)
 
     def _placed(self, table: Rows) -> Floats:
         if not self.ready:
-            early = {name for row in self._early for name in row}
-            names = self._names or impute.in_order(early or set(table.names))
-            values = table.aligned(names)[0]
+            values = table.aligned(self._seen or impute.in_order(table.names))[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._filled(table.aligned(self._names)[0])
+        values = self._fill(table.aligned(self._names)[0])
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
             self._read = (metric, balance.root(metric.matrix))
         placed: Floats = values @ self._read[1]
         return placed
 
-    def _filled(self, values: Floats) -> Floats:
-        """Missing values by the means so far."""
-        means = self._sums / np.maximum(self._counts, 1.0)
-        return np.where(np.isnan(values), means, values)
-
     def _take(self, table: Rows) -> None:
         if self._names:
             table.check(self._names)
-        for i in range(len(table)):
-            if self._names:
-                self._push(table, i)
-                continue
-            self._early.append(table.row(i))
-            if len(self._early) == SETTLING:
-                self._settle()
-
-    def _settle(self) -> None:
-        """The features are those seen so far; what waited is learned."""
-        early, self._early = self._early, []
-        self._names = impute.in_order({name for row in early for name in row}) or ("0",)
-        self._sums = np.zeros(len(self._names))
-        self._counts = np.zeros(len(self._names))
-        waiting = impute.read(early)
-        for i in range(len(early)):
-            self._push(waiting, i)
-
-    def _push(self, table: Rows, index: int) -> None:
-        """Impute by the means so far, learn, and let the means know what was seen."""
-        part = slice(index, index + 1)
-        one = Rows(table.values[part], table.names, table.ordered, table.present[part], None)
-        values, unknown = one.aligned(self._names)
-        seen = ~np.isnan(values[0])
-        self._pipeline.learn(self._filled(values))
-        self._sums += np.where(seen, values[0], 0.0)
-        self._counts += seen
-        self.imputed += len(seen) - int(seen.sum())
-        self.ignored += unknown
+        for point in self._complete(table, SETTLING):
+            self._pipeline.learn(point)

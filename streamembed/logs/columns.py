@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.batch import column_values, named_features
+from streamembed.data.table import in_order, read_table
+from streamembed.data.values import column_values
 from streamembed.errors import FeatureError
 from streamembed.logs.file import LogFile, said
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -55,7 +56,7 @@ class Layout:
     kind : str
         "points" or "distances".
     feature_names : tuple of str
-        Numeric columns, sorted by name; or the places "0", "1", ... of a list column, in order;
+        Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
         none of distances.
     list_column : str or None
         The list column that holds the points or the distances; None for numeric columns.
@@ -105,7 +106,7 @@ def layout_of(file: LogFile, chosen: tuple[str, ...] | None) -> Layout:
     columns = _Columns(
         file,
         types,
-        named_features([name for name, kind in free.items() if _is_numeric(_value_type(kind))]),
+        in_order(name for name, kind in free.items() if _is_numeric(_value_type(kind))),
         {name: kind.list_size for name, kind in free.items() if _is_vector(kind)},
     )
     layout = _found(columns) if chosen is None else _chosen(columns, chosen)
@@ -165,7 +166,7 @@ def _chosen(columns: _Columns, chosen: tuple[str, ...]) -> Layout:
                     f"among {columns}"
                 )
             names.update(matching)
-    return Layout("points", named_features(list(names)), None)
+    return Layout("points", in_order(names), None)
 
 
 def _refusal(columns: _Columns, name: str) -> str:
@@ -235,14 +236,9 @@ def points_of(part: Any, layout: Layout) -> tuple[Floats, npt.NDArray[np.bool_]]
     """Points of a record batch, (n, d), NaN for null; and where the nulls are, (n, d)."""
     if layout.list_column is not None:
         return _vectors(part.column(layout.list_column), layout)
-    points = np.empty((part.num_rows, len(layout.feature_names)))
-    nulls = np.zeros(points.shape, dtype=bool)
-    for j, name in enumerate(layout.feature_names):
-        column = _decoded(part.column(name))
-        points[:, j] = column_values(column, name)
-        if column.null_count:
-            nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
-    return points, nulls
+    table = read_table(part.select(list(layout.feature_names)))
+    assert table.refused is None
+    return table.values, table.nulls if table.nulls.size else np.zeros(table.values.shape, bool)
 
 
 def _vectors(column: Any, layout: Layout) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from streamembed.errors import LogError, ParameterError
+from streamembed.errors import LogError, ParameterError, said
 
 __all__ = [
     "FORMATS",
@@ -349,11 +349,6 @@ def _slices(batch: Any, columns: list[str], limit: int) -> Iterator[Any]:
         part.validate(full=True)  # a damaged offset or dictionary index would read foreign memory
         len(part.columns)  # a damaged type may be one that Python has no name for
         yield part
-
-
-def said(error: BaseException) -> str:
-    """The first line of what an exception says, or its name."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def damaged(file: LogFile, rows: int, why: str) -> LogError:

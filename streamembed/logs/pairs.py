@@ -14,6 +14,7 @@ import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
+from streamembed.data.table import in_order as order_of
 from streamembed.errors import FeatureError
 from streamembed.logs.reader import EventLog, LogBatch, open_log
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -51,7 +52,7 @@ class PairLog:
     log : EventLog
         The same columns as an event log has them.
     feature_names : tuple of str
-        Without their ``_1`` and ``_2``, sorted by name.
+        Without their ``_1`` and ``_2``, in the order of an event log.
     """
 
     log: EventLog
@@ -108,8 +109,7 @@ def open_pairs(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
             f"{log.paths[0]} lacks the columns {sorted(expected - ends)} and has also "
             f"{sorted(ends - expected)}; a pair log has x_1 and x_2 for every feature x"
         )
-    order = batch.named_features(sorted(features))
-    return PairLog(log, order)
+    return PairLog(log, order_of(features))
 
 
 def in_order(log: PairLog, names: tuple[str, ...]) -> Ints:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.data.batch import named_features
+from streamembed.data.table import in_order
 from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
 from streamembed.logs import columns
 from streamembed.logs.columns import RESERVED, Layout
@@ -371,4 +371,4 @@ def _chosen(features: Sequence[str]) -> tuple[str, ...]:
             f"features is {shown(features)}; it must be a list of different column names or "
             "patterns, at least one, or None for all numeric columns"
         )
-    return named_features(names)
+    return in_order(names)

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamembed.data import batch
-from streamembed.data.distances import numbers_of
+from streamembed.data.distances import read_row
+from streamembed.data.table import array_values, feature_name
+from streamembed.data.values import sequence_of
 from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, shown
 from streamembed.logs.columns import DISTANCES, RESERVED
 from streamembed.logs.file import FORMATS, said
@@ -77,7 +78,7 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
             f"feature_names is {names}; it must be different names, at least one, and none of "
             f"{list(RESERVED)}"
         )
-    values = batch.array_values(points)
+    values = array_values(points)
     if values.shape[1] != len(names):
         raise FeatureError(
             f"points has {values.shape[1]} columns; there must be {len(names)}, as feature_names "
@@ -101,7 +102,7 @@ def _names(feature_names: Any) -> list[str]:
         raise FeatureError(
             f"feature_names is {shown(feature_names)}; it must be a list of different names"
         )
-    return [batch.feature_name(name) for name in feature_names]
+    return [feature_name(name) for name in feature_names]
 
 
 def write_distance_log(
@@ -169,7 +170,7 @@ def write_distance_log(
 def _numbers(row: Any, index: int) -> Floats | None:
     if row is None:
         return None
-    values = numbers_of(row)
+    values = read_row(row)
     if values is None:
         raise InputError(
             f"row {index} of rows is no row of numbers ({shown(row)}); it must be (L,), one "
@@ -180,7 +181,7 @@ def _numbers(row: Any, index: int) -> Floats | None:
 
 def _column(name: str, given: Any, n: int) -> Any:
     is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
-    values = given if is_column else batch.sequence_of(given, n, f"{name}s")
+    values = given if is_column else sequence_of(given, n, f"{name}s")
     try:
         column = pa.array(values)
     # what a label is, is the caller's: an object of somebody else's raises what it likes

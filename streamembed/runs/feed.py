@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
+from streamembed.data.ids import read_ids, typed_ids
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError
@@ -174,7 +175,7 @@ class DistanceFeed:
 
     def read(self, part: LogBatch) -> tuple[Rows, tuple[Rejected, ...]]:
         assert part.distances is not None
-        known = batch.read_ids(part.ids, len(part))
+        known = read_ids(part.ids, len(part))
         rejected = []
         for i, row in enumerate(part.distances):
             key = None if known is None else known[i]
@@ -184,7 +185,7 @@ class DistanceFeed:
                 rejected.append(Rejected(i, key, "null in 'distances'"))
         kept = np.delete(np.arange(len(part)), [row.index for row in rejected])
         events = [part.distances[i] for i in kept.tolist()]
-        return Rows(part.offset, kept, batch.typed_ids(known, kept), events), tuple(rejected)
+        return Rows(part.offset, kept, typed_ids(known, kept), events), tuple(rejected)
 
     def take(self, rows: Rows, on_bad_row: str) -> Taken:
         n, held = len(rows), len(self._numbers)

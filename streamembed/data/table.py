@@ -1,0 +1,357 @@
+"""Any table that callers have, read once: the one place where columns become float64.
+
+Nothing is judged here but what no reader could use: what is neither array, dicts nor frame, and
+columns of one name. Two policies stand on what is read: `streamembed.data.batch` refuses, for the
+engine; `streamembed.data.impute` leaves gaps, for the river faces. Both have the same numbers.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeGuard
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data.values import (
+    NO_NULLS,
+    as_array,
+    as_number,
+    column_values,
+    is_null,
+    is_sequence,
+    numbers_of,
+)
+from streamembed.errors import FeatureError, InputError, said, shown
+from streamembed.numeric.arrays import Array, Bools, Floats
+
+__all__ = [
+    "Table",
+    "are_dicts",
+    "are_places",
+    "array_values",
+    "feature_name",
+    "in_order",
+    "one_point",
+    "read_dicts",
+    "read_table",
+    "row_by_name",
+]
+
+LONGEST_PLACE = 10  # digits: a longer name is a number of something else
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A table as numbers.
+
+    Attributes
+    ----------
+    values : (n, d)
+        Fresh; NaN where there is no number, infinite where one leaves the doubles.
+    names : tuple of str
+        Of the d columns, all different, in the caller's order.
+    ordered : bool
+        True where columns are named by their place ("0", "1", ...), not by the caller.
+    nulls, absent : (n, d)
+        Where the source has a null, and where a dict does not have the key; shape (0, 0) where
+        there is no such thing.
+    faults : dict of int to str
+        Rows of dicts that do not have exactly the features that were asked for, or of which one is
+        no number, and why.
+    refused : FeatureError or None
+        What a reader must raise who takes numbers alone: some column holds something else.
+    frame
+        The Arrow table or narwhals frame it came in, or None.
+    """
+
+    values: Floats
+    names: tuple[str, ...]
+    ordered: bool
+    nulls: Bools
+    absent: Bools
+    faults: dict[int, str]
+    refused: FeatureError | None
+    frame: Any
+
+    @property
+    def mixes_nulls(self) -> bool:
+        """Whether nulls and NaN are one thing there, as in the frames of pandas."""
+        return isinstance(self.frame, nw.DataFrame) and self.frame.implementation.is_pandas_like()
+
+
+def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
+    """Return any table as numbers.
+
+    Parameters
+    ----------
+    X
+        ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
+        with an Arrow capsule method; any eager frame that narwhals knows. Integers, booleans and
+        floats become float64; dictionary-encoded columns are decoded; masked values are nulls.
+    wanted
+        See `read_dicts`; of no meaning for other tables.
+
+    Raises
+    ------
+    InputError
+        Not tabular.
+    FeatureError
+        Two columns of one name, rows of several widths, an array that is no matrix of numbers.
+    """
+    if isinstance(X, Mapping):
+        raise InputError("X is a dict; one point x is a list of one dict: pass [x]")
+    if isinstance(X, (np.ndarray, memoryview, array.array)):
+        return _from_array(np.asanyarray(X))
+    if are_dicts(X):
+        return read_dicts(X, wanted)
+    if is_sequence(X):
+        return _from_array(as_array(X))
+    return _from_frame(X)
+
+
+def are_dicts(X: Any) -> TypeGuard[Sequence[Mapping[Any, Any]]]:
+    """Whether a table is a list of dicts; one without rows is."""
+    if not is_sequence(X) or isinstance(X, array.array):
+        return False
+    return all(type(row) is dict or isinstance(row, Mapping) for row in X)
+
+
+def one_point(x: Any) -> Mapping[Any, Any]:
+    """The dict that one point is; InputError for anything else."""
+    if not isinstance(x, Mapping):
+        raise InputError(
+            f"x is {shown(x)}; it must be a dict of features by name: for arrays and frames there "
+            "are learn_many and transform_many"
+        )
+    return x
+
+
+# ------------------------------------------------------------------------------------------- names
+
+
+def in_order(names: Iterable[Any]) -> tuple[str, ...]:
+    """Feature names as text, in the order that they always have.
+
+    By name; by place where all are places, so that "10" comes after "9".
+
+    Raises
+    ------
+    FeatureError
+        As `feature_name`.
+    """
+    found = sorted(name if type(name) is str else feature_name(name) for name in names)
+    if are_places(found):
+        found.sort(key=int)
+    return tuple(found)
+
+
+def are_places(names: Iterable[str]) -> bool:
+    """Whether features are known by their place, as those of an array."""
+    return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
+
+
+def feature_name(name: Any) -> str:
+    """A name as text; FeatureError where it has none, or one that no file can hold."""
+    try:
+        text = str(name)
+        text.encode()
+    except Exception as error:  # of somebody else's __str__; half a pair of surrogates; 10**5000
+        raise FeatureError(f"a feature cannot be called {shown(name)} ({said(error)})") from error
+    return text
+
+
+def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """One point, or itself, with text for keys; FeatureError where two keys are the same text."""
+    if type(row) is dict and set(map(type, row)) == {str}:
+        return row
+    named = {name if type(name) is str else feature_name(name): row[name] for name in row}
+    if len(named) < len(row):
+        names = [feature_name(name) for name in row]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FeatureError(
+            f"two features are called {shown(twice)}, such as 1 and '1'; rename one of them"
+        )
+    return named
+
+
+# ---------------------------------------------------------------------------------- kinds of table
+
+
+def array_values(X: Any) -> Floats:
+    """A matrix (n, d) of numbers, whatever they are; FeatureError or InputError for anything else.
+
+    NaN where one is masked or missing, infinite where it leaves the doubles.
+    """
+    try:
+        given = as_array(X) if is_sequence(X) else np.asanyarray(X)
+    except FeatureError:
+        raise
+    except Exception as error:  # of somebody else's __array__
+        raise InputError(f"{shown(X)} is no array ({said(error)})") from error
+    table = _from_array(given)
+    if table.refused is not None:
+        raise table.refused
+    return table.values
+
+
+def _from_array(X: Array) -> Table:
+    if X.ndim != 2:
+        raise FeatureError(
+            f"X has shape {X.shape}; it must be (n, d), one row a point: reshape one point to "
+            "(1, d)"
+        )
+    if X.dtype.kind not in "biufO":
+        raise FeatureError(
+            f"X has dtype {X.dtype}; it must be numeric: integers, floats or booleans"
+        )
+    values, nulls, strays = numbers_of(X)
+    refused = None
+    if strays:
+        refused = FeatureError(
+            f"X has dtype {X.dtype} and holds what is no number ({shown(strays[0])}); it must be "
+            "numeric"
+        )
+    names = tuple(map(str, range(X.shape[1])))
+    return Table(values, names, True, nulls, NO_NULLS, {}, refused, None)
+
+
+def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = None) -> Table:
+    """Return dicts, one a row, as a table.
+
+    Parameters
+    ----------
+    wanted
+        The columns, where every row must have exactly these features: other rows have a fault.
+        None takes every feature that some row has.
+
+    Raises
+    ------
+    FeatureError
+        Without ``wanted``: two keys of a row are the same text.
+    """
+    named: list[dict[str, Any]] = []
+    faults: dict[int, str] = {}
+    for i, row in enumerate(X):
+        try:
+            named.append(row_by_name(row))
+        except FeatureError as error:
+            if wanted is None:
+                raise
+            named.append({})
+            faults[i] = str(error)
+    names = tuple(dict.fromkeys(chain.from_iterable(named))) if wanted is None else wanted
+    known = set(names)
+    values, nulls, absent = np.empty((len(X), len(names))), NO_NULLS, NO_NULLS
+    for i, row in enumerate(named):
+        if wanted is not None and row.keys() != known:
+            faults.setdefault(i, _other_keys(row.keys(), known))
+            values[i] = np.nan
+            continue
+        numbers = cells = [row.get(name, _ABSENT) for name in names]
+        if set(map(type, cells)) != {float}:
+            numbers = list(map(as_number, cells))
+        if None in numbers:
+            for j in [j for j, number in enumerate(numbers) if number is None]:
+                numbers[j] = math.nan
+                if cells[j] is _ABSENT:
+                    absent = _marked(absent, values.shape, i, j)
+                elif is_null(cells[j]):
+                    nulls = _marked(nulls, values.shape, i, j)
+                elif wanted is not None:
+                    faults.setdefault(i, f"{shown(cells[j])} in {names[j]!r} is not a number")
+        values[i] = numbers
+    return Table(values, names, False, nulls, absent, faults, None, None)
+
+
+def _marked(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
+    """The mask, of that shape from now on, with one more True."""
+    if not mask.size:
+        mask = np.zeros(shape, dtype=bool)
+    mask[i, j] = True
+    return mask
+
+
+def _other_keys(found: Collection[str], wanted: set[str]) -> str:
+    """What is wrong with the features of a row."""
+    missing = sorted(wanted.difference(found))
+    if missing:
+        return f"missing features {shown(missing)}"
+    return f"unknown features {shown(sorted(set(found) - wanted))}"
+
+
+def _from_frame(X: Any) -> Table:
+    frame, given, columns = _columns(X)
+    names = tuple(feature_name(name) for name in given)
+    if len(set(names)) < len(names):
+        raise FeatureError(f"X has columns of the same name: {shown(list(names))}")
+    values = np.empty((len(frame), len(names)))
+    nulls, refused = NO_NULLS, None
+    if any(isinstance(name, tuple) for name in given):
+        refused = FeatureError(
+            f"X has columns of several levels ({shown(given)}): join their names into one text each"
+        )
+    for j, (name, column) in enumerate(zip(names, columns, strict=True)):
+        try:
+            arrow = column if isinstance(frame, pa.Table) else _to_arrow(column, name)
+            if isinstance(arrow, pa.ChunkedArray):
+                arrow = arrow.combine_chunks()
+            if pa.types.is_dictionary(arrow.type):
+                arrow = arrow.dictionary_decode()
+            values[:, j] = column_values(arrow, name)
+        except FeatureError as error:
+            refused = refused or error
+            cells = column.to_pylist() if isinstance(frame, pa.Table) else column.to_list()
+            numbers = map(as_number, cells)
+            values[:, j] = [math.nan if number is None else number for number in numbers]
+            continue
+        if arrow.null_count:
+            nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
+            nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
+    return Table(values, names, False, nulls, NO_NULLS, {}, refused, frame)
+
+
+def _columns(X: Any) -> tuple[Any, list[Any], list[Any]]:
+    """A frame, or what has an Arrow capsule, with its names and columns.
+
+    Arrow tables for Arrow's own and for capsules, frames of narwhals for all others.
+    """
+    try:
+        if isinstance(X, pa.RecordBatch):
+            X = pa.Table.from_batches([X])
+        elif not isinstance(X, pa.Table):
+            frame = nw.from_native(X, eager_only=True, pass_through=True)
+            if isinstance(frame, nw.DataFrame):
+                names = frame.columns
+                return frame, names, [frame.get_column(name) for name in names]
+            if hasattr(X, "__arrow_c_stream__"):
+                X = pa.table(X)
+            elif hasattr(X, "__arrow_c_array__"):
+                X = pa.Table.from_batches([pa.record_batch(X)])
+    # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
+    except Exception as error:
+        raise FeatureError(
+            f"X is a {type(X).__name__} that cannot be read, or has two columns of the same "
+            f"name: {said(error)}"
+        ) from error
+    if isinstance(X, pa.Table):
+        return X, X.column_names, X.columns
+    hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
+    raise InputError(
+        f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table or "
+        f"record batch, or a data frame{hint}"
+    )
+
+
+def _to_arrow(column: Any, name: str) -> Any:
+    """A column of a frame as an Arrow array; FeatureError where Arrow has none for it."""
+    try:
+        return column.to_arrow()
+    except Exception as error:
+        raise FeatureError(f"column {name!r} of X is not numeric: {said(error)}") from error

@@ -1,0 +1,185 @@
+"""What a number is and what is missing: one value, one array, one column at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pyarrow as pa
+
+from streamembed.errors import FeatureError, InputError, said
+from streamembed.numeric.arrays import Array, Bools, Floats
+
+__all__ = [
+    "NO_NULLS",
+    "as_array",
+    "as_number",
+    "column_values",
+    "is_null",
+    "is_sequence",
+    "masked_row",
+    "numbers_of",
+    "sequence_of",
+]
+
+
+# A mask of nulls where there are none.
+NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
+
+
+def as_number(value: Any) -> float | None:
+    """A number of any kind as a float, infinite where it is too large; None where it is none.
+
+    Text that reads as a number, dates and spans of time, and complex numbers are none.
+    """
+    if type(value) is float:
+        return value
+    if type(value) is not int:
+        if isinstance(value, pa.Scalar):
+            value = value.as_py()
+        elif isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if not isinstance(value, (Real, Decimal, np.bool_)) or isinstance(value, np.timedelta64):
+            return None
+    try:
+        with np.errstate(over="ignore"):
+            return float(value)
+    except OverflowError:  # 10**400
+        return math.inf
+    except ValueError:  # a signalling NaN of decimal
+        return math.nan
+
+
+def is_null(value: Any) -> bool:
+    """Whether a value says that there is none: None, masked, NA or NaT, also in an Arrow scalar.
+
+    NaN is a float, and no null.
+    """
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    # pandas may be absent: its nulls are known by their names
+    is_missing = value is None or value is np.ma.masked
+    return is_missing or type(value).__name__ in ("NAType", "NaTType")
+
+
+def is_sequence(values: Any) -> bool:
+    """Whether these are several things in order, and not text, bytes or a buffer."""
+    return isinstance(values, Sequence) and not isinstance(
+        values, (str, bytes, bytearray, memoryview)
+    )
+
+
+def sequence_of(values: Any, n: int, name: str) -> list[Any]:
+    """One entry a row as a list: of a sequence, array, series or Arrow array; a mask is None.
+
+    Raises
+    ------
+    InputError
+        Not a sequence (a set has no order, a dict has keys), or not n entries.
+    """
+    found: Any = None
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        found = values.to_pylist()
+    elif isinstance(values, (np.ndarray, memoryview)):
+        one = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if one.ndim != 1 or one.dtype.kind in "mM":
+            raise InputError(
+                f"{name} has shape {one.shape} and dtype {one.dtype}; it must be ({n},), one "
+                "number or string a row"
+            )
+        found = one.tolist()
+    elif is_sequence(values):
+        found = values
+    else:
+        series = nw.from_native(values, series_only=True, pass_through=True)
+        if isinstance(series, nw.Series):
+            found = series.to_list()
+        elif hasattr(values, "__array__"):  # an index of pandas, a tensor
+            return sequence_of(np.asarray(values), n, name)
+    if found is None:
+        raise InputError(
+            f"{name} is a {type(values).__name__}; it must be a list, an array or a series of {n}, "
+            "one a row"
+        )
+    if len(found) != n:
+        raise InputError(f"{name} has {len(found)} entries; it must have {n}, one a row")
+    return list(found)
+
+
+def as_array(X: Sequence[Any]) -> Array:
+    """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
+    try:
+        if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
+            return np.ma.array([masked_row(row) for row in X])
+        rows: Array = np.asarray(X)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FeatureError(
+            f"the rows of X do not have the same width, or hold no numbers: {said(error)}"
+        ) from error
+    return rows
+
+
+def _has_mask(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
+
+
+def masked_row(row: Any) -> Any:
+    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
+
+    numpy itself would make NaN of it, and warn.
+    """
+    if not _has_mask(row):
+        return np.asanyarray(row)
+    mask = [value is np.ma.masked for value in row]
+    values = [0.0 if value is np.ma.masked else value for value in row]
+    return np.ma.array(values, mask=mask)
+
+
+def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
+    """An array of numbers or objects as fresh float64, C-contiguous, of the same shape.
+
+    Returns
+    -------
+    values
+        NaN where one is masked or no number, infinite where one leaves the doubles.
+    nulls
+        True where one is masked; shape (0, 0) where none is.
+    strays
+        The values that are no numbers.
+    """
+    values, nulls = np.asarray(X), NO_NULLS
+    strays: list[Any] = []
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        nulls = np.ma.getmaskarray(X)
+        values = np.where(nulls, 0, values)
+    if values.dtype.kind == "O":
+        cells = values.ravel().tolist()
+        found = [as_number(value) for value in cells]
+        strays = [cell for cell, number in zip(cells, found, strict=True) if number is None]
+        numbers = [math.nan if number is None else number for number in found]
+        values = np.array(numbers, dtype=np.float64).reshape(values.shape)
+    else:
+        with np.errstate(over="ignore"):  # beyond the doubles is infinite
+            values = np.array(values, dtype=np.float64, order="C")
+    if nulls.size:
+        values[nulls] = np.nan
+    return values, nulls, strays
+
+
+def column_values(column: Any, name: str) -> Floats:
+    """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
+    kind = column.type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not numeric:
+        raise FeatureError(f"column {name!r} has type {kind}; features must be numeric")
+    if column.type == pa.float16():
+        column = column.cast(pa.float32())
+    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
