@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -31,6 +30,7 @@ ARRAY = "array"
 PLAIN = (bool, int, float, str)
 
 Arrays = dict[str, Array]
+_KNOWN: dict[Any, dict[str, Any]] = {}
 
 
 def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
@@ -185,19 +185,19 @@ def _inner(kind: object) -> Any:
     return _hints(kind.__pack__)["return"] if hasattr(kind, "__pack__") else kind
 
 
-@cache
 def _kept(kind: Any) -> tuple[str, ...]:
     """Names of the fields that are kept."""
     return tuple(field.name for field in fields(kind) if field.metadata.get("kept", True))
 
 
-@cache
 def _left_out(kind: Any) -> tuple[str, ...]:
     """Names of those that are not, and have no default either."""
     left = (field for field in fields(kind) if field.name not in _kept(kind))
     return tuple(f.name for f in left if f.default is MISSING and f.default_factory is MISSING)
 
 
-@cache
 def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+    """Declared types by name, read once."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = get_type_hints(kind)
+    return _KNOWN[kind]
