@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -31,6 +30,7 @@ ARRAY = "array"
 PLAIN = (bool, int, float, str)
 
 Arrays = dict[str, Array]
+_KNOWN: dict[Any, dict[str, Any]] = {}
 
 
 def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
@@ -194,28 +194,27 @@ def _inner(kind: Any) -> Any:
     return kind if _class_of(packed) is _class_of(kind) else packed
 
 
-@cache
 def _kept(kind: Any) -> tuple[str, ...]:
     """Names of the fields that are kept."""
     return tuple(field.name for field in fields(kind) if field.metadata.get("kept", True))
 
 
-@cache
 def _left_out(kind: Any) -> tuple[str, ...]:
     """Names of those that are not, and have no default either."""
     left = (field for field in fields(kind) if field.name not in _kept(kind))
     return tuple(f.name for f in left if f.default is MISSING and f.default_factory is MISSING)
 
 
-@cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Declared types by field, those of certain parts filled in."""
-    made = _class_of(kind)
-    hints, parts = get_type_hints(made), get_args(kind)
-    if made is kind:
-        return hints
-    known = dict(zip(made.__parameters__, parts, strict=True))
-    return {name: _fill(hint, known) for name, hint in hints.items()}
+    """Declared types by name, those of certain parts filled in; read once."""
+    if kind not in _KNOWN:
+        made = _class_of(kind)
+        hints = get_type_hints(made)
+        if made is not kind:
+            known = dict(zip(made.__parameters__, get_args(kind), strict=True))
+            hints = {name: _fill(hint, known) for name, hint in hints.items()}
+        _KNOWN[kind] = hints
+    return _KNOWN[kind]
 
 
 def _fill(hint: Any, known: Mapping[Any, Any]) -> Any:
