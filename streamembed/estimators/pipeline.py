@@ -125,7 +125,7 @@ class UnsupervisedPipeline:
     ((2, 2), 'ok')
     """
 
-    __signature__ = inspect.signature(Settings)
+    __signature__ = inspect.signature(Settings)  # what `help` shows
 
     def __init__(self, *args: Any, **parameters: Any) -> None:
         self.settings = Settings(*args, **parameters)
@@ -305,6 +305,9 @@ class UnsupervisedPipeline:
 
     @property
     def _whole_config(self) -> Config:
+        """Of the engine of all events, once the features are known."""
+        if self._strands:
+            return self._strands[0].engine.config
         return self.settings.of_engine(self._width, 0)
 
     def _fresh_strands(self) -> tuple[Strand, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +356,17 @@ def test_bad_parameters_are_refused(changes: dict[str, Any]) -> None:
     """When the pipeline is built, not at the first event."""
     with pytest.raises(ParameterError):
         small(**changes)
+
+
+def test_parameters_are_told_and_kept_as_plain_values() -> None:
+    """`help` shows them with their defaults; numbers of any kind are kept as Python's own."""
+    shown = inspect.signature(UnsupervisedPipeline).parameters
+    assert (len(shown), shown["size"].default) == (20, 2000)
+    kept = small(size=np.int32(90), gamma=Fraction(1, 2), percentiles=[10, 90]).settings
+    assert (kept.size, kept.gamma, kept.percentiles) == (90, 0.5, (10.0, 90.0))
+    assert {type(value) for value in (kept.size, kept.gamma)} == {int, float}
+    with pytest.raises(TypeError, match="colour"):
+        small(colour="red")
 
 
 def test_halves_without_pairs_leave_standardised_distance():
