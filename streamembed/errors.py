@@ -192,6 +192,11 @@ def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> st
     return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
 
 
+def said(error: BaseException) -> str:
+    """The first line of what an exception says, or its name."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def shown(value: object) -> str:
     """A value as messages quote it: its repr, on one line and cut where it is long.
 

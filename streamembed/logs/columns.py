@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamembed.data.batch import column_values, named_features
-from streamembed.errors import FeatureError
-from streamembed.logs.file import LogFile, said
+from streamembed.errors import FeatureError, said
+from streamembed.logs.file import LogFile
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 __all__ = [

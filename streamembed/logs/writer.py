@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from streamembed.data import batch
 from streamembed.data.distances import numbers_of
-from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, shown
+from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
 from streamembed.logs.columns import DISTANCES, RESERVED
-from streamembed.logs.file import FORMATS, said
+from streamembed.logs.file import FORMATS
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of, whole
 from streamembed.storage.archive import writable

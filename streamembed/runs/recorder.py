@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from streamembed.data.batch import Batch, Rejected
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, shown
-from streamembed.logs.file import said
+from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, said, shown
 from streamembed.logs.pairs import PairLog, in_order
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.numeric.arrays import Array, Floats, Ints
