@@ -40,7 +40,7 @@ from streamembed.errors import (
 from streamembed.logs.reader import describe_log, open_log
 from streamembed.metric_learning.mahalanobis import MetricCertificate
 from streamembed.runs import folder
-from streamembed.runs import run as runs
+from streamembed.runs.transform import transform_log
 from streamembed.storage import archive
 
 __all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "main"]
@@ -336,7 +336,7 @@ def transform_command(
             )
         loaded = _snapshot(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
-        facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
+        facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))
     else:

@@ -27,6 +27,7 @@ from streamembed.errors import (
     ResolutionWarning,
 )
 from streamembed.numeric.arrays import Array, Ints
+from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
@@ -180,6 +181,11 @@ class Engine:
         return self._intake.progress.position
 
     @property
+    def learned(self) -> int:
+        """Events of whole chunks: those that `snapshot` knows of."""
+        return self._intake.progress.learned
+
+    @property
     def pending(self) -> int:
         """Accepted events that wait for their chunk to be whole."""
         return self._intake.progress.pending
@@ -188,6 +194,19 @@ class Engine:
     def rejected(self) -> int:
         """Rows set aside since the first event."""
         return self._intake.progress.rejected
+
+    @property
+    def log_offset(self) -> int:
+        """Rows of its log that a replay has taken, accepted or not: where to go on; 0 without."""
+        return self._intake.progress.log_offset
+
+    @log_offset.setter
+    def log_offset(self, rows: int) -> None:
+        self._count_rows(whole("log_offset", rows, 0))
+
+    @_alone
+    def _count_rows(self, log_offset: int) -> None:
+        self._intake.progress = self._intake.progress.at_row(log_offset)
 
     @property
     def unlearned(self) -> int:
@@ -442,7 +461,13 @@ class Engine:
         return self.admit_distances(rows, ids)
 
     @_alone
-    def admit(self, rows: Batch, on_bad_row: str | None = None, y: Any = None) -> Learned:
+    def admit(
+        self,
+        rows: Batch,
+        on_bad_row: str | None = None,
+        y: Any = None,
+        log_offset: int | None = None,
+    ) -> Learned:
         """Take a batch that `streamembed.data.batch` has checked; `learn` is this after reading.
 
         Parameters
@@ -451,6 +476,9 @@ class Engine:
             What becomes of ids that are held already; default: the engine's own parameter.
         y
             Labels, one for every index that ``rows.kept`` may name.
+        log_offset
+            Where these are rows of a log, of one chunk at most: how many of its rows are taken
+            once they are.
         """
         if not isinstance(rows, Batch):
             raise InputError(
@@ -458,12 +486,22 @@ class Engine:
                 "for data of any other kind use learn"
             )
         labels = None if y is None or not self.config.metrics else listed(y, len(y))
-        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels)
+        return self._intake.admit(rows, on_bad_row or self.config.on_bad_row, labels, log_offset)
 
     @_alone
-    def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
-        """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
-        return self._intake.admit_distances(rows, ids, on_bad_row or self.config.on_bad_row)
+    def admit_distances(
+        self,
+        rows: Any,
+        ids: Any = None,
+        on_bad_row: str | None = None,
+        log_offset: int | None = None,
+    ) -> Learned:
+        """`learn_distances` with a choice of what becomes of rows that cannot be learned.
+
+        ``log_offset`` is as in `admit`.
+        """
+        policy = on_bad_row or self.config.on_bad_row
+        return self._intake.admit_distances(rows, ids, policy, log_offset)
 
     @_alone
     def flush(self) -> None:

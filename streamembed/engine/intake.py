@@ -95,11 +95,16 @@ class Intake:
     # ------------------------------------------------------------------ points
 
     def admit(
-        self, rows: Batch, policy: str, labels: Sequence[Label | None] | None = None
+        self,
+        rows: Batch,
+        policy: str,
+        labels: Sequence[Label | None] | None = None,
+        log_offset: int | None = None,
     ) -> Learned:
         """Take points that are checked already; ``policy`` is for ids that are held.
 
         ``labels`` are those of all rows of the call, also of those that were rejected.
+        ``log_offset`` is how many rows of their log are taken with these, of one chunk at most.
         """
         before = self.progress
         before.must_learn(distances=False)
@@ -107,7 +112,7 @@ class Intake:
         if n:
             before.check_kind(rows.ids)
         keys = None if rows.ids is None else rows.ids.tolist()
-        now = self._start(keys, kept, policy)
+        now = self._start(keys, kept, policy, log_offset)
         unusable = [row.index for row in rows.rejected]
         repeated: list[int] = []
         start = 0
@@ -156,7 +161,9 @@ class Intake:
 
     # ------------------------------------------------------------------ distances
 
-    def admit_distances(self, rows: Any, ids: Any, policy: str) -> Learned:
+    def admit_distances(
+        self, rows: Any, ids: Any, policy: str, log_offset: int | None = None
+    ) -> Learned:
         """Take distance rows, checking them; ``policy`` is "raise" or "skip"."""
         if self.config.metrics:
             raise InputError(
@@ -165,6 +172,7 @@ class Intake:
             )
         call, before = RowCall(rows, ids), self.progress
         if len(call) == 0:
+            self.progress = before.at_row(log_offset)
             return Learned(0, ())
         before.must_learn(distances=True)
         keys = None if call.ids is None else call.ids.tolist()
@@ -174,7 +182,7 @@ class Intake:
         if policy == "raise":
             self._check_rows(call)
         rejected: list[Rejected] = []
-        now = self._start(keys, np.arange(len(call)), policy)
+        now = self._start(keys, np.arange(len(call)), policy, log_offset)
         for index in range(len(call)):
             row, fault = call.read(index, self._reach(now, 0))
             held = now.ids
@@ -233,14 +241,16 @@ class Intake:
 
     # ------------------------------------------------------------------ both
 
-    def _start(self, keys: list[Any] | None, rows: Ints, policy: str) -> Progress:
+    def _start(
+        self, keys: list[Any] | None, rows: Ints, policy: str, log_offset: int | None
+    ) -> Progress:
         """What a call goes on from. Under "raise", an id that is held already refuses it here.
 
         Which ids a window will hold can be told beforehand. Landmarks come and go as the call is
         learned: where an id might come twice, the call goes on from a copy, to leave something to
         go back to.
         """
-        now = self.progress
+        now = self.progress.at_row(log_offset)
         if keys is None or policy != "raise":
             return now
         again = now.held_ids(self.config).sift(keys, now.position)[0]

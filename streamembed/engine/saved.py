@@ -52,7 +52,7 @@ def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> N
         must(isinstance(names, list) and all(type(name) is str for name in names), "names")
         must(len(set(names)) == len(names) and type(ordered) is bool, "names")
     must(header["ids_kind"] in (None, "positions", "numbers", "strings"), "ids_kind")
-    for name in ("rejected", "unlearned"):
+    for name in ("rejected", "unlearned", "log_offset"):
         must(type(header[name]) is int and header[name] >= 0, name)
     labels = header["labels"]
     must(isinstance(labels, list) and len(labels) <= LARGEST_CLASSES, "labels")

@@ -21,7 +21,7 @@ from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of, whole
 from streamembed.storage.archive import writable
 
-__all__ = ["write_distance_log", "write_log"]
+__all__ = ["open_writer", "write_distance_log", "write_log"]
 
 Location = str | os.PathLike[str]
 
@@ -206,14 +206,18 @@ def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> 
     except MissingFileError as error:
         raise LogError(str(error)) from error
     try:
-        with pa.OSFile(str(target), "wb") as sink, _writer(sink, schema, format) as writer:
+        with pa.OSFile(str(target), "wb") as sink, open_writer(sink, schema, format) as writer:
             for part in batches:
                 writer.write_batch(part)
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
 
 
-def _writer(sink: Any, schema: Any, format: str) -> Any:
+def open_writer(sink: Any, schema: Any, format: str, compression: str = "snappy") -> Any:
+    """A writer of pyarrow for one of the `FORMATS`; Parquet with page checksums.
+
+    ``sink`` is a path or an open file; ``compression`` is Parquet's.
+    """
     if format == "parquet":
-        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
+        return pq.ParquetWriter(sink, schema, compression=compression, write_page_checksum=True)
     return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)
