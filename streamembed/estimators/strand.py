@@ -184,7 +184,7 @@ class Strand:
     def judge(self, scaled: Callable[[Floats], Floats] | None = None) -> None:
         """Draw and judge pairs, where the engine has learned since they were judged last."""
         engine = self.engine
-        learned = engine.position - engine.pending
+        learned = engine.learned
         if not engine.ready or learned == self.pairs.position:
             return
         support = engine.snapshot()

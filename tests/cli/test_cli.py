@@ -18,12 +18,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands
+from streamembed.cli import commands, options
 from streamembed.engine.config import Config
 from streamembed.errors import ParameterError
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.runs import transform
 from streamembed.runs.driver import Driver
+from streamembed.runs.transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -61,7 +62,7 @@ def test_every_parameter_is_a_flag() -> None:
     shown = " ".join(call("replay", "--help").output.split())
     for parameter in fields(Config):
         assert "--" + parameter.name.replace("_", "-") in shown
-        assert commands.HELP[parameter.name].split(":")[0] in shown
+        assert options.HELP[parameter.name].split(":")[0] in shown
 
 
 def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
     with pytest.raises(ParameterError, match="overwrite=True"):
-        transform.transform_log(loaded, open_log(log), output)
+        transform_log(loaded, open_log(log), output)
     assert output.read_text() == "mine"
     assert call(*transform, "--overwrite").exit_code == 0
     assert pa.ipc.open_file(output).read_all().num_rows == 230

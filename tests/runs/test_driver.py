@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
+from scenarios.fuzz_interrupts import Breaker, restored
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.pairs import open_pairs
@@ -65,6 +66,7 @@ class Kept:
         self.said: list[Any] = []
         self.aside: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
+        self.save = True
 
     def keep_events(
         self, position: int, rows: Rows, coordinates: Floats | None, coverage: Floats | None
@@ -79,9 +81,10 @@ class Kept:
     def keep_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
         values = (snapshot.coordinates.tobytes(), snapshot.eigenvalues.tobytes())
         self.said.append(("snapshot", snapshot.position, *values, refreshes))
-        path = self.folder / f"{snapshot.position}.engine"
-        self.engine.save(path)
-        self.saved.append((len(self.said), len(self.aside), path))
+        if self.save:
+            path = self.folder / f"{snapshot.position}.engine"
+            self.engine.save(path)
+            self.saved.append((len(self.said), len(self.aside), path))
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         self.aside += [row.index for row in rows]
@@ -215,3 +218,41 @@ def test_a_log_shorter_than_what_was_taken_is_refused(tmp_path: Path) -> None:
     write_log(tmp_path / "log", RNG.standard_normal((79, 3)), list("xyz"))
     with pytest.raises(ParameterError, match="start=80 must be at most 79"):
         drive(taught, tmp_path / "log", tmp_path / "rest")
+
+
+@pytest.mark.parametrize("kind", ["points", "distances landmarks"])
+def test_an_interrupt_anywhere_leaves_offset_and_position_together(
+    tmp_path: Path, kind: str
+) -> None:
+    """Wherever a replay is broken off, the rows before `log_offset` are those that were learned."""
+    rows = 110
+    if kind == "points":
+        write_log(tmp_path / "log", POINTS[:rows], ["x", "y", "z"], IDS[:rows], rows_per_batch=37)
+    else:
+        write_distance_log(tmp_path / "log", DISTANCES[:rows], IDS[:rows], rows_per_batch=37)
+    whole = engine(kind)
+    set_aside = drive(whole, tmp_path / "log", tmp_path / "whole").aside
+    accepted = np.delete(np.arange(rows), set_aside)
+
+    def run(taught: se.Engine, aside: Sequence[int] = ()) -> None:
+        kept = Kept(taught, tmp_path)
+        kept.save = False
+        Driver(taught, open_log(tmp_path / "log"), kept, 40, "skip", None, aside).run()
+
+    counted = Breaker(None)
+    assert counted.run(lambda: run(engine(kind))) is None
+    whole.save(tmp_path / "whole.engine")
+    offsets = set()
+    for place in np.random.default_rng(2).choice(counted.count, 24, replace=False).tolist():
+        taught = engine(kind)
+        broken = Breaker(place + 1)
+        broken.run(lambda taught=taught: run(taught))  # type: ignore[misc]
+        offset = taught.log_offset
+        assert taught.position == (accepted < offset).sum(), broken.where
+        again = restored(taught.__getstate__())
+        run(again, [row for row in set_aside if row < offset])
+        again.save(tmp_path / "again.engine")
+        same = (tmp_path / "again.engine").read_bytes() == (tmp_path / "whole.engine").read_bytes()
+        assert same, broken.where
+        offsets.add(offset)
+    assert len(offsets) > 4
