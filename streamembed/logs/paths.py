@@ -10,19 +10,20 @@ from streamembed.errors import LogError, ParameterError, path_text, said
 from streamembed.logs.file import LogFile, probe, probe_stdin
 from streamembed.logs.stdin import STDIN
 
-__all__ = ["Location", "list_paths", "probe_files"]
+__all__ = ["Location", "Paths", "list_paths", "probe_files"]
 
 Location = str | os.PathLike[str]
+Paths = Location | Sequence[Location]
 
 
-def list_paths(paths: Location | Sequence[Location]) -> list[str]:
+def list_paths(paths: Paths) -> list[str]:
     """The paths as text; ParameterError where one is no path."""
     if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
         return [path_text(path, "paths") for path in paths]
     return [path_text(paths, "paths")]
 
 
-def probe_files(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
+def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     """Every file, in reading order, as it looks from outside."""
     given = list_paths(paths)
     if all(os.fspath(path) != str(STDIN) for path in given):

@@ -5,6 +5,11 @@ by their first bytes; ``-`` is standard input. Which columns are what is told in
 `streamembed.logs.columns`. Every whole row before the first damage is handed out, then `LogError`
 says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
 number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
+
+A row is known by its number, counted from 0 over all files in reading order; formats, record batches
+and row groups do not matter. So whoever has taken n rows of a log goes on with ``log.batches(n)``,
+as long as the rows before are still there: files may be added behind the others, be written anew
+in another format, or grow at their end.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from streamembed.errors import FeatureError, ParameterError, shown
 from streamembed.logs import columns
 from streamembed.logs.columns import RESERVED, Layout
 from streamembed.logs.file import LogFile, damaged, whole_rows
-from streamembed.logs.paths import Location, list_paths, probe_files
+from streamembed.logs.paths import Paths, list_paths, probe_files
 from streamembed.logs.stdin import STDIN
 from streamembed.logs.writer import write_distance_log, write_log
 from streamembed.numeric.arrays import Array, Floats
@@ -246,9 +251,7 @@ class LogDescription:
     ignored: tuple[str, ...]
 
 
-def open_log(
-    paths: Location | Sequence[Location], features: Sequence[str] | None = None
-) -> EventLog:
+def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
     """Return the log that these files are, after a look at the columns of each.
 
     Parameters
@@ -340,9 +343,7 @@ def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -
     )
 
 
-def describe_log(
-    paths: Location | Sequence[Location], features: Sequence[str] | None = None
-) -> LogDescription:
+def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
     """Return what a log holds; parameters and errors are those of `open_log`.
 
     Standard input is refused: it would be gone.

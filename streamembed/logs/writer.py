@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -17,13 +16,12 @@ from streamembed.data.distances import numbers_of
 from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
 from streamembed.logs.columns import DISTANCES, RESERVED
 from streamembed.logs.file import FORMATS
+from streamembed.logs.paths import Location
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of, whole
 from streamembed.storage.archive import writable
 
 __all__ = ["open_writer", "write_distance_log", "write_log"]
-
-Location = str | os.PathLike[str]
 
 
 def write_log(

@@ -18,7 +18,7 @@ from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError
+from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs.rows import Rows
@@ -120,6 +120,12 @@ class DistanceFeed:
             before, np.array(aside, dtype=np.int64)
         )  # rows of this log that are events
         self._start = engine.position - len(taken)
+        if self._start < 0:
+            raise ParameterError(
+                f"aside has {len(aside)} rows; of the {engine.log_offset} that this engine has "
+                f"taken from its log of distances, at least {len(aside) - self._start} were set "
+                "aside: give the row number of each"
+            )
         waiting = np.arange(engine.learned, engine.position)
         self._positions: Ints = np.concatenate([engine.support_positions, waiting])
         self._numbers = self._positions.copy()

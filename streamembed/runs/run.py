@@ -9,16 +9,15 @@ parameters: files, record batches and row groups leave no trace.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
 from streamembed.logs.pairs import PairLog, in_order, open_pairs
+from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, open_log
 from streamembed.parameters import one_of, whole
 from streamembed.runs import folder as runfolder
@@ -65,13 +64,13 @@ class Replayed:
 
 
 def replay(
-    log: EventLog | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    log: EventLog | Paths,
     engine: Engine,
-    run: str | os.PathLike[str],
+    run: Location,
     *,
     snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    pairs: Paths | None = None,
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -130,7 +129,7 @@ def replay(
     grow with the log: the events since the last snapshot are held, nothing else.
 
     Row t of a log of distances refers to the rows before it, learned or set aside; where the engine
-    has learned before, its events count as the rows before the first. The recorder picks what the
+    has learned before, its events count as the rows before the first. The driver picks what the
     engine asks for, so a row may be longer than the window, and must reach back to every landmark.
     It should reach back further than the window, by as many rows as may be set aside: one that does
     not reach all that the window holds is set aside itself, and so are those after it.
@@ -177,7 +176,7 @@ def replay(
     )
 
 
-def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
+def _known_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
@@ -189,7 +188,7 @@ def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
     return opened
 
 
-def _opened(log: Any, features: Sequence[str] | None, engine: Engine) -> EventLog:
+def _opened(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
         known = engine.feature_names or None
