@@ -201,12 +201,9 @@ class Engine:
         return self._intake.progress.log_offset
 
     @log_offset.setter
-    def log_offset(self, rows: int) -> None:
-        self._count_rows(whole("log_offset", rows, 0))
-
     @_alone
-    def _count_rows(self, log_offset: int) -> None:
-        self._intake.progress = self._intake.progress.at_row(log_offset)
+    def log_offset(self, rows: int) -> None:
+        self._intake.progress = self._intake.progress.at_row(whole("log_offset", rows, 0))
 
     @property
     def unlearned(self) -> int:

@@ -6,7 +6,7 @@ by their first bytes; ``-`` is standard input. Which columns are what is told in
 says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
 number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
 
-A row is known by its number, counted from 0 over all files in reading order; formats, record batches
+A row is known by its number, counted from 0 over all files in reading order; formats, batches
 and row groups do not matter. So whoever has taken n rows of a log goes on with ``log.batches(n)``,
 as long as the rows before are still there: files may be added behind the others, be written anew
 in another format, or grow at their end.

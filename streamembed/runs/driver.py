@@ -187,8 +187,9 @@ class Driver:
         return refused
 
     def _set_aside(self, rows: list[Rejected]) -> None:
-        self.rejected += len(rows)
-        self._sink.set_aside(sorted(rows, key=lambda row: row.index))
+        if rows:
+            self.rejected += len(rows)
+            self._sink.set_aside(sorted(rows, key=lambda row: row.index))
 
     @property
     def _next_cut(self) -> int:

@@ -242,8 +242,8 @@ class DistanceFeed:
         slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
         own = support[slots] == events
         coordinates[own] = snapshot.coordinates[slots[own]]
-        masses = np.minimum(1.0, snapshot.degrees / np.median(snapshot.degrees))
-        coverage[own] = masses[slots[own]]
+        typical = np.median(snapshot.degrees)
+        coverage[own] = np.minimum(1.0, snapshot.degrees[slots[own]] / typical)
         others = np.flatnonzero(~own)
         for start in range(0, len(others), TILE):
             tile = others[start : start + TILE]

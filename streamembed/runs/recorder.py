@@ -61,9 +61,15 @@ class Recorder:
         Whose labels and times are kept beside the events.
     k
         Coordinates of an event.
+
+    Attributes
+    ----------
+    events : int or None
+        Rows of the finished embedding; None before all files are whole.
     """
 
     def __init__(self, folder: Path, log: EventLog, k: int) -> None:
+        self.events: int | None = None
         self._folder = folder
         self._k = k
         self._carried = carried_types(log)
@@ -113,8 +119,7 @@ class Recorder:
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
-        if rows:
-            self._rejected.add(_reasons(rows))
+        self._rejected.add(_reasons(rows))
 
     def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
         """Rows of a pair log that could not be learned, none of them perhaps."""
@@ -130,10 +135,8 @@ class Recorder:
                 table.close()
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
-
-    def count_events(self) -> int:
-        """Events in the finished table, which an interrupt may have left behind the engine."""
-        return int(pq.read_metadata(self._embedding_of(None).path).num_rows)
+        # an interrupt may have left fewer of them than the engine has
+        self.events = pq.read_metadata(self._embedding_of(None).path).num_rows
 
 
 def _reasons(rows: Sequence[Rejected]) -> dict[str, Any]:
@@ -155,45 +158,27 @@ def _nullable(n: int, values: Floats | None) -> Any:
 _REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
 
 
-def _timeline_schema(k: int) -> Any:
-    numbers = ["residual", "outside", "outside_bound", "gap", "angle_bound"]
-    return pa.schema(
-        [
-            ("position", pa.int64()),
-            *[(f"eigenvalue_{j}", pa.float64()) for j in range(k)],
-            *[(name, pa.float64()) for name in numbers],
-            ("met", pa.bool_()),
-            ("method", pa.string()),
-            ("rung", pa.string()),
-            ("resolution", pa.float64()),
-            ("n_connected", pa.int64()),
-            ("epoch", pa.int64()),
-            ("displacement", pa.float64()),
-            ("movement", pa.float64()),
-            ("refreshes", pa.int64()),
-            ("seconds", pa.float64()),
-        ]
-    )
+# Columns of the timeline that are attributes, and what those are that are no doubles.
+CERTIFICATE = ("residual", "outside", "outside_bound", "gap", "angle_bound", "met", "method")
+SNAPSHOT = ("rung", "resolution", "n_connected")
+FRAME = ("epoch", "displacement", "movement")
+COUNTS = dict.fromkeys(("position", "n_connected", "epoch", "refreshes"), pa.int64())
+KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
+
+
+def _timeline_schema(k: int) -> pa.Schema:
+    values = [f"eigenvalue_{j}" for j in range(k)]
+    names = ["position", *values, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes", "seconds"]
+    return pa.schema([(name, KINDS.get(name, pa.float64())) for name in names])
 
 
 def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[str, Any]:
-    certificate, frame = snapshot.certificate, snapshot.frame
     return {
         "position": [snapshot.position],
         **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
-        "residual": [certificate.residual],
-        "outside": [certificate.outside],
-        "outside_bound": [certificate.outside_bound],
-        "gap": [certificate.gap],
-        "angle_bound": [certificate.angle_bound],
-        "met": [certificate.met],
-        "method": [certificate.method],
-        "rung": [snapshot.rung],
-        "resolution": [snapshot.resolution],
-        "n_connected": [snapshot.n_connected],
-        "epoch": [frame.epoch],
-        "displacement": [frame.displacement],
-        "movement": [frame.movement],
+        **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE},
+        **{name: [getattr(snapshot, name)] for name in SNAPSHOT},
+        **{name: [getattr(snapshot.frame, name)] for name in FRAME},
         "refreshes": [refreshes],
         "seconds": [seconds],
     }

@@ -45,16 +45,8 @@ class Rows:
         return len(self.numbers)
 
     def part(self, start: int, stop: int) -> Self:
-        """Consecutive ones of them, a view."""
-        return replace(
-            self,
-            numbers=self.numbers[start:stop],
-            points=self.points[start:stop],
-            carried={name: column[start:stop] for name, column in self.carried.items()},
-            ids=None if self.ids is None else self.ids[start:stop],
-            distances=None if self.distances is None else self.distances[start:stop],
-            reached=None if self.reached is None else self.reached[start:stop],
-        )
+        """Consecutive ones of them."""
+        return self.take(np.arange(start, stop))
 
     def take(self, chosen: Ints) -> Self:
         """Some of them, a copy that holds on to no others."""

@@ -159,8 +159,8 @@ def replay(
         except LogError as error:
             damage = str(error)
         except KeyboardInterrupt as error:
-            held = recorder.count_events()
-            error.add_note(f"the run up to here is written whole: {held} events in {folder}")
+            if (held := recorder.events) is not None:
+                error.add_note(f"the run up to here is written whole: {held} events in {folder}")
             raise
     return Replayed(
         folder,

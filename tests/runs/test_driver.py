@@ -19,6 +19,7 @@ from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.numeric.arrays import Floats
 from streamembed.runs.driver import Driver
 from streamembed.runs.rows import Rows
+from streamembed.runs.tables import Table
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)
@@ -182,6 +183,31 @@ def test_a_row_that_stops_the_replay_is_not_taken(tmp_path: Path, kind: str, row
         se.replay(tmp_path / "log", taught, tmp_path / "run", on_bad_row="raise")
     assert caught.value.rows[0][0] == 123
     assert taught.log_offset == taught.position == 123
+
+
+def test_a_second_interrupt_comes_through_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the run is being finished: nothing is said of a whole run, and no file stands there."""
+    write(tmp_path / "log", "points")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "close", stop)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
+    assert not getattr(caught.value, "__notes__", [])
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> None:
+    """Rows that were set aside count in the log: without them, rows would be taken for others."""
+    write(tmp_path / "log", "distances window")
+    taught = engine("distances window")
+    set_aside = drive(taught, tmp_path / "log", tmp_path / "first").aside
+    with pytest.raises(ParameterError, match=f"at least {len(set_aside)} were set aside"):
+        drive(taught, tmp_path / "log", tmp_path / "again")
 
 
 def test_every_log_is_counted_from_its_own_first_row(tmp_path: Path) -> None:
