@@ -248,18 +248,18 @@ def _file_parts(path: Path, columns: list[str], limit: int, start: int) -> Itera
     """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
     mapped = _mapped(path)
     reader = pa.ipc.open_file(pa.py_buffer(mapped))
-    # one column of plain numbers tells the length of a record batch, and is cheap to decompress
-    plain = next(
-        (i for i, kind in enumerate(reader.schema.types) if pa.types.is_primitive(kind)), 0
-    )
-    lengths = pa.ipc.open_file(
-        pa.py_buffer(mapped), options=pa.ipc.IpcReadOptions(included_fields=[plain])
-    )
-    for index in range(reader.num_record_batches):
-        if start > 0 and (rows := lengths.get_batch(index).num_rows) <= start:
+    first, batches = 0, reader.num_record_batches
+    if start > 0:
+        # one column of plain numbers tells the length of a record batch, and is soon decompressed
+        kinds = enumerate(reader.schema.types)
+        plain = next((i for i, kind in kinds if pa.types.is_primitive(kind)), 0)
+        options = pa.ipc.IpcReadOptions(included_fields=[plain])
+        lengths = pa.ipc.open_file(pa.py_buffer(mapped), options=options)
+        while first < batches and (rows := lengths.get_batch(first).num_rows) <= start:
             yield rows
             start -= rows
-            continue
+            first += 1
+    for index in range(first, batches):
         batch = reader.get_batch(index)
         for part in _slices(batch, columns, limit, start):
             yield part

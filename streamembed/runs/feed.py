@@ -115,10 +115,8 @@ class DistanceFeed:
 
     def __init__(self, engine: Engine, aside: Sequence[int] = ()) -> None:
         self._engine = engine
-        before = np.arange(engine.log_offset)
-        taken = np.delete(
-            before, np.array(aside, dtype=np.int64)
-        )  # rows of this log that are events
+        # the rows of this log that are events
+        taken = np.delete(np.arange(engine.log_offset), np.array(aside, dtype=np.int64))
         self._start = engine.position - len(taken)
         if self._start < 0:
             raise ParameterError(
