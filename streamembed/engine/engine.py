@@ -182,7 +182,7 @@ class Engine:
 
     @property
     def learned(self) -> int:
-        """Events of whole chunks: those that `snapshot` knows of."""
+        """Events in whole chunks, or flushed: those that the next snapshot will know of."""
         return self._intake.progress.learned
 
     @property
