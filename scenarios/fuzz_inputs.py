@@ -32,6 +32,7 @@ from scenarios import hostile
 from scenarios.hostile import NAMES, D
 from streamembed import estimators
 from streamembed.cli import commands as cli
+from streamembed.cli import options
 from streamembed.errors import ResolutionWarning, StreamembedError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.pairs import open_pairs
@@ -447,7 +448,7 @@ class Call:
 
         with tempfile.TemporaryDirectory(dir=folder) as own:
             out = f"{own}/out"
-            few = self.rng.permutation(list(cli.HELP))[:2].tolist()
+            few = self.rng.permutation(list(options.HELP))[:2].tolist()
             flags = [part for n in few for part in ("--" + n.replace("_", "-"), value("2", "1"))]
             commands = [
                 ["replay", path("log"), "--run", out, "--warm-up", "12", "--size", "30", *flags],

@@ -2,7 +2,7 @@
 
 ::
 
-     points | distance rows                   Arrow logs --> eventlog --> runs
+     points | distance rows                   Arrow logs --> reader --> driver
         |  batch, distances (checked once)                                |
         v                                                                 v
      engine: chunks are cut by the stream's own positions  <--------------+

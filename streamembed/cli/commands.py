@@ -12,19 +12,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import streamembed as se
 from streamembed.cli import demo
-from streamembed.engine.config import Config
+from streamembed.cli.inspect import inspect_path, write_lines
+from streamembed.cli.options import engine_options, features_option
 from streamembed.engine.engine import COARSE
 from streamembed.errors import (
     DamagedFileError,
@@ -37,101 +36,14 @@ from streamembed.errors import (
     ResolutionWarning,
     shown,
 )
-from streamembed.logs.reader import describe_log, open_log
+from streamembed.logs.reader import open_log
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs import folder
-from streamembed.runs import run as runs
-from streamembed.storage import archive
+from streamembed.runs.transform import transform_log
 
 __all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "main"]
 
 OK, INTERRUPTED, USAGE, DAMAGED, IO = 0, 1, 2, 3, 4  # 1 is how click ends after Ctrl-C
-
-HELP = {
-    "method": "What is embedded how.",
-    "n_components": "Coordinates of the embedding.",
-    "memory": "window: the last SIZE events; landmarks: SIZE of all; all: every event.",
-    "size": "Slots of the window, or landmarks.",
-    "half_life": "Events after which a landmark's mass has halved, or none.",
-    "kernel": "The affinity of two points.",
-    "bandwidth": "Width of the kernel in scaled units, or auto.",
-    "alpha": "Density correction, 0 to 2.",
-    "diffusion_time": "t of the coordinates lambda**t psi.",
-    "rank": "Columns of the tracked factor, or auto.",
-    "tolerance": "Largest residual of a certified snapshot, or none.",
-    "chunk_size": "Events per update.",
-    "warm_up": "Events before the first snapshot, or none for the default.",
-    "scaling": "standard: by mean and deviation of the warm-up; none.",
-    "metrics": "Metrics to learn, by name: itml,eig_dml; default: none.",
-    "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
-    "seed": "Of everything random.",
-}
-
-
-class _OrNone(click.ParamType[Any]):
-    """A number, or one of a few words; "none" is None."""
-
-    def __init__(self, kind: type, words: tuple[str, ...]) -> None:
-        self.kind = kind
-        self.words = words
-        self.name = "|".join((*words, *([] if kind is str else [kind.__name__])))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, the word, or None for "none"."""
-        if value is None or not isinstance(value, str):
-            return value
-        if value in self.words:
-            return None if value == "none" else value
-        try:
-            return self.kind(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number, nor {' or '.join(self.words)}", param, ctx)
-
-
-class _Names(click.ParamType[Any]):
-    """Names with commas between them."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple of them."""
-        if not isinstance(value, str):
-            return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
-    special: dict[str, Any] = {
-        "bandwidth": _OrNone(float, ("auto",)),
-        "half_life": _OrNone(float, ("none",)),
-        "rank": _OrNone(int, ("auto",)),
-        "tolerance": _OrNone(float, ("none",)),
-        "warm_up": _OrNone(int, ("none",)),
-        "scaling": _OrNone(str, ("none", "standard")),
-        "metrics": _Names(),
-    }
-    for parameter in reversed(fields(Config)):
-        assert parameter.default is not MISSING
-        default = "skip" if parameter.name == "on_bad_row" else parameter.default
-        command = click.option(
-            "--" + parameter.name.replace("_", "-"),
-            parameter.name,
-            type=special.get(parameter.name, type(default)),
-            default=default,
-            show_default="none" if default is None or default == () else True,
-            help=HELP[parameter.name],
-        )(command)
-    return command
-
-
-def _features_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--features",
-        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
-        metavar="NAMES",
-        help="Columns to take as features: a,b or patterns 'x*,y?'.  [default: numeric ones]",
-    )(command)
 
 
 @contextmanager
@@ -173,8 +85,8 @@ def main() -> None:
 @main.command("replay")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
-@_engine_options
-@_features_option
+@engine_options
+@features_option
 @click.option("--pairs", metavar="LOG", help="Pairs for the metrics: x_1, x_2, ... and similar.")
 @click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
 @click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
@@ -312,7 +224,7 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("snapshot", metavar="SNAPSHOT")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
-@_features_option
+@features_option
 @click.option("--overwrite", is_flag=True, help="Replace an older FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def transform_command(
@@ -336,7 +248,7 @@ def transform_command(
             )
         loaded = _snapshot(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
-        facts = runs.transform_log(loaded, log, output, overwrite=overwrite)
+        facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -362,105 +274,12 @@ def _snapshot(path: str) -> se.Snapshot:
 def inspect_command(path: str, as_json: bool) -> None:
     """Say what a log, a snapshot, a saved engine or a run folder holds."""
     with _exit_codes():
-        facts = _inspected(Path(path))
+        facts = inspect_path(Path(path))
     if as_json:
         click.echo(json.dumps(facts))
         return
-    for line in _lines(facts):
+    for line in write_lines(facts):
         click.echo(line)
-
-
-def _lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """One line a fact, what is inside another indented below it."""
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            yield f"{indent}{name}"
-            yield from _lines(value, indent + "  ")
-        elif isinstance(value, (list, tuple)):
-            yield f"{indent}{name:18s} {', '.join(map(_said, value)) or '-'}"
-        else:
-            yield f"{indent}{name:18s} {_said(value)}"
-
-
-def _said(value: object) -> str:
-    """A fact as text; where there is none, a dash."""
-    return "-" if value is None else str(value)
-
-
-def _inspected(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise MissingFileError(f"{path} does not exist")
-    if path.is_dir() and folder.unfinished(path):
-        raise DamagedFileError(
-            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
-            "its end, or replay the log again with --overwrite"
-        )
-    if path.is_dir() and (path / "timeline.parquet").exists():
-        return _inspected_run(path)
-    kind = archive.kind_of(path) if path.is_file() else None
-    if kind == "snapshot":
-        return _inspected_snapshot(se.Snapshot.load(path))
-    if kind == "engine":
-        engine = se.Engine.load(path)
-        return {
-            "kind": "saved engine",
-            "position": engine.position,
-            "pending": engine.pending,
-            "ready": engine.ready,
-            "features": list(engine.feature_names),
-            **engine.config.as_dict(),
-        }
-    found = describe_log(path)
-    return {
-        "kind": "log",
-        "holds": found.kind,
-        "files": [str(file) for file in found.files],
-        "formats": list(found.formats),
-        "rows": list(found.rows),
-        "damages": [damage for damage in found.damages if damage],
-        "features": list(found.feature_names),
-        "list column": found.list_column,
-        "reserved": list(found.reserved),
-        "ignored": list(found.ignored),
-    }
-
-
-def _inspected_run(path: Path) -> dict[str, Any]:
-    try:
-        met = pq.read_table(path / "timeline.parquet", columns=["met"])["met"].to_pylist()
-        facts: dict[str, Any] = {
-            "kind": "run",
-            "events": pq.read_metadata(path / "embedding.parquet").num_rows,
-            "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
-            "snapshots": len(met),
-            "certificates met": sum(bool(one) for one in met),
-        }
-    except pa.ArrowException as error:
-        raise DamagedFileError(
-            f"a table of the run {path} is damaged ({error}): replay the log again"
-        ) from error
-    if (path / "snapshot.arrow").exists():
-        facts["final snapshot"] = _inspected_snapshot(se.Snapshot.load(path / "snapshot.arrow"))
-    return facts
-
-
-def _inspected_snapshot(snapshot: se.Snapshot) -> dict[str, Any]:
-    n, k = snapshot.coordinates.shape
-    return {
-        "kind": "snapshot",
-        "position": snapshot.position,
-        "points": n,
-        "n_components": k,
-        "features": list(snapshot.feature_names),
-        "resolution": snapshot.resolution,
-        "n_connected": snapshot.n_connected,
-        "eigenvalues": snapshot.eigenvalues.tolist(),
-        "bandwidth": snapshot.bandwidth,
-        "alpha": snapshot.alpha,
-        "diffusion_time": snapshot.diffusion_time,
-        "certificate": asdict(snapshot.certificate),
-        "metrics": list(snapshot.metrics),
-    }
 
 
 @main.command("demo")

@@ -44,11 +44,16 @@ class Learned:
 
 
 def admit_points(
-    intake: Intake, rows: Batch, policy: str, labels: Sequence[Label | None] | None = None
+    intake: Intake,
+    rows: Batch,
+    policy: str,
+    labels: Sequence[Label | None] | None = None,
+    log_offset: int | None = None,
 ) -> Learned:
     """Take points that are checked already; ``policy`` is for ids that are held.
 
-    ``labels`` are those of all rows of the call, also of those that were rejected.
+    ``labels`` are those of all rows of the call, also of those that were rejected; ``log_offset``
+    is how many rows of their log are taken with these, of one chunk at most.
     """
     before, config = intake.progress, intake.config
     before.must_learn(distances=False)
@@ -57,7 +62,7 @@ def admit_points(
         before.check_kind(rows.ids)
     keys = None if rows.ids is None else rows.ids.tolist()
     features, kind = (rows.names, rows.ordered), kind_of(rows.ids)
-    now = intake.start(keys, kept, policy)
+    now = intake.start(keys, kept, policy, log_offset)
     unusable = [row.index for row in rows.rejected]
     repeated: list[int] = []
     start = 0
@@ -103,8 +108,13 @@ def _classes(
     return now.labels.classes([labels[i] for i in kept.tolist()])
 
 
-def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned:
-    """Take distance rows, checking them; ``policy`` is "raise" or "skip"."""
+def admit_distances(
+    intake: Intake, rows: Any, ids: Any, policy: str, log_offset: int | None = None
+) -> Learned:
+    """Take distance rows, checking them; ``policy`` is "raise" or "skip".
+
+    ``log_offset`` is as in `admit_points`.
+    """
     config = intake.config
     if config.metrics:
         raise InputError(
@@ -114,6 +124,7 @@ def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned
     call, before = RowCall(rows, ids), intake.progress
     n = len(call)
     if n == 0:
+        intake.progress = before.at_row(log_offset)
         return Learned(0, ())
     before.must_learn(distances=True)
     keys = None if call.ids is None else call.ids.tolist()
@@ -123,7 +134,7 @@ def admit_distances(intake: Intake, rows: Any, ids: Any, policy: str) -> Learned
     if policy == "raise":
         _check_rows(call, before, config)
     rejected: list[Rejected] = []
-    now = intake.start(keys, np.arange(n), policy)
+    now = intake.start(keys, np.arange(n), policy, log_offset)
     for index in range(n):
         row, fault = call.read(index, _reach(now, config, 0))
         held = now.ids

@@ -31,6 +31,7 @@ from streamembed.errors import (
 from streamembed.learners.table import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
+from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
@@ -197,6 +198,16 @@ class Engine:
     def rejected(self) -> int:
         """Rows set aside since the first event."""
         return self._intake.progress.rejected
+
+    @property
+    def log_offset(self) -> int:
+        """Rows of its log that a replay has taken, accepted or not: where to go on; 0 without."""
+        return self._intake.progress.log_offset
+
+    @log_offset.setter
+    @_alone
+    def log_offset(self, rows: int) -> None:
+        self._intake.progress = self._intake.progress.at_row(whole("log_offset", rows, 0))
 
     @property
     def unlearned(self) -> int:
@@ -451,7 +462,13 @@ class Engine:
         return self.admit_distances(rows, ids)
 
     @_alone
-    def admit(self, rows: Batch, on_bad_row: str | None = None, y: Any = None) -> Learned:
+    def admit(
+        self,
+        rows: Batch,
+        on_bad_row: str | None = None,
+        y: Any = None,
+        log_offset: int | None = None,
+    ) -> Learned:
         """Take a batch that `streamembed.data.batch` has checked; `learn` is this after reading.
 
         Parameters
@@ -460,6 +477,9 @@ class Engine:
             What becomes of ids that are held already; default: the engine's own parameter.
         y
             Labels, one for every index that ``rows.kept`` may name.
+        log_offset
+            Where these are rows of a log, of one chunk at most: how many of its rows are taken
+            once they are.
         """
         if not isinstance(rows, Batch):
             raise InputError(
@@ -468,13 +488,22 @@ class Engine:
             )
         labels = None if y is None or not self.config.metrics else listed(y, len(y))
         policy = on_bad_row or self.config.on_bad_row
-        return admission.admit_points(self._intake, rows, policy, labels)
+        return admission.admit_points(self._intake, rows, policy, labels, log_offset)
 
     @_alone
-    def admit_distances(self, rows: Any, ids: Any = None, on_bad_row: str | None = None) -> Learned:
-        """`learn_distances` with a choice of what becomes of rows that cannot be learned."""
+    def admit_distances(
+        self,
+        rows: Any,
+        ids: Any = None,
+        on_bad_row: str | None = None,
+        log_offset: int | None = None,
+    ) -> Learned:
+        """`learn_distances` with a choice of what becomes of rows that cannot be learned.
+
+        ``log_offset`` is as in `admit`.
+        """
         policy = on_bad_row or self.config.on_bad_row
-        return admission.admit_distances(self._intake, rows, ids, policy)
+        return admission.admit_distances(self._intake, rows, ids, policy, log_offset)
 
     @_alone
     def flush(self) -> None:

@@ -72,7 +72,9 @@ class Intake:
 
     # ------------------------------------------------------------------ one call
 
-    def start(self, keys: list[Any] | None, rows: Ints, policy: str) -> Progress:
+    def start(
+        self, keys: list[Any] | None, rows: Ints, policy: str, log_offset: int | None = None
+    ) -> Progress:
         """What a call goes on from. Under "raise", an id that is held already refuses it here.
 
         Which ids a window will hold can be told beforehand. Landmarks come and go as the call is
@@ -87,8 +89,11 @@ class Intake:
             Their indices in what the caller gave.
         policy
             "raise" or "skip".
+        log_offset
+            How many rows of their log are taken with these, of one chunk at most; None for what
+            comes from no log.
         """
-        now = self.progress
+        now = self.progress.at_row(log_offset)
         if keys is None or policy != "raise":
             return now
         again = now.held_ids(self.config).sift(keys, now.position)[0]

@@ -51,6 +51,8 @@ class Progress:
         Raw points of given pairs, and what they are, until the warm-up ends.
     ids : HeldIds or None
         Those of the support and of what waits; None where nobody has asked since the last chunk.
+    log_offset : int
+        Rows of the log that is being read which were taken, accepted or set aside; 0 without one.
     """
 
     state: State | None = None
@@ -61,6 +63,7 @@ class Progress:
     labels: Labels = field(default_factory=Labels)
     early: tuple[Floats, Floats, Bools] | None = None
     ids: HeldIds | None = field(default=None, metadata=NOT_KEPT)
+    log_offset: int = 0
 
     @property
     def learned(self) -> int:
@@ -165,7 +168,12 @@ class Progress:
             labels,
             self.early,
             ids,
+            self.log_offset,
         )
+
+    def at_row(self, log_offset: int | None) -> Progress:
+        """This, with that many rows of its log taken; None for what comes from no log."""
+        return self if log_offset is None else replace(self, log_offset=log_offset)
 
     def on_its_own(self) -> Progress:
         """The same on rings of its own, so that learning from it leaves this one whole."""

@@ -72,6 +72,7 @@ def check(saved: Saved) -> None:
     must(len(set(names)) == len(names), "names are not unique")
     must(progress.ids_kind in (None, "positions", "numbers", "strings"), "ids_kind")
     must(progress.rejected >= 0 and labels.unlearned >= 0, "counts of rows set aside")
+    must(progress.log_offset >= 0, "log_offset")
     must(len(labels.known) <= LARGEST_CLASSES, "labels")
     is_text = progress.ids_kind == "strings"
     if state is not None:

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from streamembed.data.table import in_order, read_table
 from streamembed.data.values import column_values
-from streamembed.errors import FeatureError
-from streamembed.logs.file import LogFile, said
+from streamembed.errors import FeatureError, said
+from streamembed.logs.file import LogFile
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 __all__ = [

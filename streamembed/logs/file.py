@@ -10,119 +10,34 @@ others, which cannot be read from front to back, from a temporary file.
 from __future__ import annotations
 
 import mmap
-import os
 import sys
-import tempfile
-import weakref
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from streamembed.errors import LogError, ParameterError, said
+from streamembed.logs.stdin import END_OF_STREAM, HEAD, STDIN, Stdin
 
 __all__ = [
     "FORMATS",
     "READ_ERRORS",
-    "STDIN",
     "LogFile",
     "damaged",
     "probe",
     "probe_stdin",
-    "said",
     "whole_rows",
 ]
 
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
-HEAD = 8  # bytes that tell the format
 FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
-END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-STDIN = Path("-")
-PIECE = 2**20  # bytes of standard input that are copied at once
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 # What pyarrow raises on damaged bytes; the last two come from its Python side.
 READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
-
-
-class Stdin:
-    """Standard input: its first bytes, then what comes, once.
-
-    As much of a file as `pyarrow.PythonFile` asks for: `read`, `tell`, `closed`, `close`.
-    """
-
-    closed = False
-
-    def __init__(self, source: BinaryIO) -> None:
-        self._source = source
-        self.head = source.read(HEAD)
-        self._ahead = self.head  # looked at, not handed out yet
-        self._position = 0
-        self._last = b""  # of what was handed out
-        self._is_taken = False
-        self.reader: Any = None  # of a stream, behind its schema
-        self.spool: Path | None = None
-        self._forget: Any = lambda: None
-
-    def read(self, size: int) -> bytes:
-        """The next bytes: that many, or all there are until the end."""
-        data, self._ahead = self._ahead[:size], self._ahead[size:]
-        if len(data) < size:
-            more = self._source.read(size - len(data))
-            data = data + more if data else more
-        self._position += len(data)
-        self._last = (self._last + data[-len(END_OF_STREAM) :])[-len(END_OF_STREAM) :]
-        return data
-
-    def tell(self) -> int:
-        """Bytes handed out so far."""
-        return self._position
-
-    def close(self) -> None:
-        """Nothing: standard input is not ours to close."""
-
-    def last(self, size: int) -> bytes:
-        """The last of the bytes handed out, no more than 8."""
-        return self._last[-size:] if size else b""
-
-    def left(self) -> int:
-        """How many bytes come yet; they are passed over."""
-        before = self._position
-        while self.read(PIECE):
-            pass
-        return self._position - before
-
-    def to_disk(self) -> Path:
-        """All of it, in a temporary file that goes with this object, if not before."""
-        handle, name = tempfile.mkstemp(prefix="streamembed-")
-        self._forget = weakref.finalize(self, Path(name).unlink, missing_ok=True)
-        try:
-            with os.fdopen(handle, "wb") as sink:
-                while data := self.read(PIECE):
-                    sink.write(data)
-        except OSError as error:
-            raise LogError(
-                f"standard input cannot be copied to {name} ({said(error)}): its format needs a "
-                "file; set TMPDIR to where there is room, or send an Arrow IPC stream"
-            ) from error
-        self.spool = Path(name)
-        return self.spool
-
-    def take(self) -> None:
-        """Begin to read its rows; LogError for the second time."""
-        if self._is_taken:
-            raise LogError(
-                "standard input was read already and cannot be read twice: open a log on it anew "
-                "where something else comes, or save it to a file and open that"
-            )
-        self._is_taken = True
-
-    def forget(self) -> None:
-        """Delete the temporary file, if there is one."""
-        self._forget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +154,16 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def whole_rows(file: LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
-    """Valid record batches of the wanted columns, until the end or the `LogError`."""
+def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> Iterator[Any]:
+    """Valid record batches of the wanted columns, until the end or the `LogError`.
+
+    Rows before ``start`` are passed over: in their place come whole numbers, how many of them.
+    Their record batches and row groups are not decoded where the format tells how long they are.
+    """
     if file.stdin is not None:
         file.stdin.take()
     rows = 0
-    parts = _parts(file, [name for name in file.names if name in wanted], limit)
+    parts = _parts(file, [name for name in file.names if name in wanted], limit, start)
     try:
         while True:
             try:
@@ -254,7 +173,7 @@ def whole_rows(file: LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
             if part is None:
                 break
             yield part
-            rows += part.num_rows
+            rows += part if isinstance(part, int) else part.num_rows
     finally:
         parts.close()
         if file.stdin is not None:
@@ -263,23 +182,23 @@ def whole_rows(file: LogFile, wanted: set[str], limit: int) -> Iterator[Any]:
         raise damaged(file, rows, f"its footer promises {file.rows} rows")
 
 
-def _parts(file: LogFile, columns: list[str], limit: int) -> Generator[Any, None, None]:
+def _parts(file: LogFile, columns: list[str], limit: int, start: int) -> Generator[Any, None, None]:
     """The same, with pyarrow's exceptions, and with its own where pyarrow is content too soon."""
     if file.columns is None:
         raise pa.ArrowInvalid(file.damage)
     if file.format == "parquet":
-        yield from _parquet_parts(file.place, columns, limit)
+        yield from _parquet_parts(file.place, columns, limit, start)
     elif file.format == "file" and file.damage is None:
-        yield from _file_parts(file.place, columns, limit)
+        yield from _file_parts(file.place, columns, limit, start)
     elif file.stdin is not None and file.stdin.reader is not None:
         stdin = file.stdin
-        yield from _stream_parts(stdin.reader, stdin, columns, limit)
+        yield from _stream_parts(stdin.reader, stdin, columns, limit, start)
     else:
-        start = FILE_HEAD if file.format == "file" else 0
+        is_stream = file.format == "stream"
         with pa.OSFile(str(file.place)) as source:
-            source.seek(start)
-            end = _End(source, start == 0)
-            yield from _stream_parts(pa.ipc.open_stream(source), end, columns, limit)
+            source.seek(0 if is_stream else FILE_HEAD)
+            end = _End(source, is_stream)
+            yield from _stream_parts(pa.ipc.open_stream(source), end, columns, limit, start)
     if file.damage is not None:
         raise pa.ArrowInvalid(file.damage)
 
@@ -303,7 +222,7 @@ class _End:
 
 
 def _stream_parts(
-    reader: Any, source: Stdin | _End, columns: list[str], limit: int
+    reader: Any, source: Stdin | _End, columns: list[str], limit: int, start: int
 ) -> Iterator[Any]:
     """An IPC stream; it is read, not mapped, for its writer may still be at work on it.
 
@@ -317,35 +236,61 @@ def _stream_parts(
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        yield from _slices(batch, columns, limit)
+        yield from _slices(batch, columns, limit, start)
+        start -= batch.num_rows
     if source.last(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:
         raise pa.ArrowInvalid("its end-of-stream marker is missing")
     if more := source.left():
         raise pa.ArrowInvalid(f"{more} bytes follow its end-of-stream marker")
 
 
-def _file_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
+def _file_parts(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
     mapped = _mapped(path)
     reader = pa.ipc.open_file(pa.py_buffer(mapped))
-    for index in range(reader.num_record_batches):
-        for part in _slices(reader.get_batch(index), columns, limit):
+    first, batches = 0, reader.num_record_batches
+    if start > 0:
+        # one column of plain numbers tells the length of a record batch, and is soon decompressed
+        kinds = enumerate(reader.schema.types)
+        plain = next((i for i, kind in kinds if pa.types.is_primitive(kind)), 0)
+        options = pa.ipc.IpcReadOptions(included_fields=[plain])
+        lengths = pa.ipc.open_file(pa.py_buffer(mapped), options=options)
+        while first < batches and (rows := lengths.get_batch(first).num_rows) <= start:
+            yield rows
+            start -= rows
+            first += 1
+    for index in range(first, batches):
+        batch = reader.get_batch(index)
+        for part in _slices(batch, columns, limit, start):
             yield part
             if hasattr(mmap, "MADV_DONTNEED"):  # pages that were read would count as resident
                 mapped.madvise(mmap.MADV_DONTNEED)
+        start -= batch.num_rows
 
 
-def _parquet_parts(path: Path, columns: list[str], limit: int) -> Iterator[Any]:
+def _parquet_parts(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     with pq.ParquetFile(
         path, pre_buffer=False, buffer_size=PAGE_BUFFER, page_checksum_verification=True
     ) as parquet:
-        for batch in parquet.iter_batches(limit, columns=columns, use_threads=False):
-            yield from _slices(batch, columns, limit)
+        group, groups = 0, parquet.num_row_groups
+        while group < groups and (rows := parquet.metadata.row_group(group).num_rows) <= start:
+            yield rows
+            start -= rows
+            group += 1
+        for batch in parquet.iter_batches(
+            limit, row_groups=list(range(group, groups)), columns=columns, use_threads=False
+        ):
+            yield from _slices(batch, columns, limit, start)
+            start -= batch.num_rows
 
 
-def _slices(batch: Any, columns: list[str], limit: int) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, limit):
-        part = batch.select(columns).slice(start, limit)
+def _slices(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+    """Valid slices from that row of the batch on; before them, how many rows were passed over."""
+    first = min(max(start, 0), batch.num_rows)
+    if first:
+        yield first
+    for row in range(first, batch.num_rows, limit):
+        part = batch.select(columns).slice(row, limit)
         part.validate(full=True)  # a damaged offset or dictionary index would read foreign memory
         len(part.columns)  # a damaged type may be one that Python has no name for
         yield part

@@ -6,8 +6,7 @@ A pair log is the user's own Arrow files, as an event log is: for every feature 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from streamembed.data import batch
 from streamembed.data.batch import Rejected
 from streamembed.data.table import in_order as order_of
 from streamembed.errors import FeatureError
+from streamembed.logs.paths import Paths
 from streamembed.logs.reader import EventLog, LogBatch, open_log
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
@@ -77,7 +77,7 @@ class PairLog:
         return PairBatch(left, right, kinds[known] == 1.0, tuple(rejected))
 
 
-def open_pairs(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> PairLog:
+def open_pairs(paths: Paths) -> PairLog:
     """Return the pair log that these files are; paths and errors are those of `open_log`.
 
     Raises

@@ -5,6 +5,11 @@ by their first bytes; ``-`` is standard input. Which columns are what is told in
 `streamembed.logs.columns`. Every whole row before the first damage is handed out, then `LogError`
 says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
 number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
+
+A row is known by its number, counted from 0 over all files in reading order; formats, batches
+and row groups do not matter. So whoever has taken n rows of a log goes on with ``log.batches(n)``,
+as long as the rows before are still there: files may be added behind the others, be written anew
+in another format, or grow at their end.
 """
 
 from __future__ import annotations
@@ -19,12 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.data.table import in_order
-from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
+from streamembed.errors import FeatureError, ParameterError, shown
 from streamembed.logs import columns
 from streamembed.logs.columns import RESERVED, Layout
-from streamembed.logs.file import STDIN, LogFile, damaged, probe, probe_stdin, said, whole_rows
+from streamembed.logs.file import LogFile, damaged, whole_rows
+from streamembed.logs.paths import Paths, list_paths, probe_files
+from streamembed.logs.stdin import STDIN
 from streamembed.logs.writer import write_distance_log, write_log
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.parameters import whole
 
 __all__ = [
     "EventLog",
@@ -35,8 +43,6 @@ __all__ = [
     "write_distance_log",
     "write_log",
 ]
-
-Location = str | os.PathLike[str]
 
 ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
 BYTES_PER_BATCH = 32 * 2**20  # of points or distances that hold no more than this
@@ -82,6 +88,8 @@ class LogBatch:
 @dataclass(frozen=True, slots=True)
 class EventLog:
     """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
+
+    `batches` reads it from a row on.
 
     Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
     the middle of a batch, after all whole rows before, and `FeatureError` where an id is no 64-bit
@@ -130,13 +138,57 @@ class EventLog:
         return self.kind == "points" and self.list_column is not None
 
     def __iter__(self) -> Iterator[LogBatch]:
+        return self._batches(0)
+
+    def batches(self, start: int = 0) -> Iterator[LogBatch]:
+        """The log from a row on; iterating over the log itself begins at its first row.
+
+        What lies before is neither decoded nor checked: files and Parquet row groups are passed
+        over by the counts in their footers, record batches of an IPC file by their lengths; a
+        stream has to be read up to there, but its values are not looked at.
+
+        Parameters
+        ----------
+        start
+            Row number, counted from 0 over all files, of the first row that is handed out; as
+            many as the log has rows for none.
+
+        Raises
+        ------
+        ParameterError
+            It is beyond the end of the log; where streams leave open how many rows there are, only
+            once they have been read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_log(f"{folder}/log", np.eye(5), list("abcde"), rows_per_batch=2)
+        ...     [(part.offset, len(part)) for part in open_log(folder).batches(3)]
+        [(3, 1), (4, 1)]
+        """
+        start = whole("start", start, 0)
+        if self.n_rows is not None and start > self.n_rows:
+            raise _beyond(start, self.n_rows)
+        return self._batches(start)
+
+    def _batches(self, start: int) -> Iterator[LogBatch]:
         layout = Layout(self.kind, self.feature_names, self.list_column)
+        wanted = {*layout.columns, *RESERVED}
         offset = 0
         for file in self._files:
-            for part in whole_rows(file, {*layout.columns, *RESERVED}, _limit(layout, file)):
+            if file.rows is not None and offset < start and offset + file.rows <= start:
+                offset += file.rows
+                continue
+            for part in whole_rows(file, wanted, _limit(layout, file), start - offset):
+                if isinstance(part, int):  # rows that were passed over
+                    offset += part
+                    continue
                 for piece in columns.by_bytes(part, layout, BYTES_PER_BATCH):
                     yield self._batch(piece, layout, offset, file)
                     offset += piece.num_rows
+        if offset < start:
+            raise _beyond(start, offset)
 
     def _batch(self, part: Any, layout: Layout, offset: int, file: LogFile) -> LogBatch:
         """The columns of a valid record batch, decoded."""
@@ -155,6 +207,13 @@ class EventLog:
             columns.carried(part, "event_time", self.event_time_type, offset, file),
             offset,
         )
+
+
+def _beyond(start: int, rows: int) -> ParameterError:
+    return ParameterError(
+        f"start={start} must be at most {rows}, for the log has {rows} rows: is it the one that "
+        "was read before?"
+    )
 
 
 def _limit(layout: Layout, file: LogFile) -> int:
@@ -192,9 +251,7 @@ class LogDescription:
     ignored: tuple[str, ...]
 
 
-def open_log(
-    paths: Location | Sequence[Location], features: Sequence[str] | None = None
-) -> EventLog:
+def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
     """Return the log that these files are, after a look at the columns of each.
 
     Parameters
@@ -238,7 +295,7 @@ def open_log(
     [(0, (2, 3)), (2, (1, 3))]
     """
     chosen = None if features is None else _chosen(features)
-    files = _probed(paths)
+    files = probe_files(paths)
     first = files[0]
     if first.columns is None:
         raise damaged(first, 0, str(first.damage))
@@ -255,7 +312,7 @@ def open_log(
     used = (*layout.columns, *RESERVED)
     return EventLog(
         paths=tuple(file.path for file in files),
-        folders=tuple(path for path in map(Path, _listed(paths)) if path.is_dir()),
+        folders=tuple(path for path in map(Path, list_paths(paths)) if path.is_dir()),
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,
@@ -286,14 +343,12 @@ def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -
     )
 
 
-def describe_log(
-    paths: Location | Sequence[Location], features: Sequence[str] | None = None
-) -> LogDescription:
+def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
     """Return what a log holds; parameters and errors are those of `open_log`.
 
     Standard input is refused: it would be gone.
     """
-    if any(os.fspath(path) == str(STDIN) for path in _listed(paths)):
+    if any(os.fspath(path) == str(STDIN) for path in list_paths(paths)):
         raise ParameterError(
             "paths holds '-', standard input, which would be used up by a look at it: save it to a "
             "file"
@@ -311,55 +366,6 @@ def describe_log(
         reserved=tuple(sorted({n for f in log._files for n in f.names if n in reserved})),
         ignored=log.ignored,
     )
-
-
-def _listed(paths: Location | Sequence[Location]) -> list[str]:
-    """The paths as text; ParameterError where one is no path."""
-    if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
-        return [path_text(path, "paths") for path in paths]
-    return [path_text(paths, "paths")]
-
-
-def _probed(paths: Location | Sequence[Location]) -> tuple[LogFile, ...]:
-    """Every file, in reading order, as it looks from outside."""
-    given = _listed(paths)
-    if all(os.fspath(path) != str(STDIN) for path in given):
-        return tuple(probe(path) for path in _paths(given))
-    if len(given) > 1:
-        raise ParameterError(
-            f"paths holds '-', standard input, among {len(given)}; it must be there once and alone"
-        )
-    return (probe_stdin(),)
-
-
-def _paths(given: list[str]) -> list[Path]:
-    """The files of files and folders, in reading order."""
-    if not given:
-        raise ParameterError("paths is empty; it must name at least one file or folder")
-    files: list[Path] = []
-    for path in map(Path, given):
-        try:
-            is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
-        except OSError as error:
-            raise LogError(f"{path} cannot be opened ({said(error)})") from error
-        if is_file:
-            files.append(path)
-            continue
-        if not is_folder:  # a pipe would be waited for
-            what = "neither a file nor a folder" if exists else "missing"
-            raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
-        try:
-            names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-        except OSError as error:
-            raise LogError(f"{path} cannot be listed ({said(error)})") from error
-        found = [path / name for name in names if not name.startswith((".", "_"))]
-        if not found:
-            raise LogError(
-                f"{path} is a folder without log files; subfolders, and names that begin with '.' "
-                "or '_', are not read: name the files, or another folder"
-            )
-        files += found
-    return files
 
 
 def _chosen(features: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,16 +14,15 @@ import pyarrow.parquet as pq
 from streamembed.data.distances import read_row
 from streamembed.data.table import array_values, feature_name
 from streamembed.data.values import sequence_of
-from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, shown
+from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
 from streamembed.logs.columns import DISTANCES, RESERVED
-from streamembed.logs.file import FORMATS, said
+from streamembed.logs.file import FORMATS
+from streamembed.logs.paths import Location
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of, whole
 from streamembed.storage.archive import writable
 
-__all__ = ["write_distance_log", "write_log"]
-
-Location = str | os.PathLike[str]
+__all__ = ["open_writer", "write_distance_log", "write_log"]
 
 
 def write_log(
@@ -207,14 +205,18 @@ def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> 
     except MissingFileError as error:
         raise LogError(str(error)) from error
     try:
-        with pa.OSFile(str(target), "wb") as sink, _writer(sink, schema, format) as writer:
+        with pa.OSFile(str(target), "wb") as sink, open_writer(sink, schema, format) as writer:
             for part in batches:
                 writer.write_batch(part)
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
 
 
-def _writer(sink: Any, schema: Any, format: str) -> Any:
+def open_writer(sink: Any, schema: Any, format: str, compression: str = "snappy") -> Any:
+    """A writer of pyarrow for one of the `FORMATS`; Parquet with page checksums.
+
+    ``sink`` is a path or an open file; ``compression`` is Parquet's.
+    """
     if format == "parquet":
-        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
+        return pq.ParquetWriter(sink, schema, compression=compression, write_page_checksum=True)
     return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)

@@ -8,8 +8,8 @@ aside count in the log and not in the engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,96 +19,55 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.ids import read_ids, typed_ids
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError
+from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs.reader import EventLog, LogBatch
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.runs.rows import Rows
 
-__all__ = ["DistanceFeed", "Feed", "PointFeed", "Rows", "Taken", "feed_of"]
+__all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of"]
 
 TILE = 256  # rows of distances to a whole support at once
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Rows of one batch of a log that may become events.
-
-    Attributes
-    ----------
-    offset : int
-        Row number in the log of the batch.
-    kept : (n,)
-        Index in the batch of each row.
-    ids : (n,) or None
-        int64 or str.
-    events : (n, d) or list of n rows
-        Points, or the distances that the log has.
-    labels : list or None
-        One a row, where the engine learns metrics.
-    """
-
-    offset: int
-    kept: Ints
-    ids: Array | None
-    events: Any
-    labels: list[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def part(self, start: int, stop: int) -> Self:
-        """Consecutive ones of them."""
-        ids = None if self.ids is None else self.ids[start:stop]
-        labels = None if self.labels is None else self.labels[start:stop]
-        kept, events = self.kept[start:stop], self.events[start:stop]
-        return type(self)(self.offset, kept, ids, events, labels)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Taken:
-    """What became of rows: accepted ones are events now, in the order of the log.
-
-    Attributes
-    ----------
-    accepted : (n,)
-        Which of the rows.
-    held : (n, d) or list of n
-        What their coordinates will be made of.
-    rejected : tuple of Rejected
-        The others, by their index in the batch.
-    """
-
-    accepted: Ints
-    held: Any
-    rejected: tuple[Rejected, ...]
-
-
 class Feed(Protocol):
-    """What a recorder asks of a log of one kind."""
+    """What a driver asks of a log of one kind. Rejected rows are named by their row in the log."""
 
-    def read(self, part: LogBatch) -> tuple[Rows, tuple[Rejected, ...]]:
-        """The rows of a batch that may become events, and those that never can."""
+    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
+        """The rows of a batch that may become events, and those that never can, ascending."""
         ...
 
-    def take(self, rows: Rows, on_bad_row: str) -> Taken:
-        """Have the engine accept rows of one chunk.
+    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
+        """Have the engine accept rows of one chunk; those that are events now, and the others.
 
         Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
         nothing was accepted then.
         """
         ...
 
-    def join(self, parts: Sequence[Any]) -> Any:
-        """What is held of several, in one piece."""
-        ...
-
-    def embed(self, snapshot: Snapshot, position: int, held: Any) -> tuple[Floats, Floats]:
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
         """Coordinates (n, k) and coverage (n,) of the events from a position on; NaN if unknown."""
         ...
 
 
-def feed_of(log: EventLog, engine: Engine) -> Feed:
-    """The feed for a log of that kind."""
-    return DistanceFeed(engine) if log.kind == "distances" else PointFeed(engine, log)
+def feed_of(log: EventLog, engine: Engine, aside: Sequence[int] = ()) -> Feed:
+    """The feed for a log of that kind.
+
+    Parameters
+    ----------
+    aside
+        Of a log that is gone on with at ``engine.log_offset``, the rows before that were set
+        aside, ascending.
+    """
+    if log.kind == "distances":
+        return DistanceFeed(engine, aside)
+    return PointFeed(engine, log)
+
+
+def _carried(part: LogBatch, kept: Ints) -> dict[str, pa.Array]:
+    """Labels and times of some rows of a batch; copies, for slices would hold on to all of it."""
+    columns = {"label": part.labels, "event_time": part.event_times}
+    index = pa.array(kept)
+    return {name: column.take(index) for name, column in columns.items() if column is not None}
 
 
 class PointFeed:
@@ -119,43 +78,32 @@ class PointFeed:
         self._names = log.feature_names
         self._ordered = log.ordered
 
-    def read(self, part: LogBatch) -> tuple[Rows, tuple[Rejected, ...]]:
+    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
         points, nulls, names = part.points, part.nulls, self._names
         known = self._engine.feature_names
         if known not in ((), names):  # taught by places: "10" is after "9"
             order = [names.index(name) for name in known]
             names, points, nulls = known, points[:, order], nulls[:, order]
         read = batch.checked(points, names, self._ordered, nulls, {}, part.ids, "skip")
-        labels = None
-        if part.labels is not None and self._engine.config.metrics:
-            labels = part.labels.take(pa.array(read.kept)).to_pylist()
-        return Rows(part.offset, read.kept, read.ids, read.points, labels), read.rejected
+        rows = Rows(part.offset + read.kept, read.points, _carried(part, read.kept), read.ids)
+        return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
 
-    def take(self, rows: Rows, on_bad_row: str) -> Taken:
+    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
         names = self._engine.feature_names or self._names
         own = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
-        checked = Batch(rows.events, names, self._ordered, rows.ids, own, ())
-        learned = self._engine.admit(checked, on_bad_row, rows.labels)
+        checked = Batch(rows.points, names, self._ordered, rows.ids, own, ())
+        labels = None
+        if self._engine.config.metrics and "label" in rows.carried:
+            labels = rows.carried["label"].to_pylist()
+        learned = self._engine.admit(checked, on_bad_row, labels, int(rows.numbers[-1]) + 1)
         gone = [row.index for row in learned.rejected]
-        rejected = tuple(replace(row, index=int(rows.kept[row.index])) for row in learned.rejected)
-        stay = np.delete(own, gone)
-        return Taken(stay, rows.events[stay], rejected)
+        rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
+        return rows.take(np.delete(own, gone)), rejected
 
-    def join(self, parts: Sequence[Any]) -> Any:
-        return np.concatenate(parts)
-
-    def embed(self, snapshot: Snapshot, position: int, held: Any) -> tuple[Floats, Floats]:
-        names = snapshot.feature_names
-        index = np.arange(len(held), dtype=np.int64)
-        return snapshot.transform_with_coverage(Batch(held, names, self._ordered, None, index, ()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Row:
-    """A row as the engine took it: distances to the events of these stream positions."""
-
-    distances: Floats
-    positions: Ints
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
+        index = np.arange(len(rows), dtype=np.int64)
+        events = Batch(rows.points, snapshot.feature_names, self._ordered, None, index, ())
+        return snapshot.transform_with_coverage(events)
 
 
 class DistanceFeed:
@@ -166,56 +114,77 @@ class DistanceFeed:
     position; so its memory is that of the engine's support.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, aside: Sequence[int] = ()) -> None:
         self._engine = engine
-        self._start = engine.position
-        waiting = np.arange(self._start - engine.pending, self._start)
+        # the rows of this log that are events
+        taken = np.delete(np.arange(engine.log_offset), np.array(aside, dtype=np.int64))
+        self._start = engine.position - len(taken)
+        if self._start < 0:
+            raise ParameterError(
+                f"aside has {len(aside)} rows; of the {engine.log_offset} that this engine has "
+                f"taken from its log of distances, at least {len(aside) - self._start} were set "
+                "aside: give the row number of each"
+            )
+        waiting = np.arange(engine.learned, engine.position)
         self._positions: Ints = np.concatenate([engine.support_positions, waiting])
         self._numbers = self._positions.copy()
+        own = self._positions >= self._start
+        self._numbers[own] = self._start + taken[self._positions[own] - self._start]
 
-    def read(self, part: LogBatch) -> tuple[Rows, tuple[Rejected, ...]]:
+    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
         assert part.distances is not None
         known = read_ids(part.ids, len(part))
+        kept: list[int] = []
+        distances: list[Floats] = []
         rejected = []
         for i, row in enumerate(part.distances):
             key = None if known is None else known[i]
             if known is not None and key is None:
-                rejected.append(Rejected(i, None, "the id is null"))
+                rejected.append(Rejected(part.offset + i, None, "the id is null"))
             elif row is None:
-                rejected.append(Rejected(i, key, "null in 'distances'"))
-        kept = np.delete(np.arange(len(part)), [row.index for row in rejected])
-        events = [part.distances[i] for i in kept.tolist()]
-        return Rows(part.offset, kept, typed_ids(known, kept), events), tuple(rejected)
+                rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
+            else:
+                kept.append(i)
+                distances.append(row)
+        index = np.array(kept, dtype=np.int64)
+        ids, points = typed_ids(known, index), np.zeros((len(index), 0))
+        return Rows(part.offset + index, points, _carried(part, index), ids, distances), rejected
 
-    def take(self, rows: Rows, on_bad_row: str) -> Taken:
+    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
+        assert rows.distances is not None
         n, held = len(rows), len(self._numbers)
-        numbers = np.concatenate([self._numbers, self._start + rows.offset + rows.kept])
+        keys = [None] * n if rows.ids is None else rows.ids.tolist()
+        numbers = np.concatenate([self._numbers, self._start + rows.numbers])
         positions = np.concatenate([self._positions, self._engine.position + np.arange(n)])
-        fit: list[_Row] = []
+        fit: list[Floats] = []
+        reached: list[Ints] = []
         accepted: list[int] = []
         rejected: list[Rejected] = []
-        for i, row in enumerate(rows.events):
+        for i, row in enumerate(rows.distances):
             end = held + len(fit)  # as if all of them will be accepted
             first = 0 if self._window is None else max(0, end - self._window)
             chosen, fault = self._chosen(row, int(numbers[held + i]), numbers[first:end])
             if fault is not None:
+                number = int(rows.numbers[i])
                 if on_bad_row == "raise":
-                    raise BadRowError(fault, ((int(rows.kept[i]), fault),))
-                key = None if rows.ids is None else rows.ids.tolist()[i]
-                rejected.append(Rejected(int(rows.kept[i]), key, fault))
+                    raise BadRowError(fault, ((number, fault),))
+                rejected.append(Rejected(number, keys[i], fault))
                 continue
             numbers[end] = numbers[held + i]
-            fit.append(_Row(chosen, positions[first:end]))
+            fit.append(chosen)
+            reached.append(positions[first:end])
             accepted.append(i)
         # several are all accepted, or it is for the caller to try them one by one
         ids = None if rows.ids is None else rows.ids[accepted]
         policy = on_bad_row if len(fit) == 1 else "raise"
-        learned = self._engine.admit_distances([row.distances for row in fit], ids, policy)
+        learned = self._engine.admit_distances(fit, ids, policy, int(rows.numbers[-1]) + 1)
         for refused in learned.rejected:  # no more than the one
-            rejected.append(Rejected(int(rows.kept[accepted[0]]), refused.id, refused.reason))
-            fit, accepted = [], []
+            number = int(rows.numbers[accepted[0]])
+            rejected.append(Rejected(number, refused.id, refused.reason))
+            fit, reached, accepted = [], [], []
         self._keep(numbers[: held + len(fit)], positions[: held + len(fit)])
-        return Taken(np.array(accepted, dtype=np.int64), fit, tuple(rejected))
+        events = rows.take(np.array(accepted, dtype=np.int64))
+        return replace(events, distances=fit, reached=reached), rejected
 
     def _keep(self, numbers: Ints, positions: Ints) -> None:
         """Forget the items that no row must hold any more."""
@@ -261,24 +230,24 @@ class DistanceFeed:
             f"begins at {where}: it must refer to the last {number - oldest}{among}"
         )
 
-    def join(self, parts: Sequence[Any]) -> Any:
-        return [row for part in parts for row in part]
-
-    def embed(self, snapshot: Snapshot, position: int, held: Any) -> tuple[Floats, Floats]:
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
         """Those of their own slots; of an event that has none any more, what its row brought."""
+        assert rows.distances is not None
+        assert rows.reached is not None
         support = self._engine.support_positions
-        coordinates = np.full((len(held), len(snapshot.eigenvalues)), np.nan)
-        coverage = np.full(len(held), np.nan)
-        events = position + np.arange(len(held))
+        coordinates = np.full((len(rows), len(snapshot.eigenvalues)), np.nan)
+        coverage = np.full(len(rows), np.nan)
+        events = position + np.arange(len(rows))
         slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
         own = support[slots] == events
         coordinates[own] = snapshot.coordinates[slots[own]]
-        masses = np.minimum(1.0, snapshot.degrees / np.median(snapshot.degrees))
-        coverage[own] = masses[slots[own]]
+        typical = np.median(snapshot.degrees)
+        coverage[own] = np.minimum(1.0, snapshot.degrees[slots[own]] / typical)
         others = np.flatnonzero(~own)
         for start in range(0, len(others), TILE):
             tile = others[start : start + TILE]
-            d = np.array([_to_support(held[i], support) for i in tile.tolist()])
+            brought = [(rows.distances[i], rows.reached[i]) for i in tile.tolist()]
+            d = np.array([_to_support(*row, support) for row in brought])
             known = np.isfinite(d).any(axis=1)
             if known.any():
                 coordinates[tile[known]] = snapshot.transform_distances(d[known])
@@ -286,10 +255,10 @@ class DistanceFeed:
         return coordinates, coverage
 
 
-def _to_support(row: _Row, support: Ints) -> Floats:
+def _to_support(distances: Floats, reached: Ints, support: Ints) -> Floats:
     """Distances to every item of the support, inf where the row did not bring it."""
     d = np.full(len(support), np.inf)
-    slots = np.minimum(np.searchsorted(support, row.positions), len(support) - 1)
-    found = support[slots] == row.positions
-    d[slots[found]] = row.distances[found]
+    slots = np.minimum(np.searchsorted(support, reached), len(support) - 1)
+    found = support[slots] == reached
+    d[slots[found]] = distances[found]
     return d

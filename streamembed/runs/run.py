@@ -1,4 +1,4 @@
-"""`replay`: an Arrow log through an engine into a run folder; `transform_log`: through a snapshot.
+"""`replay`: an Arrow log through an engine into a run folder.
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event as of when it was learned, with its label and time), ``timeline.parquet`` (a row a snapshot)
@@ -9,28 +9,22 @@ parameters: files, record batches and row groups leave no trace.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from streamembed.data import batch, distances
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, path_text, shown
+from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
 from streamembed.logs.pairs import PairLog, in_order, open_pairs
-from streamembed.logs.reader import EventLog, LogBatch, open_log
-from streamembed.numeric.arrays import Floats
-from streamembed.parameters import flag, one_of, whole
+from streamembed.logs.paths import Location, Paths
+from streamembed.logs.reader import EventLog, open_log
+from streamembed.parameters import one_of, whole
 from streamembed.runs import folder as runfolder
+from streamembed.runs.driver import Driver
 from streamembed.runs.recorder import Recorder, check_carried
-from streamembed.storage.archive import replacing, writable
 
-__all__ = ["Replayed", "replay", "transform_log"]
+__all__ = ["Replayed", "replay"]
 
 SNAPSHOT_EVERY = 100
 
@@ -70,13 +64,13 @@ class Replayed:
 
 
 def replay(
-    log: EventLog | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    log: EventLog | Paths,
     engine: Engine,
-    run: str | os.PathLike[str],
+    run: Location,
     *,
     snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    pairs: Paths | None = None,
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -135,7 +129,7 @@ def replay(
     grow with the log: the events since the last snapshot are held, nothing else.
 
     Row t of a log of distances refers to the rows before it, learned or set aside; where the engine
-    has learned before, its events count as the rows before the first. The recorder picks what the
+    has learned before, its events count as the rows before the first. The driver picks what the
     engine asks for, so a row may be longer than the window, and must reach back to every landmark.
     It should reach back further than the window, by as many rows as may be set aside: one that does
     not reach all that the window holds is set aside itself, and so are those after it.
@@ -156,32 +150,33 @@ def replay(
     logs = (opened,) if known is None else (opened, known.log)
     runfolder.apart("run", folder, logs, folder=True)
     damage = None
-    with (
-        runfolder.taken(run, overwrite) as folder,
-        Recorder(folder, engine, opened, every, on_bad_row, known) as recorder,
-    ):
+    with runfolder.taken(run, overwrite) as folder:
+        engine.log_offset = 0
+        recorder = Recorder(folder, opened, engine.config.n_components)
+        driver = Driver(engine, opened, recorder, every, on_bad_row, known)
         try:
-            for part in opened:
-                recorder.learn(part)
-                if progress is not None:
-                    progress(part.offset + len(part))
+            driver.run(progress)
         except LogError as error:
             damage = str(error)
+        except KeyboardInterrupt as error:
+            if (held := recorder.events) is not None:
+                error.add_note(f"the run up to here is written whole: {held} events in {folder}")
+            raise
     return Replayed(
         folder,
-        recorder.accepted,
-        max(0, recorder.accepted - engine.pending),  # some may have waited before the replay
-        recorder.rejected,
-        recorder.snapshots,
+        driver.accepted,
+        max(0, driver.accepted - engine.pending),  # some may have waited before the replay
+        driver.rejected,
+        driver.snapshots,
         engine.position,
         engine.snapshot() if engine.ready else None,
         damage,
-        recorder.pairs,
-        recorder.rejected_pairs,
+        driver.pairs,
+        driver.rejected_pairs,
     )
 
 
-def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
+def _known_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
@@ -193,7 +188,7 @@ def _known_pairs(pairs: Any, engine: Engine, log: EventLog) -> PairLog:
     return opened
 
 
-def _opened(log: Any, features: Sequence[str] | None, engine: Engine) -> EventLog:
+def _opened(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
         known = engine.feature_names or None
@@ -230,137 +225,3 @@ def _cadence(chunk_size: int, every: int | None) -> int:
             "snapshots change at whole chunks only"
         )
     return every
-
-
-def transform_log(
-    snapshot: Snapshot,
-    log: EventLog,
-    output: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
-) -> dict[str, Any]:
-    """Embed a log, batch by batch, into a file that has its name only once it is whole.
-
-    Parameters
-    ----------
-    log
-        Of the snapshot's features; or of distances to its items, in the order of its ids, where it
-        was learned from distances.
-    output
-        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
-        coverage, and the reason where a row has none. It must lie outside of the folders that
-        the log is read from, in a folder that exists.
-    overwrite
-        Whether to replace an older file.
-
-    Returns
-    -------
-    What was done, JSON-ready: ``output``, ``embedded``, ``rejected``, and ``damage`` where the log
-    could not be read to its end.
-
-    Raises
-    ------
-    FeatureError
-        The log does not have the snapshot's features.
-    FileError
-        The output cannot be written, or is something else than a file.
-    ParameterError
-        The output exists and is not to be replaced, or the log is read from there.
-    """
-    _check_fit(snapshot, log)
-    path = writable(output)
-    runfolder.apart("output", path, (log,), folder=False)
-    if not flag("overwrite", overwrite) and os.path.lexists(path):
-        raise ParameterError(
-            f"output={shown(str(path))} exists already: choose another file, or replace it with "
-            "overwrite=True (--overwrite)"
-        )
-    schema = pa.schema(
-        [
-            ("offset", pa.int64()),
-            ("id", pa.string()),
-            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
-            ("coverage", pa.float64()),
-            ("reason", pa.string()),
-        ]
-    )
-    embedded = rejected = 0
-    damage = None
-    # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
-    order = [log.feature_names.index(name) for name in snapshot.feature_names]
-    with (
-        replacing(path) as temporary,
-        _writer(temporary, schema, path.suffix == ".arrow") as writer,
-    ):
-        try:
-            for part in log:
-                table, bad = _embedded(snapshot, part, order)
-                writer.write_table(table.cast(schema))
-                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
-        except LogError as error:
-            damage = str(error)
-    return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
-
-
-def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
-    if set(snapshot.feature_names) != set(log.feature_names):
-        raise FeatureError(
-            f"the log has the features {list(log.feature_names)} and the snapshot "
-            f"{list(snapshot.feature_names)} (none where it was learned from distances): choose a "
-            "log, or columns with --features, that fit"
-        )
-
-
-def _writer(path: Path, schema: Any, is_arrow: bool) -> Any:
-    if is_arrow:
-        return pa.ipc.new_file(str(path), schema)
-    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
-
-
-def _embedded(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
-    """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
-    if part.distances is None:
-        names, nulls = snapshot.feature_names, part.nulls[:, order]
-        read = batch.checked(part.points[:, order], names, False, nulls, {}, None, "skip")
-        kept = read.kept.tolist()
-        bad = {row.index: row.reason for row in read.rejected}
-        coordinates, coverage = snapshot.transform_with_coverage(read)
-    else:
-        rows, kept, bad = _rows_to_all(snapshot, part.distances)
-        coordinates = snapshot.transform_distances(rows)
-        coverage = snapshot.coverage_distances(rows)
-    n = len(part)
-    place: list[int | None] = [None] * n
-    for row, index in enumerate(kept):
-        place[index] = row
-    taken = pa.array(place, pa.int64())
-    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
-    columns = {
-        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
-        "id": pa.array([None] * n if ids is None else ids, pa.string()),
-        **{f"c{j}": pa.array(coordinates[:, j]).take(taken) for j in range(coordinates.shape[1])},
-        "coverage": pa.array(coverage).take(taken),
-        "reason": pa.array([bad.get(i) for i in range(n)], pa.string()),
-    }
-    return pa.table(columns), len(bad)
-
-
-def _rows_to_all(
-    snapshot: Snapshot, rows: list[Floats | None]
-) -> tuple[list[Floats], list[int], dict[int, str]]:
-    """Rows that hold a distance to every item of a snapshot, their indices, and what is wrong."""
-    good: list[Floats] = []
-    kept: list[int] = []
-    bad: dict[int, str] = {}
-    for index, row in enumerate(rows):
-        if row is None:
-            bad[index] = "null in 'distances'"
-            continue
-        try:
-            distances.to_all([row], snapshot.ids)
-        except BadRowError as error:
-            bad[index] = error.rows[0][1]
-        else:
-            good.append(row)
-            kept.append(index)
-    return good, kept, bad

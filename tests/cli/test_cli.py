@@ -18,11 +18,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands
+from streamembed.cli import commands, options
 from streamembed.engine.config import Config
 from streamembed.errors import ParameterError
 from streamembed.logs.reader import open_log, write_distance_log, write_log
-from streamembed.runs import run as runs
+from streamembed.runs import transform
+from streamembed.runs.driver import Driver
+from streamembed.runs.transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -60,7 +62,7 @@ def test_every_parameter_is_a_flag() -> None:
     shown = " ".join(call("replay", "--help").output.split())
     for parameter in fields(Config):
         assert "--" + parameter.name.replace("_", "-") in shown
-        assert commands.HELP[parameter.name].split(":")[0] in shown
+        assert options.HELP[parameter.name].split(":")[0] in shown
 
 
 def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +353,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
     with pytest.raises(ParameterError, match="overwrite=True"):
-        runs.transform_log(loaded, open_log(log), output)
+        transform_log(loaded, open_log(log), output)
     assert output.read_text() == "mine"
     assert call(*transform, "--overwrite").exit_code == 0
     assert pa.ipc.open_file(output).read_all().num_rows == 230
@@ -370,7 +372,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     def vanishes(*_: Any) -> Any:
         return pa.OSFile(str(output.parent / "no" / "x.part"), "wb")
 
-    monkeypatch.setattr(runs, "_writer", vanishes)
+    monkeypatch.setattr(transform, "open_writer", vanishes)
     output = tmp_path / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == commands.IO
@@ -483,7 +485,7 @@ def test_an_interrupt_has_a_code(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "_embedded", stop)
+    monkeypatch.setattr(transform, "_embedded", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == commands.INTERRUPTED
@@ -496,7 +498,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 ) -> None:
     """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
     write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
-    original, parts = runs.Recorder.learn, 0
+    original, parts = Driver.learn, 0
 
     def stop(*arguments: Any, **options: Any) -> Any:
         nonlocal parts
@@ -504,7 +506,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
             raise KeyboardInterrupt
         return original(*arguments, **options)
 
-    monkeypatch.setattr(runs.Recorder, "learn", stop)
+    monkeypatch.setattr(Driver, "learn", stop)
     target = tmp_path / "other"
     done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
     assert done.exit_code == commands.INTERRUPTED

@@ -1,0 +1,114 @@
+"""What a file or folder holds, as facts: for the command ``inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import DamagedFileError, MissingFileError
+from streamembed.logs.reader import describe_log
+from streamembed.runs import folder
+from streamembed.storage import archive
+
+__all__ = ["inspect_path", "write_lines"]
+
+
+def write_lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """One line a fact, what is inside another indented below it."""
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}"
+            yield from write_lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)):
+            yield f"{indent}{name:18s} {', '.join(map(_show, value)) or '-'}"
+        else:
+            yield f"{indent}{name:18s} {_show(value)}"
+
+
+def _show(value: object) -> str:
+    """A fact as text; where there is none, a dash."""
+    return "-" if value is None else str(value)
+
+
+def inspect_path(path: Path) -> dict[str, Any]:
+    """What a log, a snapshot, a saved engine or a run folder holds, JSON-ready."""
+    if not path.exists():
+        raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and folder.unfinished(path):
+        raise DamagedFileError(
+            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
+            "its end, or replay the log again with --overwrite"
+        )
+    if path.is_dir() and (path / "timeline.parquet").exists():
+        return _inspect_run(path)
+    kind = archive.kind_of(path) if path.is_file() else None
+    if kind == "snapshot":
+        return _inspect_snapshot(Snapshot.load(path))
+    if kind == "engine":
+        engine = Engine.load(path)
+        return {
+            "kind": "saved engine",
+            "position": engine.position,
+            "pending": engine.pending,
+            "ready": engine.ready,
+            "features": list(engine.feature_names),
+            **engine.config.as_dict(),
+        }
+    found = describe_log(path)
+    return {
+        "kind": "log",
+        "holds": found.kind,
+        "files": [str(file) for file in found.files],
+        "formats": list(found.formats),
+        "rows": list(found.rows),
+        "damages": [damage for damage in found.damages if damage],
+        "features": list(found.feature_names),
+        "list column": found.list_column,
+        "reserved": list(found.reserved),
+        "ignored": list(found.ignored),
+    }
+
+
+def _inspect_run(path: Path) -> dict[str, Any]:
+    try:
+        met = pq.read_table(path / "timeline.parquet", columns=["met"])["met"].to_pylist()
+        facts: dict[str, Any] = {
+            "kind": "run",
+            "events": pq.read_metadata(path / "embedding.parquet").num_rows,
+            "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
+            "snapshots": len(met),
+            "certificates met": sum(bool(one) for one in met),
+        }
+    except pa.ArrowException as error:
+        raise DamagedFileError(
+            f"a table of the run {path} is damaged ({error}): replay the log again"
+        ) from error
+    if (path / "snapshot.arrow").exists():
+        facts["final snapshot"] = _inspect_snapshot(Snapshot.load(path / "snapshot.arrow"))
+    return facts
+
+
+def _inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    n, k = snapshot.coordinates.shape
+    return {
+        "kind": "snapshot",
+        "position": snapshot.position,
+        "points": n,
+        "n_components": k,
+        "features": list(snapshot.feature_names),
+        "resolution": snapshot.resolution,
+        "n_connected": snapshot.n_connected,
+        "eigenvalues": snapshot.eigenvalues.tolist(),
+        "bandwidth": snapshot.bandwidth,
+        "alpha": snapshot.alpha,
+        "diffusion_time": snapshot.diffusion_time,
+        "certificate": asdict(snapshot.certificate),
+        "metrics": list(snapshot.metrics),
+    }

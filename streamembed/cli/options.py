@@ -1,0 +1,99 @@
+"""The flags: one for every parameter of the engine, and those that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+import click
+
+from streamembed.engine.config import Config
+
+__all__ = ["HELP", "engine_options", "features_option"]
+
+HELP = {
+    "method": "What is embedded how.",
+    "n_components": "Coordinates of the embedding.",
+    "memory": "window: the last SIZE events; landmarks: SIZE of all; all: every event.",
+    "size": "Slots of the window, or landmarks.",
+    "half_life": "Events after which a landmark's mass has halved, or none.",
+    "kernel": "The affinity of two points.",
+    "bandwidth": "Width of the kernel in scaled units, or auto.",
+    "alpha": "Density correction, 0 to 2.",
+    "diffusion_time": "t of the coordinates lambda**t psi.",
+    "rank": "Columns of the tracked factor, or auto.",
+    "tolerance": "Largest residual of a certified snapshot, or none.",
+    "chunk_size": "Events per update.",
+    "warm_up": "Events before the first snapshot, or none for the default.",
+    "scaling": "standard: by mean and deviation of the warm-up; none.",
+    "metrics": "Metrics to learn, by name: itml,eig_dml; default: none.",
+    "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
+    "seed": "Of everything random.",
+}
+
+
+class _OrNone(click.ParamType[Any]):
+    """A number, or one of a few words; "none" is None."""
+
+    def __init__(self, kind: type, words: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.words = words
+        self.name = "|".join((*words, *([] if kind is str else [kind.__name__])))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, the word, or None for "none"."""
+        if value is None or not isinstance(value, str):
+            return value
+        if value in self.words:
+            return None if value == "none" else value
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number, nor {' or '.join(self.words)}", param, ctx)
+
+
+class _Names(click.ParamType[Any]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple of them."""
+        if not isinstance(value, str):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
+    special: dict[str, Any] = {
+        "bandwidth": _OrNone(float, ("auto",)),
+        "half_life": _OrNone(float, ("none",)),
+        "rank": _OrNone(int, ("auto",)),
+        "tolerance": _OrNone(float, ("none",)),
+        "warm_up": _OrNone(int, ("none",)),
+        "scaling": _OrNone(str, ("none", "standard")),
+        "metrics": _Names(),
+    }
+    for parameter in reversed(fields(Config)):
+        assert parameter.default is not MISSING
+        default = "skip" if parameter.name == "on_bad_row" else parameter.default
+        command = click.option(
+            "--" + parameter.name.replace("_", "-"),
+            parameter.name,
+            type=special.get(parameter.name, type(default)),
+            default=default,
+            show_default="none" if default is None or default == () else True,
+            help=HELP[parameter.name],
+        )(command)
+    return command
+
+
+def features_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--features",
+        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        metavar="NAMES",
+        help="Columns to take as features: a,b or patterns 'x*,y?'.  [default: numeric ones]",
+    )(command)

@@ -1,0 +1,285 @@
+"""The driver: takes a log through an engine, chunk by chunk, and hands on what comes of it.
+
+It holds the events since the last snapshot and nothing else that grows. How far it has come is
+``engine.log_offset``, part of the engine and so of what is saved; a driver goes on from there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from streamembed.data.batch import Batch, Rejected
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import BadRowError, DuplicateIdError, shown
+from streamembed.logs.pairs import PairLog, in_order
+from streamembed.logs.reader import EventLog, LogBatch
+from streamembed.numeric.arrays import Floats
+from streamembed.runs.feed import feed_of
+from streamembed.runs.rows import Rows
+
+__all__ = ["Driver", "Sink"]
+
+
+class Sink(Protocol):
+    """Where a driver leaves what came of a log: a recorder, or what stands before one.
+
+    Everything comes in the order of the stream. When `keep_snapshot` is called for a snapshot that
+    was due, every row of the log before ``engine.log_offset`` has been handed on, as an event or
+    as set aside, no event waits in the engine, and no row behind it has been looked at by either:
+    an engine that is saved there, and what the sink has by then, belong together.
+    """
+
+    def keep_events(
+        self, position: int, rows: Rows, coordinates: Floats | None, coverage: Floats | None
+    ) -> None:
+        """Events from a stream position on, as of the snapshot that comes next.
+
+        Parameters
+        ----------
+        coordinates, coverage
+            (n, k) and (n,), NaN where unknown; None where the log ended before they were learned.
+            The first call may bring no rows: it tells what kind of ids will come.
+        """
+        ...
+
+    def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
+        """A snapshot; ``refreshes`` of the factor were made since the first event."""
+        ...
+
+    def set_aside(self, rows: Sequence[Rejected]) -> None:
+        """Rows that could not be learned, by their number in the log, ascending over all calls."""
+        ...
+
+    def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
+        """The same of a pair log; called at least once where there is one that was learned."""
+        ...
+
+    def close(self, snapshot: Snapshot | None) -> None:
+        """Nothing more comes. The last snapshot is None where the warm-up did not end."""
+        ...
+
+
+class Driver:
+    """Takes a log through an engine.
+
+    Parameters
+    ----------
+    engine
+        Its ``log_offset`` is the row of the log to begin with.
+    log
+        Of the kind and the features that the engine has learned.
+    sink
+        Is handed what comes of it.
+    every
+        Events between snapshots, a multiple of the chunk size.
+    on_bad_row
+        "skip" or "raise", as in `streamembed.replay`.
+    pairs
+        Taught at the end of the warm-up; None for none, or where that was done.
+    aside
+        Of a log that is gone on with, the rows before ``log_offset`` that were set aside,
+        ascending; needed where it is a log of distances.
+
+    Attributes
+    ----------
+    accepted, rejected, snapshots, pairs, rejected_pairs : int
+        As those of `streamembed.Replayed`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: EventLog,
+        sink: Sink,
+        every: int,
+        on_bad_row: str = "skip",
+        pairs: PairLog | None = None,
+        aside: Sequence[int] = (),
+    ) -> None:
+        self.accepted = self.rejected = self.snapshots = self.pairs = self.rejected_pairs = 0
+        self._engine = engine
+        self._log = log
+        self._sink = sink
+        self._every = every
+        self._on_bad_row = on_bad_row
+        self._untaught = pairs
+        self._feed = feed_of(log, engine, aside)
+        self._unseen: list[Rows] = []  # events since the last snapshot,
+        self._first = 0  # and the stream position of the first of them
+        self._is_begun = False
+        self._start = engine.position
+        self._last = engine.learned  # is published already, or was
+
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """Learn the log from ``engine.log_offset`` on.
+
+        However it ends, what was learned is handed on, and the sink is closed.
+
+        Parameters
+        ----------
+        progress
+            Called with the rows of the log read so far.
+
+        Raises
+        ------
+        LogError
+            The log is damaged, behind rows that are learned.
+        BadRowError, DuplicateIdError
+            Under "raise", naming the row of the log; it is not counted as taken.
+        ParameterError
+            The log has fewer rows than were taken.
+        """
+        try:
+            for part in self._log.batches(self._engine.log_offset):
+                self.learn(part)
+                if progress is not None:
+                    progress(part.offset + len(part))
+        finally:
+            self._finish()
+
+    def learn(self, part: LogBatch) -> None:
+        """Take one batch of the log: check it, and learn it slice by slice."""
+        rows, unusable = self._feed.read(part)
+        fatal = unusable[0] if unusable and self._on_bad_row == "raise" else None
+        if fatal is not None:
+            rows, unusable = rows.part(0, int(np.searchsorted(rows.numbers, fatal.index))), []
+        if len(rows) and not self._is_begun:
+            self._is_begun = True
+            self._sink.keep_events(self._engine.position, rows.part(0, 0), None, None)
+        places = [row.index for row in unusable]
+        start = done = 0
+        while start < len(rows):
+            cut = self._next_cut
+            stop = min(len(rows), start + cut - self._engine.position)
+            refused = self._take(rows.part(start, stop))
+            before = bisect_left(places, int(rows.numbers[stop - 1]))
+            self._set_aside([*unusable[done:before], *refused])
+            start, done = stop, before
+            self._teach()
+            if self._engine.position == cut and self._is_due(cut):
+                self._publish()
+        if fatal is not None:
+            raise _bad_row(fatal.index, fatal.reason)
+        self._set_aside(unusable[done:])
+        self._engine.log_offset = part.offset + len(part)
+
+    def _take(self, rows: Rows) -> list[Rejected]:
+        """Have the engine accept rows of one chunk; returns those that were set aside."""
+        position = self._engine.position
+        try:
+            events, refused = self._feed.take(rows, self._on_bad_row)
+        except (BadRowError, DuplicateIdError) as error:
+            if len(rows) == 1:
+                raise _named(error, rows) from error
+            # one by one up to the culprit, so that what is learned does not hang on the batches
+            singly = (self._take(rows.part(i, i + 1)) for i in range(len(rows)))
+            return [row for refused in singly for row in refused]
+        if len(events):
+            if not self._unseen:
+                self._first = position
+            self._unseen.append(events)
+        self.accepted += len(events)
+        return refused
+
+    def _set_aside(self, rows: list[Rejected]) -> None:
+        if rows:
+            self.rejected += len(rows)
+            self._sink.set_aside(sorted(rows, key=lambda row: row.index))
+
+    @property
+    def _next_cut(self) -> int:
+        """The stream position at which the engine learns next."""
+        if not self._engine.ready:
+            return self._engine.config.warm_up_events
+        size = self._engine.config.chunk_size
+        return (self._engine.learned // size + 1) * size
+
+    def _is_due(self, position: int) -> bool:
+        """Whether there is to be a snapshot of this position."""
+        return position == self._engine.config.warm_up_events or position % self._every == 0
+
+    def _teach(self) -> None:
+        """Known pairs, as soon as the engine has a scale for them: batch by batch, none is held."""
+        if self._untaught is None or not self._engine.ready:
+            return
+        log, self._untaught = self._untaught, None
+        names = self._engine.feature_names
+        order = in_order(log, names)
+        self._sink.set_aside_pairs(())
+        for part in log:
+            if part.rejected and self._on_bad_row == "raise":
+                first = part.rejected[0]
+                raise _bad_row(first.index, first.reason, "pair log")
+            index = np.arange(len(part.similar), dtype=np.int64)
+            left, right = (
+                Batch(side[:, order], names, True, None, index, ())
+                for side in (part.left, part.right)
+            )
+            self._engine.learn_pairs(left, right, part.similar)
+            self.pairs += len(part.similar)
+            self.rejected_pairs += len(part.rejected)
+            self._sink.set_aside_pairs(part.rejected)
+
+    def _publish(self) -> None:
+        """Hand on a snapshot, and the coordinates of every event since the last one."""
+        if self._engine.learned == self._last:
+            return
+        snapshot = self._engine.snapshot()
+        self._last = snapshot.position
+        self._embed(snapshot)
+        self.snapshots += 1
+        self._sink.keep_snapshot(snapshot, self._engine.refreshes)
+
+    def _embed(self, snapshot: Snapshot) -> None:
+        """Hand on the events that the snapshot has learned; keep those that wait for their chunk.
+
+        All in one transform: how the log came in pieces must not show in the last bit.
+        """
+        if not self._unseen:
+            return
+        rows, first = Rows.joined(self._unseen), self._first
+        # events of an earlier replay may wait before
+        count = max(snapshot.position - first, 0)
+        whole, waiting = rows.part(0, count), rows.part(count, len(rows))
+        self._sink.keep_events(first, whole, *self._feed.embed(snapshot, first, whole))
+        self._unseen, self._first = [waiting] if len(waiting) else [], first + count
+
+    def _finish(self) -> None:
+        """A last snapshot where whole chunks came after the one before; the rest is not learned.
+
+        Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
+        """
+        is_ready = self._engine.ready
+        if is_ready and self._engine.position == self._start + self.accepted:
+            self._publish()
+        if self._unseen:
+            self._sink.keep_events(self._first, Rows.joined(self._unseen), None, None)
+        self._unseen = []
+        self._sink.close(self._engine.snapshot() if is_ready else None)
+
+
+def _named(error: BadRowError | DuplicateIdError, rows: Rows) -> Exception:
+    """The error about a single row, with its place in the log."""
+    number = int(rows.numbers[0])
+    if isinstance(error, BadRowError):
+        return _bad_row(number, error.rows[0][1])
+    key = "missing" if rows.ids is None else shown(rows.ids.tolist()[0])
+    return DuplicateIdError(
+        f"row {number} of the log cannot be learned (its id is {key}): ids must be of one kind and "
+        "unique within the support; mend the log, or set rows whose id comes again aside with "
+        "on_bad_row='skip'"
+    )
+
+
+def _bad_row(number: int, reason: str, log: str = "log") -> BadRowError:
+    remedy = "mend it" if log == "pair log" else "mend the log"
+    return BadRowError(
+        f"row {number} of the {log} cannot be learned ({reason}): {remedy}, or set such rows aside "
+        "with on_bad_row='skip'",
+        ((number, reason),),
+    )

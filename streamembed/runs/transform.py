@@ -1,0 +1,149 @@
+"""`transform_log`: an Arrow log through a snapshot into one file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pyarrow as pa
+
+from streamembed.data import batch, distances
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
+from streamembed.logs.reader import EventLog, LogBatch
+from streamembed.logs.writer import open_writer
+from streamembed.numeric.arrays import Floats
+from streamembed.parameters import flag
+from streamembed.runs import folder
+from streamembed.storage.archive import replacing, writable
+
+__all__ = ["transform_log"]
+
+
+def transform_log(
+    snapshot: Snapshot,
+    log: EventLog,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Embed a log, batch by batch, into a file that has its name only once it is whole.
+
+    Parameters
+    ----------
+    log
+        Of the snapshot's features; or of distances to its items, in the order of its ids, where it
+        was learned from distances.
+    output
+        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
+        coverage, and the reason where a row has none. It must lie outside of the folders that
+        the log is read from, in a folder that exists.
+    overwrite
+        Whether to replace an older file.
+
+    Returns
+    -------
+    What was done, JSON-ready: ``output``, ``embedded``, ``rejected``, and ``damage`` where the log
+    could not be read to its end.
+
+    Raises
+    ------
+    FeatureError
+        The log does not have the snapshot's features.
+    FileError
+        The output cannot be written, or is something else than a file.
+    ParameterError
+        The output exists and is not to be replaced, or the log is read from there.
+    """
+    _check_fit(snapshot, log)
+    path = writable(output)
+    folder.apart("output", path, (log,), folder=False)
+    if not flag("overwrite", overwrite) and os.path.lexists(path):
+        raise ParameterError(
+            f"output={shown(str(path))} exists already: choose another file, or replace it with "
+            "overwrite=True (--overwrite)"
+        )
+    schema = pa.schema(
+        [
+            ("offset", pa.int64()),
+            ("id", pa.string()),
+            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
+            ("coverage", pa.float64()),
+            ("reason", pa.string()),
+        ]
+    )
+    format = "file" if path.suffix == ".arrow" else "parquet"
+    embedded = rejected = 0
+    damage = None
+    # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
+    order = [log.feature_names.index(name) for name in snapshot.feature_names]
+    with (
+        replacing(path) as temporary,
+        open_writer(str(temporary), schema, format, "zstd") as writer,
+    ):
+        try:
+            for part in log:
+                table, bad = _embedded(snapshot, part, order)
+                writer.write_table(table.cast(schema))
+                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+        except LogError as error:
+            damage = str(error)
+    return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
+
+
+def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
+    if set(snapshot.feature_names) != set(log.feature_names):
+        raise FeatureError(
+            f"the log has the features {list(log.feature_names)} and the snapshot "
+            f"{list(snapshot.feature_names)} (none where it was learned from distances): choose a "
+            "log, or columns with --features, that fit"
+        )
+
+
+def _embedded(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
+    """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
+    if part.distances is None:
+        names, nulls = snapshot.feature_names, part.nulls[:, order]
+        read = batch.checked(part.points[:, order], names, False, nulls, {}, None, "skip")
+        kept = read.kept.tolist()
+        bad = {row.index: row.reason for row in read.rejected}
+        coordinates, coverage = snapshot.transform_with_coverage(read)
+    else:
+        rows, kept, bad = _rows_to_all(snapshot, part.distances)
+        coordinates = snapshot.transform_distances(rows)
+        coverage = snapshot.coverage_distances(rows)
+    n = len(part)
+    place: list[int | None] = [None] * n
+    for row, index in enumerate(kept):
+        place[index] = row
+    taken = pa.array(place, pa.int64())
+    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
+    columns = {
+        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
+        "id": pa.array([None] * n if ids is None else ids, pa.string()),
+        **{f"c{j}": pa.array(coordinates[:, j]).take(taken) for j in range(coordinates.shape[1])},
+        "coverage": pa.array(coverage).take(taken),
+        "reason": pa.array([bad.get(i) for i in range(n)], pa.string()),
+    }
+    return pa.table(columns), len(bad)
+
+
+def _rows_to_all(
+    snapshot: Snapshot, rows: list[Floats | None]
+) -> tuple[list[Floats], list[int], dict[int, str]]:
+    """Rows that hold a distance to every item of a snapshot, their indices, and what is wrong."""
+    good: list[Floats] = []
+    kept: list[int] = []
+    bad: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        if row is None:
+            bad[index] = "null in 'distances'"
+            continue
+        try:
+            distances.to_all([row], snapshot.ids)
+        except BadRowError as error:
+            bad[index] = error.rows[0][1]
+        else:
+            good.append(row)
+            kept.append(index)
+    return good, kept, bad
