@@ -1,7 +1,7 @@
-"""The README's picture: the engine at work on two rings that drift (``make picture``).
+"""The picture of the README: the engine at work on two drifting rings (``make picture``).
 
-Three moments of one stream, in the plane and in the embedding, and beneath them the residual that
-every snapshot certified. Needs the extra ``pictures``.
+Three moments of one stream, in the plane and in the embedding, and below them the residual that
+each snapshot certified. Needs the extra ``pictures``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INK, PALE = "#222222", "#c8c8c8"
 
 @dataclass(frozen=True)
 class Moment:
-    """A snapshot with what the engine was not told: ring and sector of every point."""
+    """A snapshot with what the engine does not know: ring and sector of every point."""
 
     snapshot: se.Snapshot
     outer: np.ndarray[Any, np.dtype[np.bool_]]
@@ -73,15 +73,15 @@ def record(events: int = EVENTS) -> tuple[Floats, list[Moment], Floats]:
 def draw(path: Path, points: Floats, moments: list[Moment], residuals: Floats) -> None:
     """Write the figure as a PNG on an opaque white ground, so that it reads on any page."""
     figure = Figure(figsize=(9.6, 7.4), dpi=100, layout="constrained", facecolor="white")
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     places = figure.add_gridspec(3, len(moments), height_ratios=(2.1, 2.6, 1.3))
     for column, moment in enumerate(moments):
-        above = figure.add_subplot(places[0, column])
+        above: Any = figure.add_subplot(places[0, column])
         above.scatter(*points[: moment.snapshot.position : 2].T, s=1.5, c=PALE, linewidths=0)
         _scatter(above, moment.snapshot.points, moment)
         above.set(xlim=(-1.3, 2.3), ylim=(-1.3, 1.3), aspect="equal")
         above.set_title(f"after {moment.snapshot.position:,} events", color=INK, fontsize=12)
-        below = figure.add_subplot(places[1, column])
+        below: Any = figure.add_subplot(places[1, column])
         _scatter(below, moment.snapshot.psi, moment)
         below.set(xlim=(-2.0, 2.0), ylim=(-2.0, 2.0), aspect="equal", xlabel="component 1")
         for axes, label in ((above, "input space"), (below, "component 2")):
