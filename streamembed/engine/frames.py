@@ -1,4 +1,4 @@
-"""How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
+"""Stable axes: the state's frame, and the alignment of snapshots with it.
 
 The frame is renewed at stream positions (`reference`, from the engine's push), never by who asks
 for a snapshot; a snapshot is turned towards the frame it finds (`turned`): reading stays pure.
@@ -36,7 +36,7 @@ RESTLESS = np.deg2rad(30.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turned:
-    """A rotation towards the frame, and what it did.
+    """A rotation towards the frame, and its effect.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def turned(
     residuals: Residuals,
     hold: bool = True,
 ) -> Turned:
-    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow.
+    """Align the columns ``psi`` (n, c) with the state's frame, as far as the residuals allow.
 
     Without ``hold`` nothing is mixed: the columns only take the frame's signs.
     """
@@ -120,7 +120,7 @@ def turned(
 
 
 def reference(state: State, config: Config, epoch: int | None = None) -> FrameReference:
-    """The frame of ``state``: its plain view, turned towards the frame before.
+    """The frame of ``state``: its plain view, aligned with the previous frame.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def reference(state: State, config: Config, epoch: int | None = None) -> FrameRe
 
 
 def estimated_normalisation(state: State, config: Config) -> Normalisation:
-    """The normalisation as the factor knows it, without a product with the ring."""
+    """The normalisation according to the factor, without a product with the ring."""
     factor, masses = state.factor, state.support.masses
     density = operator.density_weights(state.degrees, config.alpha)
     spread = operator.estimated_spread(

@@ -1,4 +1,4 @@
-"""The intake: events are accepted, wait for their chunk to be whole, and become state with it.
+"""The intake: events are accepted, wait until their chunk is complete, and become state with it.
 
 Chunks are cut at multiples of ``chunk_size`` of the stream position, whatever the calls. A call
 that is refused, and a chunk that fails, change nothing; a call that is broken off at whatever line
@@ -69,13 +69,13 @@ class Intake:
 
     @property
     def state(self) -> State | None:
-        """After the last whole chunk; None before the warm-up ends."""
+        """The state after the last complete chunk; None during the warm-up."""
         return self.progress.state
 
     # ------------------------------------------------------------------ turns
 
     def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do work that changes the engine; ConcurrentUseError where somebody else does."""
+        """Do work that changes the engine; ConcurrentUseError if another thread does."""
         self._refuse_callers_back()
         return self._learning.now(work, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""What a saved engine must hold, checked before an engine is made of it.
+"""Checks of a saved engine, before an engine is made of it.
 
 The checksum of a file finds what was damaged; it cannot tell whether what was sealed is an engine.
 Everything here runs within `streamembed.storage.archive.sound`, which makes any error a
@@ -44,7 +44,7 @@ UNBOUNDED = ("cover.nearest_d2",)
 
 
 def check(arrays: dict[str, Array], header: dict[str, Any], config: Config) -> None:
-    """Refuse arrays and numbers that no engine of these parameters has."""
+    """Refuse arrays and numbers that no engine with these parameters can have."""
     features = header["features"]
     names: list[Any] = []
     if features is not None:

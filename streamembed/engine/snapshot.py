@@ -1,4 +1,4 @@
-"""A snapshot: the embedding of one support, immutable, with its certificate and its transform."""
+"""A snapshot: the immutable embedding of one support, with its certificate and transform."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Record = TypeVar("Record", Certificate, "Frame")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What was done to keep the axes of a snapshot still.
+    """How the axes of a snapshot were aligned with earlier ones.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Frame:
 
 
 class Snapshot:
-    """The embedding of the support after some event of the stream. It never changes.
+    """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
     arrays are read-only, those of a pickled snapshot too; a copy is the snapshot itself.
@@ -185,7 +185,7 @@ class Snapshot:
         feature_names: tuple[str, ...],
         ordered: bool,
     ) -> Self:
-        """The snapshot of a state whose columns were published."""
+        """The snapshot of a state and its published columns."""
         order = state.support.oldest_first
         eigenvalues = columns.eigenvalues
         arrays: dict[str, Array] = {
@@ -234,7 +234,7 @@ class Snapshot:
     # ------------------------------------------------------------------ new points
 
     def transform(self, X: Any) -> Floats:
-        """Coordinates of new points by the extension of the eigenfunctions.
+        """Coordinates of new points, by extension of the eigenfunctions.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Snapshot:
         return self._extension.coordinates(self._read(X))
 
     def coverage(self, X: Any) -> Floats:
-        """How well new points are covered by the support: min(1, q(x) / median q), shape (n,).
+        """How well the support covers new points: min(1, q(x) / median q), shape (n,).
 
         1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
         q(x) is the kernel mass around x.
@@ -268,7 +268,7 @@ class Snapshot:
         return self._extension.with_coverage(self._read(X))
 
     def transform_distances(self, rows: Any) -> Floats:
-        """Coordinates of new things of which only the distances to the support are known.
+        """Coordinates of new objects, from their distances to the support.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Snapshot:
         return self._extension.from_distances(self._read_rows(rows))[0]
 
     def coverage_distances(self, rows: Any) -> Floats:
-        """`coverage` of things of which only the distances to the support are known."""
+        """`coverage` of new objects, from their distances to the support."""
         return self._extension.from_distances(self._read_rows(rows))[1]
 
     def _read_rows(self, rows: Any) -> Floats:
@@ -332,7 +332,7 @@ class Snapshot:
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
-        """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.
+        """psi, shape (N, r), and eigenvalues (r,), of all tracked pairs, published or not.
 
         With ``diffusion_time`` 0 the published ones: the others' eigenvalues are not kept.
         """
@@ -345,7 +345,7 @@ class Snapshot:
     # ------------------------------------------------------------------ distances
 
     def diffusion_distances(self) -> Floats:
-        """Unsquared diffusion distances between all support points, over the tracked rank.
+        """Diffusion distances between all support points, over all tracked pairs; not squared.
 
         Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
         ones; rows as in ``coordinates``.
@@ -373,7 +373,7 @@ class Snapshot:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file, one row a support point: versioned, checksummed, no pickle.
+        """Write an Arrow IPC file, one row per support point: versioned, checksummed, no pickle.
 
         Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
         `load` needs besides. The bytes are a function of the snapshot alone.
@@ -419,7 +419,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The snapshot that `save` wrote, bit for bit; no code of the file is run.
+        """The snapshot that `save` wrote, bit for bit; no code from the file is run.
 
         Raises
         ------

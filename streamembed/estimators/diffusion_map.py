@@ -1,4 +1,4 @@
-"""`DiffusionMap`: the engine as a mini-batch transformer of river."""
+"""`DiffusionMap`: the engine as a mini-batch transformer for river."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_NULLS = np.zeros((0, 0), dtype=bool)
 
 
 class DiffusionMap(base.MiniBatchTransformer):
-    """Diffusion coordinates of a stream, kept up to date, in river's manner.
+    """Diffusion coordinates of a stream, kept up to date, as a river transformer.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
     and ``learn_one`` n times give the same state, bit for bit. Three policies belong to this face
@@ -125,12 +125,12 @@ class DiffusionMap(base.MiniBatchTransformer):
 
     @property
     def ready(self) -> bool:
-        """True once the warm-up is over and outputs are real."""
+        """True once the warm-up is over and outputs are not zeros."""
         return self._engine is not None and self._engine.ready
 
     @property
     def engine(self) -> Engine:
-        """The engine beneath, once the warm-up is over; NotReadyError before."""
+        """The engine inside, once the warm-up is over; NotReadyError before."""
         if self._engine is None:
             raise NotReadyError(
                 f"the warm-up takes {self._warm_up_events} events and {len(self._early)} have "
@@ -153,7 +153,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         return dict(enumerate(self._transformed(row[None])[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
-        """Coordinates of a mini-batch, as the kind of frame that came in (pandas with its index).
+        """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
 
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
@@ -180,7 +180,7 @@ class DiffusionMap(base.MiniBatchTransformer):
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Take one event of the stream.
+        """Learn one event of the stream.
 
         With ``metric="precomputed"`` x holds the distances to all things that are held or wait
         (``engine.row_ids``), by id, and 0 to its own id; where the first event of the stream is
@@ -196,7 +196,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         self._learn(x if self.metric == "precomputed" else batch.row_by_name(x))
 
     def learn_many(self, X: Any) -> None:
-        """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
+        """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts."""
         for row in self._read(X)[0]:
             self._learn(row)
 

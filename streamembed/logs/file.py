@@ -1,4 +1,4 @@
-"""One file of a log: what format it has, what damage shows, and its whole rows, part by part.
+"""One file of a log: its format, visible damage, and its complete rows, part by part.
 
 Arrow IPC streams, Arrow IPC files and Parquet, told apart by their first bytes. Reading hands out
 every whole row before the first damage and then raises `LogError`; no exception of pyarrow escapes.
@@ -49,7 +49,7 @@ READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 
 
 class Stdin:
-    """Standard input: its first bytes, then what comes, once.
+    """Standard input: its first bytes, then the rest, once.
 
     As much of a file as `pyarrow.PythonFile` asks for: `read`, `tell`, `closed`, `close`.
     """
@@ -127,7 +127,7 @@ class Stdin:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file, as it looks from outside; as text, its path."""
+    """One file, by what is known without reading its rows; as text, its path."""
 
     path: Path
     format: str
@@ -150,7 +150,7 @@ class LogFile:
 
 
 def probe(path: Path) -> LogFile:
-    """Tell the format by the first bytes; read columns and, from a footer, the count of rows."""
+    """Detect the format from the first bytes; read columns and, from a footer, the row count."""
     try:
         with path.open("rb") as source:
             head = source.read(HEAD)
@@ -160,7 +160,7 @@ def probe(path: Path) -> LogFile:
 
 
 def probe_stdin() -> LogFile:
-    """The same of standard input; what is no stream is copied to a temporary file.
+    """The same for standard input; what is not a stream is copied to a temporary file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Pair logs: rows of two points, and whether somebody holds them to be similar.
+"""Pair logs: rows of two points, and whether they are similar.
 
 A pair log is the user's own Arrow files, as an event log is: for every feature ``x`` the columns
 ``x_1`` and ``x_2``, and a column ``similar`` of booleans (or 0 and 1).
@@ -44,7 +44,7 @@ class PairBatch:
 
 @dataclass(frozen=True, slots=True)
 class PairLog:
-    """A pair log that can be read: iterate for `PairBatch` after `PairBatch`.
+    """A readable pair log; iterating over it gives `PairBatch` objects.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class PairLog:
 
 
 def open_pairs(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> PairLog:
-    """Return the pair log that these files are; paths and errors are those of `open_log`.
+    """Open files as a pair log; paths and errors are those of `open_log`.
 
     Raises
     ------

@@ -81,7 +81,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
+    """A readable log; iterate over it, as often as needed, for `LogBatch` objects.
 
     Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
     the middle of a batch, after all whole rows before, and `FeatureError` where an id is no 64-bit
@@ -126,7 +126,7 @@ class EventLog:
 
     @property
     def ordered(self) -> bool:
-        """True where features are known by place, as those of an array."""
+        """True if features are known by position, like those of an array."""
         return self.kind == "points" and self.list_column is not None
 
     def __iter__(self) -> Iterator[LogBatch]:
@@ -166,7 +166,7 @@ def _limit(layout: Layout, file: LogFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """What a log holds, as far as can be told without reading its rows.
+    """What a log contains, as far as can be known without reading its rows.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class LogDescription:
 def open_log(
     paths: Location | Sequence[Location], features: Sequence[str] | None = None
 ) -> EventLog:
-    """Return the log that these files are, after a look at the columns of each.
+    """Open files as one log, after inspecting the columns of each.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -
 def describe_log(
     paths: Location | Sequence[Location], features: Sequence[str] | None = None
 ) -> LogDescription:
-    """Return what a log holds; parameters and errors are those of `open_log`.
+    """Describe what a log contains; parameters and errors are those of `open_log`.
 
     Standard input is refused: it would be gone.
     """

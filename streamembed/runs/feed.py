@@ -1,4 +1,4 @@
-"""Feeds: rows of a log into an engine, and what their coordinates are once a snapshot has them.
+"""Feeds: rows of a log into an engine, and their coordinates once a snapshot has learned them.
 
 A `PointFeed` hands points on. A `DistanceFeed` puts the rows of a distance log, which refer to the
 rows before them in the log, into the engine's terms: distances to what it holds. Rows that were set
@@ -55,7 +55,7 @@ class Rows:
         return len(self.kept)
 
     def part(self, start: int, stop: int) -> Self:
-        """Consecutive ones of them."""
+        """A consecutive part of them."""
         ids = None if self.ids is None else self.ids[start:stop]
         labels = None if self.labels is None else self.labels[start:stop]
         kept, events = self.kept[start:stop], self.events[start:stop]
@@ -64,7 +64,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """What became of rows: accepted ones are events now, in the order of the log.
+    """What became of rows: accepted ones are events now, in log order.
 
     Attributes
     ----------
@@ -82,14 +82,14 @@ class Taken:
 
 
 class Feed(Protocol):
-    """What a recorder asks of a log of one kind."""
+    """What a recorder needs of a log of one kind."""
 
     def read(self, part: LogBatch) -> tuple[Rows, tuple[Rejected, ...]]:
         """The rows of a batch that may become events, and those that never can."""
         ...
 
     def take(self, rows: Rows, on_bad_row: str) -> Taken:
-        """Have the engine accept rows of one chunk.
+        """Pass rows of one chunk to the engine.
 
         Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
         nothing was accepted then.

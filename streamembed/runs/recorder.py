@@ -1,4 +1,4 @@
-"""The recorder: feeds an engine up to every snapshot, and writes what came of it into a run folder.
+"""The recorder: feeds an engine up to every snapshot, and writes the results into a run folder.
 
 Its tables grow by row groups of one size, in the order of the stream, so that the files, record
 batches and row groups of the log leave no trace in their bytes.
@@ -60,7 +60,7 @@ def _carried(log: EventLog) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Table:
-    """A Parquet file that grows by row groups of one size, under its name only once it is whole."""
+    """A Parquet file of row groups of one size, which gets its name only when it is complete."""
 
     path: Path
     schema: Any
@@ -69,7 +69,7 @@ class Table:
     rows: int = 0
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Take rows; write every row group that is full."""
+        """Add rows; write every full row group."""
         part = pa.table(columns, schema=self.schema)
         self.waiting.append(part)
         self.rows += part.num_rows
@@ -82,7 +82,7 @@ class Table:
             self.waiting, self.rows = [whole.slice(start)], self.rows - start
 
     def close(self) -> None:
-        """Write what waits and give the file its name."""
+        """Write the remaining rows and give the file its name."""
         if self.rows:
             self._write(pa.concat_tables(self.waiting))
         self._writer().close()
@@ -123,7 +123,7 @@ class _Events:
 
 
 class Recorder:
-    """Feeds an engine up to every snapshot position, and writes what came of it."""
+    """Feeds an engine up to every snapshot position, and writes the results."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Recorder:
             error.add_note(f"the run up to here is written whole: {held} events in {self._folder}")
 
     def learn(self, part: LogBatch) -> None:
-        """Take one batch of the log: check it, and learn it slice by slice."""
+        """Learn one batch of the log: check it, and learn it slice by slice."""
         rows, refused = self._feed.read(part)
         aside, stop = list(refused), len(rows)
         fatal = aside[0] if aside and self._on_bad_row == "raise" else None

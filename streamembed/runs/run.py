@@ -37,7 +37,7 @@ SNAPSHOT_EVERY = 100
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def replay(
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replayed:
-    """Learn a whole log and leave a run folder.
+    """Learn a whole log and write a run folder.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def transform_log(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Embed a log, batch by batch, into a file that has its name only once it is whole.
+    """Embed a log, batch by batch, into a file that gets its name only when it is complete.
 
     Parameters
     ----------
