@@ -234,8 +234,8 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
 
-        The same object until the state changes. Asking changes nothing. Where there is a new one
-        to make and another thread is learning, the chunk that it is at comes first.
+        The same object until the state changes; reading changes nothing. If another thread is
+        learning, a new snapshot waits for the chunk being learned.
 
         Raises
         ------
@@ -247,10 +247,10 @@ class Engine:
         Warns
         -----
         ResolutionWarning
-            Once, where landmarks are more than half a bandwidth apart.
+            Once, if landmarks are more than half a bandwidth apart.
         CostWarning
-            Once, where the tolerance took the snapshot to the last rung of the ladder and that
-            cost more than ten times the usual.
+            Once, if the tolerance required the last rung of the ladder and the snapshot cost more
+            than ten times the usual.
         """
         made = self._published
         if made is None or made[0] is not self._intake.state:
@@ -304,14 +304,14 @@ class Engine:
         ----------
         X
             Points, shape (n, d): ndarray, Arrow record batch or table, RecordBatchReader or any
-            object with an Arrow capsule, any eager frame that narwhals knows, list of dicts. A
-            reader is consumed batch by batch, each batch a call of its own.
+            object with an Arrow capsule, any eager data frame that narwhals knows, list of dicts.
+            A reader is consumed batch by batch, each batch like a call of its own.
         y
-            One label a row, a string, number or boolean, None or NaN where there is none, for the
-            ``metrics`` of the engine; None where it has none, or there are no labels.
+            One label per row, for the ``metrics`` of the engine: a string, number or boolean, None
+            or NaN if unknown. None if there are no labels.
         ids
-            One whole number or string a row; default: the stream positions. Given or not is
-            settled by the first call.
+            One whole number or string per row; default: the stream positions. The first call
+            decides whether events have ids.
 
         Returns
         -------
@@ -361,16 +361,16 @@ class Engine:
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn pairs of points stated to be similar or dissimilar; an event of the stream.
 
-        All metrics learn from them, as from labelled rows, fifty of both at a time, however they
-        come; pairs given before the warm-up ends are taught at its end. From the first chunk of
-        fifty on (metrics of sums: from the first pair), the map's own pairs have no say.
+        All metrics learn from them as from labelled rows, fifty of both at a time; pairs given
+        before the warm-up ends are learned at its end. From the first chunk of fifty on (metrics
+        based on sums: from the first pair), generated pairs are not used.
 
         Parameters
         ----------
         X1, X2
             The points of each pair, shape (p, d), of any kind that `learn` takes.
         similar
-            Shape (p,): True for a similar pair, False for another; or numbers that are exactly 1
+            Shape (p,): True for similar, False for dissimilar pairs; or numbers that are exactly 1
             or 0. None and NaN are refused (estimators leave such pairs out, and count them).
 
         Raises
@@ -378,8 +378,8 @@ class Engine:
         ParameterError
             This engine learns no metrics.
         FeatureError, BadRowError, InputError
-            Points that cannot be learned, not as many of one as of the other, or answers that are
-            none; nothing was learned.
+            Points that cannot be learned, different numbers of points, or invalid answers; nothing
+            was learned.
         """
         if not self.config.metrics:
             raise ParameterError(
@@ -406,11 +406,11 @@ class Engine:
         Parameters
         ----------
         rows
-            One row a thing: unsquared distances, oldest first, to the previous min(t, ``size``)
-            things of a window, t the things before it; to all t with memory "all". With memory
-            "landmarks": to ``support_ids`` and then those that came after the last whole chunk, or
-            to all t. Row 0 is empty. Rows are ragged sequences, an Arrow column of lists, or one
-            matrix (n, m + n) of distances to the m things before and to one another. A row counts
+            One row per object: unsquared distances, oldest first. After t objects, a row covers
+            the last min(t, ``size``) with memory "window", and all t with memory "all". With
+            memory "landmarks" it covers ``support_ids`` and then the pending objects, or all t.
+            Row 0 is empty. Rows are ragged sequences, an Arrow column of lists, or one
+            matrix (n, m + n) of distances to the m objects before and to one another. A row covers
             every earlier row of its call; it may end with its own distance, 0.
         ids
             As in `learn`.
@@ -448,7 +448,7 @@ class Engine:
         Parameters
         ----------
         on_bad_row
-            What becomes of ids that are held already; default: the engine's own parameter.
+            What happens to ids that are in the support already; default: the engine's parameter.
         y
             Labels, one for every index that ``rows.kept`` may name.
         """
@@ -469,7 +469,7 @@ class Engine:
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
 
-        Labelled rows and pairs that wait for a chunk of the metrics are learned too.
+        Labelled rows and pairs pending in the metrics are learned too.
 
         Raises
         ------

@@ -29,20 +29,20 @@ class DiffusionMap(base.MiniBatchTransformer):
     """Diffusion coordinates of a stream, kept up to date, as a river transformer.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
-    and ``learn_one`` n times give the same state, bit for bit. Three policies belong to this face
-    alone; the engine beneath is strict:
+    and ``learn_one`` n times give the same state, bit for bit. Three policies are specific to this
+    class; the engine inside is strict:
 
-    - *Cold start.* Until the warm-up ends ``transform_one`` gives zeros, of the final width.
-    - *Features.* The schema is every feature seen during the warm-up, ordered by name, or by place
-      where they came in arrays. A feature that appears later is ignored, and counted in
-      ``ignored``. Where features have names, arrays are refused.
+    - *Cold start.* Until the warm-up ends ``transform_one`` returns zeros, of the final width.
+    - *Features.* The features are those seen during the warm-up, ordered by name, or by position
+      for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
+      have names, arrays are refused.
     - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
-      replaced by the mean of what the stream has had of it so far, 0 before anything was seen, and
-      counted in ``imputed``.
+      replaced by its mean over the stream so far, 0 before anything was seen, and counted in
+      ``imputed``.
 
-    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: some
-    milliseconds for a window of 2,000, certified. Where one transforms after every event, a larger
-    ``chunk_size`` or ``tolerance=None`` is the remedy.
+    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: a few
+    milliseconds for a window of 2,000, certified. If you transform after every event, use a larger
+    ``chunk_size`` or ``tolerance=None``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class DiffusionMap(base.MiniBatchTransformer):
         See `streamembed.Engine`.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
-        things before it (see `learn_one`).
+        objects before it (see `learn_one`).
 
     Raises
     ------
@@ -182,15 +182,15 @@ class DiffusionMap(base.MiniBatchTransformer):
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one event of the stream.
 
-        With ``metric="precomputed"`` x holds the distances to all things that are held or wait
-        (``engine.row_ids``), by id, and 0 to its own id; where the first event of the stream is
-        an empty dict, things have no ids but their positions, and x no distance to itself.
+        With ``metric="precomputed"`` x holds the distances to all objects in the engine
+        (``engine.row_ids``), by id, and 0 to its own id. If the first event of the stream is an
+        empty dict, objects have no ids but their positions, and x has no distance to itself.
 
         Raises
         ------
         InputError
             Only with ``metric="precomputed"``: an id is missing, unknown or forgotten, or a
-            distance is none; nothing was learned.
+            distance is invalid; nothing was learned.
         """
         x = impute.one_point(x)
         self._learn(x if self.metric == "precomputed" else batch.row_by_name(x))
