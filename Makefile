@@ -1,9 +1,9 @@
-# Two commands set everything up by themselves: `make demo` and `make test`.
+# `make demo` and `make test` set everything up by themselves.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint scenarios bench soak clean
+.PHONY: demo test lint scenarios picture bench soak clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -18,6 +18,9 @@ lint: $(VENV)/.ready
 
 scenarios: $(VENV)/.ready
 	$(BIN)/python -m scenarios.run --full --write
+
+picture: $(VENV)/.ready
+	$(BIN)/python -m scenarios.picture
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write

@@ -74,9 +74,9 @@ def added(chunks: int) -> list[str]:
     plain = 0.0
     kinds: dict[str, tuple[tuple[str, ...], bool]] = {
         "no metrics": ((), False),
-        "ITML, pairs of the map": (("itml",), False),
-        "Eig-DML, pairs of the map": (("eig_dml",), False),
-        "all five, pairs of the map": (PAIR_METRICS, False),
+        "ITML, generated pairs": (("itml",), False),
+        "Eig-DML, generated pairs": (("eig_dml",), False),
+        "all five, generated pairs": (PAIR_METRICS, False),
         "ITML, labels": (("itml",), True),
         "FENN, labels": (("fenn",), True),
     }

@@ -1,4 +1,4 @@
-"""crossing-modes: two eigenvalues trade places; how still the axes keep, at what tolerance."""
+"""crossing-modes: two eigenvalues swap; how stable the axes stay, at which tolerance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(full: bool) -> Outcome:
         notes=[
             "unit: the root mean square of a coordinate; a changed sign is a jump of 2 and more",
             f"loose is tolerance {LOOSE:g}, tight {TIGHT:g}: where the certificate leaves no room, "
-            "columns follow the eigenfunctions, however fast those trade places",
+            "columns follow the eigenfunctions, however fast those swap",
         ],
     )
 
@@ -58,11 +58,11 @@ def _jumps(seed: int, tolerance: float) -> tuple[np.ndarray, int]:
 
 SCENARIO = Scenario(
     id="crossing-modes",
-    says="two eigenvalues cross: coordinates keep still as far as the certificate lets them",
+    says="two eigenvalues cross: coordinates stay stable as far as the certificate allows",
     run=run,
     expected={
-        "largest jump, loose": Expected(0.0, 0.35, "3 degrees a chunk, times the farthest point"),
+        "largest jump, loose": Expected(0.0, 0.35, "3 degrees per chunk, at the farthest point"),
         "99 % of jumps, tight": Expected(0.0, 0.35, "only the crossing itself is faster"),
-        "unmet": Expected(0.0, 0.0, "stillness never costs the certificate"),
+        "unmet": Expected(0.0, 0.0, "stable axes never cost the certificate"),
     },
 )

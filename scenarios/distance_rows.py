@@ -1,4 +1,4 @@
-"""distance-rows: only distances arrive; where points exist, the map is that of the points."""
+"""distance-rows: only distances arrive; of points, they give the embedding of the points."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def _past(engine: se.Engine, points: Floats, start: int, stop: int) -> list[Floa
     ]
 
 
-_EQUAL = Expected(0.0, 1e-8, "the same kernel but for the rounding of the distances")
+_EQUAL = Expected(0.0, 1e-8, "the same kernel except for the rounding of the distances")
 _YES = Expected(1.0, 1.0, "in rows by id, in rows of the whole past, in calls of any length")
 _MET = Expected(1.0, 1.0, "every final snapshot is certified")
 
 SCENARIO = Scenario(
     id="distance-rows",
-    says="only distances arrive; where points exist, the map is that of the points",
+    says="only distances arrive; if they come from points, the embedding is that of the points",
     run=run,
     expected={
         **{f"{memory}_coordinates": _EQUAL for memory in MEMORIES},

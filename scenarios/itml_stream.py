@@ -39,7 +39,7 @@ def run(full: bool) -> Outcome:
         figures[figure] = worst(figures[f"{name}_{figure}"] for name in names)
     notes = [
         "objective of one pass over that of the batch optimum, the mean over orders; LEGO at the "
-        "best of five rates, each told the answer",
+        "best of five rates, chosen with knowledge of the answer",
         "far from batch: largest entry of A - A_batch over that of A_batch, with all pairs "
         "remembered and five sweeps a call",
     ]

@@ -44,7 +44,7 @@ def run(full: bool) -> Outcome:
         figures.update(_still(name, stream, sizes))
     figures.update(_drifting(sizes))
     notes = [
-        f"the reference are the mean eigenvalues of {BATCHES} batch maps of other draws, and the "
+        f"the reference is the mean eigenvalues of {BATCHES} batch maps of other draws, and the "
         "eigenfunctions of one; second: each of these maps against the others, the median",
         "nystrom: as many events as there are landmarks, drawn at random; median of "
         f"{NYSTROM_DRAWS}",
@@ -158,12 +158,12 @@ def _sine(left: Floats, right: Floats, count: int) -> float:
 
 _EXPECTED = {
     # the quick size has batches of 3,000, whose own error hides more; the full size reaches 3.6
-    "gain": Expected(1.5, np.inf, "nearer to the batch map than as many uniform events"),
-    "over_second": Expected(0.0, 2.0, "as near as twice another batch map"),
+    "gain": Expected(1.5, np.inf, "closer to the batch map than as many uniform events"),
+    "over_second": Expected(0.0, 2.0, "within twice the error of another batch map"),
     "angle": Expected(0.0, 2.0, "eigenfunctions at events never seen, likewise"),
     "resolution": Expected(0.0, 0.5, "half a bandwidth"),
     "met": Expected(1.0, 1.0, "the final snapshot is certified"),
-    "lost_mass": Expected(0.0, 1e-9, "mass is conserved but for rounding"),
+    "lost_mass": Expected(0.0, 1e-9, "mass is conserved except for rounding"),
 }
 
 SCENARIO = Scenario(

@@ -97,7 +97,7 @@ def _accuracy(metric: Floats, known: tuple[Floats, Ints], new: tuple[Floats, Int
 
 SCENARIO = Scenario(
     id="metric-drift",
-    says="the features that tell classes apart become others half way",
+    says="the features that separate the classes change half way through",
     run=run,
     expected={
         "forgetting_gains": Expected(0.0, 1.0, "what is kept of the first half misleads"),

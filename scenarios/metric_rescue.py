@@ -1,4 +1,4 @@
-"""metric-rescue: noise features are added; does a metric learned without labels take them out?"""
+"""metric-rescue: noise features are added; does a metric learned without labels remove them?"""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ def run(full: bool) -> Outcome:
             outcome.notes.append(
                 f"{kind} beside {noise} noise features: k-NN {mean['euclid']:.3f}, under the "
                 f"metric {mean['metric']:.3f} (engine's kernel {mean['engine_metric']:.3f}), "
-                f"without the noise {mean['oracle']:.3f}: {verdict}; in the diffusion map "
-                f"{mean['map']:.3f}, of the metric's points {mean['map_by_metric']:.3f}; shrink "
-                f"factor {mean['factor']:.2f}"
+                f"without the noise {mean['oracle']:.3f}: {verdict}; in the embedding "
+                f"{mean['map']:.3f}, under the metric {mean['map_by_metric']:.3f}; shrink factor "
+                f"{mean['factor']:.2f}"
             )
     outcome.notes.append(
-        "the metric is one matrix for all points, learned from pairs that the noisy map itself "
-        "told apart: where the map is lost, so is the metric, and the shrink makes it Euclidean"
+        "the metric is one matrix for all points, learned from pairs generated from the noisy "
+        "embedding: where noise dominates that, the metric is lost too, and shrinking makes it "
+        "Euclidean"
     )
     gains = [
         v for name, v in outcome.figures.items() if name.endswith("gain") and "map" not in name
@@ -60,14 +61,14 @@ def run(full: bool) -> Outcome:
 
 
 def _verdict(without: float, under: float, clean: float) -> str:
-    """How much of what the noise took the metric gives back, in words."""
+    """How much of what the noise cost the metric recovers, in words."""
     lost = clean - without
     if lost < LITTLE:
-        return "little to rescue"
+        return "little to recover"
     share = (under - without) / lost
     if share >= 0.5:
-        return "rescued"
-    return "rescued in part" if share >= 0.05 else "not rescued"
+        return "recovered"
+    return "partly recovered" if share >= 0.05 else "not recovered"
 
 
 def noisy(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:
@@ -118,11 +119,11 @@ def found(points: Floats, labels: Ints) -> float:
 
 SCENARIO = Scenario(
     id="metric-rescue",
-    says="noise features beside blobs, circles and digits: what a metric without labels rescues",
+    says="noise features beside blobs, circles and digits: what an unlabelled metric recovers",
     run=run,
     expected={
         "blobs_8_gain": Expected(0.01, 1.0, "the bar of the design; .03 measured before"),
-        "circles_2_gain": Expected(0.003, 1.0, ".010 measured: nothing is left to gain"),
+        "circles_2_gain": Expected(0.003, 1.0, ".010 measured: nothing more to gain"),
         "least_gain": Expected(-0.03, 1.0, "the engine's kernel loses .02 on circles"),
     },
 )

@@ -28,9 +28,9 @@ class Outcome:
     Attributes
     ----------
     figures : dict
-        By name; those with an `Expected` are checked, the others are told.
+        By name; those with an `Expected` are checked, the others are reported.
     timings : dict
-        Ratios of seconds: told, never checked.
+        Ratios of seconds: reported, never checked.
     notes : list of str
         Lines for the reader: the source's own figure beside ours, for example.
     skipped : str or None

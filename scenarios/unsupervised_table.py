@@ -197,8 +197,8 @@ SCENARIO = Scenario(
     expected={
         "most_behind": Expected(-np.inf, SLACK, "gain, with one standard error, on every set"),
         "wine_neighbours_gain": Expected(0.5, np.inf, "the one set where it is established"),
-        "source_least_lead": Expected(2.0, np.inf, "the source's recipe loses to this one"),
+        "source_least_lead": Expected(2.0, np.inf, "the source's recipe is worse"),
         "below_floor": Expected(-np.inf, 0.0, "3 standard errors under an earlier measurement"),
-        "engine_most_behind": Expected(-np.inf, 1.0, "it misses the bar of .5 on iris, by a hair"),
+        "engine_most_behind": Expected(-np.inf, 1.0, "it narrowly misses the bar of .5 on iris"),
     },
 )

@@ -1,4 +1,4 @@
-"""word-distances: English words of which only edit distances are known, in landmarks."""
+"""word-distances: English words known only by their edit distances, in landmarks."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def edit_distances(word: str, others: list[str]) -> Floats:
 
 SCENARIO = Scenario(
     id="word-distances",
-    says="English words of which only edit distances are known, in landmarks",
+    says="English words known only by their edit distances, in landmarks",
     run=run,
     expected={
         "met_share": Expected(1.0, 1.0, "certified though the kernel is not positive"),

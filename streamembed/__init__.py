@@ -1,24 +1,24 @@
-"""Streaming diffusion maps: certified, still, bounded, replayable.
+"""Streaming diffusion maps: certified, stable, bounded, replayable.
 
 ::
 
      points | distance rows                   Arrow logs --> reader --> driver
         |  batch, distances (checked once)                                |
         v                                                                 v
-     engine: chunks are cut by the stream's own positions  <--------------+
-        support   which points stay, in which slot; landmarks: with what mass
-        kernel    rows of the new slots --> graph, the ring of all of them
-        tracker   low-rank symmetric factor: border the new, evict the old, refresh
-        frame     the columns that later snapshots keep still against
-        metrics   from labels, given pairs, or pairs that the map tells apart
+     engine: chunks end at fixed positions of the stream  <---------------+
+        support   the points that stay, by slot; landmarks have masses
+        kernel    rows of the new slots --> the ring of all kernel rows
+        tracker   low-rank symmetric factor: add the new, evict the old, refresh
+        frame     the columns with which later snapshots are aligned
+        metrics   from labels, given pairs, or generated pairs
         |
         v
-     publish: view --> polish --> refresh --> exact | batch, as far as the certificate asks
+     publish: view --> polish --> refresh --> exact | batch, until the tolerance is met
         |
         v
      snapshot (immutable): coordinates, certificate, metrics, transform --> estimators (river)
 
-The floors and what is absent on purpose: docs/architecture.md.
+The layers, and what was left out on purpose: docs/architecture.md.
 """
 
 from streamembed.engine.engine import Engine, Learned

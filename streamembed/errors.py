@@ -55,15 +55,15 @@ LONGEST_QUOTE = 120
 
 
 class StreamembedError(Exception):
-    """The root: ``except StreamembedError`` catches all that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class ParameterError(StreamembedError, ValueError):
-    """A parameter has a value that it cannot have, alone or beside the others."""
+    """A parameter has a value that is not allowed, alone or in combination with others."""
 
 
 class InputError(StreamembedError, ValueError):
-    """Data that was handed in cannot be used; nothing of the call was learned."""
+    """The data passed in cannot be used; nothing of the call was learned."""
 
 
 class FeatureError(InputError):
@@ -85,11 +85,11 @@ class BadRowError(InputError):
 
 
 class DuplicateIdError(InputError):
-    """An id is already in the support, or comes twice in one call."""
+    """An id is already in the support, or is repeated within one call."""
 
 
 class NotReadyError(StreamembedError, RuntimeError):
-    """The warm-up is not over: there is no embedding to hand out yet."""
+    """The warm-up is not over: there is no embedding yet."""
 
 
 class ConcurrentUseError(StreamembedError, RuntimeError):
@@ -121,15 +121,15 @@ class NotAFileError(FileError, IsADirectoryError):
 
 
 class DeniedFileError(FileError, PermissionError):
-    """The system does not permit it."""
+    """The system denies permission."""
 
 
 class ResolutionWarning(UserWarning):
-    """Landmarks are more than half a bandwidth apart: the map is coarser than its kernel."""
+    """Landmarks are more than half a bandwidth apart: too sparse for the kernel."""
 
 
 class CostWarning(UserWarning):
-    """Parameters make a chunk or a snapshot more than ten times as dear as it usually is."""
+    """Parameters make a chunk or a snapshot more than ten times as expensive as usual."""
 
 
 def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:

@@ -1,4 +1,4 @@
-"""River faces in scikit-learn's manner; this room alone needs scikit-learn (1.6 or later)."""
+"""A scikit-learn adapter; only this module needs scikit-learn (1.6 or later)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["OnlineTransformer"]
 
 
 class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A river face as a transformer of scikit-learn: pipelines, grids, `set_output`, `partial_fit`.
+    """A river estimator as a scikit-learn transformer, for pipelines and grid searches.
 
     ``partial_fit`` is the estimator's ``learn_many``: rows wait until their chunk is whole, and
     before the warm-up ends a metric leaves points where they are, and a map gives zeros. ``fit``
@@ -67,7 +67,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn all rows, from nothing."""
+        """Learn all rows, from scratch."""
         self._begin()
         self._learn(X, y, reset=True)
         learner = self.estimator_
@@ -81,7 +81,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Learn some rows more; in any split as in one call, bit for bit."""
+        """Learn more rows; any split gives the same bits as one call."""
         first = not hasattr(self, "estimator_")
         if first:
             self._begin()

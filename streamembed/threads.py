@@ -42,7 +42,7 @@ Turn = tuple[int, int, object]
 
 
 class Turns:
-    """A queue of those who use one thing, first come, first served.
+    """A queue for a shared resource, first come, first served.
 
     A turn that was taken before a fork is not waited for in the child: who took it is not there.
     """

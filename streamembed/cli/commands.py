@@ -1,7 +1,7 @@
 """The commands: demo, replay, transform, inspect.
 
-Data go to standard output, progress and errors to standard error. ``--json`` prints one object and
-nothing else on standard output.
+Data goes to standard output, progress and errors to standard error. ``--json`` prints one object
+and nothing else on standard output.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OK, INTERRUPTED, USAGE, DAMAGED, IO = 0, 1, 2, 3, 4  # 1 is how click ends after
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """Errors as one line on standard error, and a documented exit code."""
+    """Print errors as one line on standard error and exit with a documented code."""
     try:
         yield
     except (DamagedFileError, LogError) as error:
@@ -75,7 +75,7 @@ def _stop(error: object, code: int) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(se.__version__, prog_name="streamembed")
 def main() -> None:
-    """Streaming diffusion maps: certified, still, bounded, replayable.
+    """Streaming diffusion maps: certified, stable, bounded, replayable.
 
     Exit codes: 0 done; 1 interrupted; 2 wrong usage, parameters or input; 3 damaged data; 4 input
     or output failed (a missing file, no permission, a full disk).
@@ -84,12 +84,14 @@ def main() -> None:
 
 @main.command("replay")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
-@click.option("--run", "run", required=True, metavar="DIR", help="The run folder to make.")
+@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
 @engine_options
 @features_option
-@click.option("--pairs", metavar="LOG", help="Pairs for the metrics: x_1, x_2, ... and similar.")
-@click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: 100 or so]")
-@click.option("--overwrite", is_flag=True, help="Replace an older run in DIR.")
+@click.option(
+    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
+)
+@click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: about 100]")
+@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def replay_command(
     logs: tuple[str, ...],
@@ -101,10 +103,10 @@ def replay_command(
     as_json: bool,
     **parameters: Any,
 ) -> None:
-    """Learn Arrow logs (IPC stream or file, Parquet, folders of them) into a run folder.
+    """Replay Arrow logs (IPC stream or file, Parquet, folders of them) into a run folder.
 
-    A LOG of - is standard input. A column of lists of numbers called distances makes it a log of
-    distances to the rows before. Leaves snapshot.arrow, embedding.parquet, timeline.parquet and
+    A LOG of - is standard input. A log with a column distances, of lists of numbers, is a log of
+    distances to the rows before. Writes snapshot.arrow, embedding.parquet, timeline.parquet and
     rejected.parquet.
     """
     with _exit_codes(), warnings.catch_warnings():
@@ -163,11 +165,11 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     click.echo(
-        f"{done.accepted} events, {done.learned} learned in whole chunks, {done.rejected} rows set "
-        f"aside, {done.snapshots} snapshots in {done.path}"
+        f"{done.accepted} events, {done.learned} learned, {done.rejected} rejected, "
+        f"{done.snapshots} snapshots in {done.path}"
     )
     if done.snapshot is None:
-        click.echo("the log ended before the warm-up did: there is no snapshot (see --warm-up)")
+        click.echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
         return
     click.echo(_certificate_line(done.snapshot))
     for name, metric in done.snapshot.metrics.items():
@@ -175,18 +177,18 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
     if done.snapshot.resolution > COARSE:
         click.echo(
             f"the landmarks are {done.snapshot.resolution:.2f} bandwidths apart, more than "
-            f"{COARSE}: the support is too coarse for the bandwidth; take more landmarks (--size) "
-            "or a larger --bandwidth"
+            f"{COARSE}: too sparse for the kernel; use more landmarks (--size) or a larger "
+            "--bandwidth"
         )
 
 
 def _metric_line(certificate: MetricCertificate) -> str:
-    """What it learned from, and how far it got."""
+    """What a metric learned from, and its status."""
     source = certificate["source"]
     if source == "generated":
-        told = f"from {certificate['pairs']} pairs that the map tells apart"
+        told = f"from {certificate['pairs']} generated pairs"
         share = certificate["reproduced"]
-        return told + (f"; {share:.0%} of it reproduces" if share else "; nothing reproduces")
+        return told + (f"; reproducibility {share:.0%}" if share is not None else "")
     told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
     return told + (f"; {certificate['status']}" if certificate["status"] else "")
 
@@ -200,7 +202,7 @@ def _certificate_line(snapshot: se.Snapshot) -> str:
 
 @contextmanager
 def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal; in a pipe a plain line now and then; nothing with --json."""
+    """A bar on a terminal, plain lines in a pipe, nothing with --json."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -225,7 +227,7 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @features_option
-@click.option("--overwrite", is_flag=True, help="Replace an older FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def transform_command(
     snapshot: str,
@@ -237,9 +239,9 @@ def transform_command(
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    A LOG of - is standard input. FILE must be none of the inputs, and lie outside of their folders.
-    Rows that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances
-    takes logs of distances to its items, in the order of its ids.
+    A LOG of - is standard input. FILE must not be one of the inputs, nor lie in their folders. Rows
+    that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes
+    logs of distances to its objects, in the order of its ids.
     """
     with _exit_codes():
         if folder.same(output, snapshot):
@@ -252,9 +254,7 @@ def transform_command(
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo(
-            f"{facts['embedded']} events embedded, {facts['rejected']} rows set aside: {output}"
-        )
+        click.echo(f"{facts['embedded']} events embedded, {facts['rejected']} rejected: {output}")
     if facts["damage"] is not None:
         _stop(LogError(facts["damage"]), DAMAGED)
 
@@ -272,7 +272,7 @@ def _snapshot(path: str) -> se.Snapshot:
 @click.argument("path", metavar="PATH")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def inspect_command(path: str, as_json: bool) -> None:
-    """Say what a log, a snapshot, a saved engine or a run folder holds."""
+    """Show what a log, a snapshot, a saved engine or a run folder contains."""
     with _exit_codes():
         facts = inspect_path(Path(path))
     if as_json:
@@ -283,9 +283,9 @@ def inspect_command(path: str, as_json: bool) -> None:
 
 
 @main.command("demo")
-@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Where to work.")
-@click.option("--events", default=2310, show_default=True, help="Rows of the data to use.")
+@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
+@click.option("--events", default=2310, show_default=True, help="Number of rows to use.")
 def demo_command(into: str, events: int) -> None:
-    """Replay a real data set and compare what was learned with the batch answer."""
+    """Replay a real data set and compare the embedding with the batch result."""
     with _exit_codes():
         demo.run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))

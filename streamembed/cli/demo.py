@@ -1,4 +1,4 @@
-"""The demo: a real log replayed, and what was learned held against the batch answer."""
+"""The demo: replay a real log, and compare the embedding with the batch result."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def run(folder: Path, events: int, console: Console) -> None:
-    """Write river's ImageSegments as an Arrow log, replay it, compare, and draw.
+    """Write river's ImageSegments as an Arrow log, replay it, compare and draw.
 
     Parameters
     ----------
     folder
-        Where the log, the run and the picture go; an older demo there is replaced.
+        Where the log, the run and the picture go; an existing demo there is replaced.
     events
         Rows of the data to use, at most 2,310.
     """
@@ -114,22 +114,22 @@ def _comparison(
         "",
     )
     table.add_row(
-        f"{NEIGHBOURS} nearest share the label",
+        f"label agreement of {NEIGHBOURS} neighbours",
         f"{_agreement(snapshot.coordinates, labels):.1%} in {COMPONENTS} coordinates",
         f"{_agreement(scaled, labels):.1%} in all {scaled.shape[1]} features",
     )
     for name, metric in snapshot.metrics.items():
         table.add_row(
-            f"the same under {name.replace('_', ' ')}",
-            f"{_agreement(metric.transform(snapshot.points), labels):.1%}, which it learned from",
+            f"the same, metric {name.replace('_', ' ')}",
+            f"{_agreement(metric.transform(snapshot.points), labels):.1%} on its training data",
             "",
         )
     table.add_row(
         "milliseconds, one BLAS thread",
-        f"{1e3 * seconds / max(events / 10, 1):.1f} a chunk of ten, replay and all",
-        f"{1e3 * batch_seconds:.0f} a dense solve",
+        f"{1e3 * seconds / max(events / 10, 1):.1f} per chunk of ten, whole replay",
+        f"{1e3 * batch_seconds:.0f} per dense solve",
     )
-    table.add_row("certificates met on the way", _met(done), "")
+    table.add_row("certificates met", _met(done), "")
     return table
 
 

@@ -13,23 +13,23 @@ from streamembed.engine.config import Config
 __all__ = ["HELP", "engine_options", "features_option"]
 
 HELP = {
-    "method": "What is embedded how.",
-    "n_components": "Coordinates of the embedding.",
-    "memory": "window: the last SIZE events; landmarks: SIZE of all; all: every event.",
-    "size": "Slots of the window, or landmarks.",
+    "method": "Embedding method.",
+    "n_components": "Number of coordinates.",
+    "memory": "window: the last SIZE events; landmarks: SIZE that stand for all; all: every event.",
+    "size": "Events in the window, or number of landmarks.",
     "half_life": "Events after which a landmark's mass has halved, or none.",
-    "kernel": "The affinity of two points.",
-    "bandwidth": "Width of the kernel in scaled units, or auto.",
+    "kernel": "Kernel function.",
+    "bandwidth": "Kernel width in scaled units, or auto.",
     "alpha": "Density correction, 0 to 2.",
-    "diffusion_time": "t of the coordinates lambda**t psi.",
-    "rank": "Columns of the tracked factor, or auto.",
+    "diffusion_time": "Diffusion time t of the coordinates lambda**t psi.",
+    "rank": "Rank of the tracked factor, or auto.",
     "tolerance": "Largest residual of a certified snapshot, or none.",
     "chunk_size": "Events per update.",
     "warm_up": "Events before the first snapshot, or none for the default.",
-    "scaling": "standard: by mean and deviation of the warm-up; none.",
-    "metrics": "Metrics to learn, by name: itml,eig_dml; default: none.",
-    "on_bad_row": "raise: stop at a row that cannot be learned; skip: set it aside.",
-    "seed": "Of everything random.",
+    "scaling": "standard: by mean and deviation of the warm-up; none: as they are.",
+    "metrics": "Metrics to learn, such as itml,eig_dml.",
+    "on_bad_row": "raise: stop at a row that cannot be learned; skip: reject it and go on.",
+    "seed": "Random seed.",
 }
 
 
@@ -66,7 +66,7 @@ class _Names(click.ParamType[Any]):
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for every parameter of the engine, read off `Config`, so that none is forgotten."""
+    """A flag for every parameter of `Config`, so that none is forgotten."""
     special: dict[str, Any] = {
         "bandwidth": _OrNone(float, ("auto",)),
         "half_life": _OrNone(float, ("none",)),
@@ -95,5 +95,5 @@ def features_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--features",
         callback=lambda _context, _parameter, value: value if value is None else value.split(","),
         metavar="NAMES",
-        help="Columns to take as features: a,b or patterns 'x*,y?'.  [default: numeric ones]",
+        help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns]",
     )(command)

@@ -58,7 +58,7 @@ class RowCall:
         Raises
         ------
         InputError
-            Not rows, or as many ids as rows do not come.
+            Not rows, or the number of ids differs from the number of rows.
         """
         self._rows = _listed(rows)
         self.ids = read_ids(ids, len(self._rows))

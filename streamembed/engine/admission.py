@@ -34,9 +34,9 @@ class Learned:
     Attributes
     ----------
     accepted : int
-        Rows that are part of the stream now.
+        Rows that have become events of the stream.
     rejected : tuple of Rejected
-        The others (only with ``on_bad_row="skip"``): index in the call, id, reason.
+        The others, as index in the call, id and reason (only with ``on_bad_row="skip"``).
     """
 
     accepted: int

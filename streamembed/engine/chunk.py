@@ -1,4 +1,4 @@
-"""Events on their way into the state: points, or things of which only distances are known."""
+"""Events on their way into the state: points, or objects known only by their distances."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Events:
 
     @classmethod
     def joined(cls, parts: Sequence[Events]) -> Self:
-        """The same events in one piece."""
+        """The same events in one array each."""
         rows = None
         if parts[0].rows is not None:
             rows = tuple(row for part in parts for row in part.rows or ())
@@ -101,7 +101,7 @@ class Events:
         )
 
     def chunk(self, held: int) -> Chunk:
-        """All of them as a chunk, for a support of ``held`` items."""
+        """All events as one chunk, for a support of ``held`` objects."""
         if self.rows is None:
             return Chunk(self.points, self.ids, classes=self.classes)
         return Chunk.of_rows(self.rows, self.ids, held)

@@ -1,4 +1,4 @@
-"""The parameters of an engine, checked once, when they are put together."""
+"""The parameters of an engine, checked once, when the engine is made."""
 
 from __future__ import annotations
 
@@ -177,12 +177,12 @@ class Config:
 
     @property
     def slots(self) -> int | None:
-        """The most slots that the support ever has; None where it grows with the stream."""
+        """Largest number of slots of the support; None if it grows with the stream."""
         return None if self.memory == "all" else self.size
 
     @property
     def window(self) -> int | None:
-        """Events before the oldest is forgotten; None where no event is forgotten by its age."""
+        """Events before the oldest is forgotten; None if events are not forgotten by age."""
         return self.size if self.memory == "window" else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a chunk and a snapshot cost beside the usual ones, and when to say so."""
+"""When a chunk or a snapshot costs much more than usual, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT_AT_1000, BATCH = 55.0, 20.0
 
 
 def of_chunk(config: Config) -> str | None:
-    """Which parameter makes every chunk ten times as dear as usual, and how dear; None if none.
+    """The parameter that makes chunks ten times as expensive as usual, and by how much; or None.
 
     Learning a chunk of b events into n slots with r columns is some 4 n r^2 + 10 (r + 2 b)^3
     operations; usual are the 64 columns that ``rank="auto"`` takes for a few components.
@@ -38,7 +38,7 @@ def _operations(n: int, b: int, r: int) -> float:
 
 
 def of_snapshot(config: Config, rung: str, n: int) -> str | None:
-    """Why a snapshot of n points was ten times as dear as usual, and how dear; None if it was not.
+    """Why a snapshot of n points was ten times as expensive as usual, and by how much; or None.
 
     ``rung`` is how far up the ladder, `streamembed.engine.ladder`, it went.
     """

@@ -1,4 +1,4 @@
-"""The engine: the one mutable thing. What a chunk does is one page, `streamembed.engine.update`."""
+"""The engine: the only mutable object. What a chunk does is in `streamembed.engine.update`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _alone(
 
 
 class Engine:
-    """A diffusion map that is kept up to date, chunk by chunk, in bounded memory.
+    """A diffusion map that is updated chunk by chunk, in bounded memory.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ class Engine:
         In scaled units, positive; "auto": the median distance to the 7th neighbour among the
         warm-up events (`streamembed.geometry.kernel.choose_bandwidth`).
     alpha
-        Density correction in [0, 2]; 1 takes the sampling density out of the map, 0 leaves it in.
+        Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps it.
     diffusion_time
         t >= 0 of the coordinates lambda**t psi.
     rank
-        Columns of the tracked factor, more than ``n_components``; "auto": 60, or more where
-        ``n_components`` asks for it.
+        Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
+        eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: the plain view,
         fastest, with an estimated certificate that claims nothing.
@@ -97,24 +97,24 @@ class Engine:
         "standard": centre and scale features by mean and deviation of the warm-up, then fixed;
         None: the kernel sees the features as they are. Distances are never scaled.
     metrics
-        Names of metrics to learn beside the map: "itml", "eig_dml", "contrast", "geometric_mean",
-        "must_link", "fenn", "discriminant". They learn from `learn_pairs` and from labels where
-        there are any, as the estimators of these names do, and otherwise, but for the last two,
-        from pairs that the map itself tells apart; snapshots have them in ``metrics``.
+        Names of metrics to learn too: "itml", "eig_dml", "contrast", "geometric_mean",
+        "must_link", "fenn", "discriminant". They learn from labels and from `learn_pairs`, like
+        the estimators of these names; without either, all but the last two learn from pairs
+        generated from the embedding. Snapshots have them in ``metrics``.
     on_bad_row
         "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
     seed
-        Of everything random, together with the stream position.
+        Random seed; with the stream position it determines every draw.
 
     Raises
     ------
     ParameterError
-        A parameter cannot have that value, alone or beside the others.
+        A parameter cannot have that value, alone or in combination with others.
 
     Warns
     -----
     CostWarning
-        Parameters make every chunk more than ten times as dear as usual.
+        Parameters make every chunk more than ten times as expensive as usual.
 
     Examples
     --------
@@ -176,12 +176,12 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """True from the end of the warm-up on: `snapshot` then works."""
+        """True once the warm-up is over: `snapshot` then works."""
         return self._intake.state is not None
 
     @property
     def position(self) -> int:
-        """Events accepted so far: the learned ones and those that wait for a whole chunk."""
+        """Events accepted so far, learned and pending."""
         return self._intake.progress.position
 
     @property
@@ -191,12 +191,12 @@ class Engine:
 
     @property
     def pending(self) -> int:
-        """Accepted events that wait for their chunk to be whole."""
+        """Accepted events whose chunk is not complete yet."""
         return self._intake.progress.pending
 
     @property
     def rejected(self) -> int:
-        """Rows set aside since the first event."""
+        """Rows rejected since the first event."""
         return self._intake.progress.rejected
 
     @property
@@ -211,12 +211,12 @@ class Engine:
 
     @property
     def unlearned(self) -> int:
-        """Events with a label beyond the first 1,000 classes: learned as if they had none."""
+        """Events with a label beyond the first 1,000 classes, learned without their label."""
         return self._intake.progress.labels.unlearned
 
     @property
     def refreshes(self) -> int:
-        """Refreshes of the factor that the stream asked for, since the first event."""
+        """Refreshes of the factor since the first event, not counting those of snapshots."""
         state = self._intake.state
         return 0 if state is None else state.counts.refreshes
 
@@ -227,18 +227,18 @@ class Engine:
 
     @property
     def learns_distances(self) -> bool | None:
-        """Whether the first call brought distances, or points; None before it."""
+        """True if the first call brought distances, False for points; None before it."""
         return self._intake.progress.learns_distances
 
     @property
     def names_things(self) -> bool | None:
-        """Whether events came with ids of their own; None before the first."""
+        """True if events have ids of their own; None before the first event."""
         kind = self._intake.progress.ids_kind
         return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
-        """Ids of the support, oldest first, shape (N,); empty before the warm-up ends."""
+        """Ids of the support, oldest first, shape (N,); empty during the warm-up."""
         return self._intake.progress.support_ids
 
     @property
@@ -248,14 +248,14 @@ class Engine:
 
     @property
     def row_ids(self) -> Array:
-        """Ids of the things that the next distance row must hold, in its order, shape (L,)."""
+        """Ids to which the next distance row must hold distances, in order, shape (L,)."""
         return self._intake.progress.row_ids(self.config)
 
     def snapshot(self) -> Snapshot:
-        """The embedding of the support as of the last whole chunk, with its certificate.
+        """The embedding of the support after the last complete chunk, with its certificate.
 
-        The same object until the state changes. Asking changes nothing. Where there is a new one
-        to make and another thread is learning, the chunk that it is at comes first.
+        The same object until the state changes; reading changes nothing. If another thread is
+        learning, a new snapshot waits for the chunk being learned.
 
         Raises
         ------
@@ -267,10 +267,10 @@ class Engine:
         Warns
         -----
         ResolutionWarning
-            Once, where landmarks are more than half a bandwidth apart.
+            Once, if landmarks are more than half a bandwidth apart.
         CostWarning
-            Once, where the tolerance took the snapshot to the last rung of the ladder and that
-            cost more than ten times the usual.
+            Once, if the tolerance required the last rung of the ladder and the snapshot cost more
+            than ten times the usual.
         """
         made = self._published
         if made is None or made[0] is not self._intake.state:
@@ -318,20 +318,20 @@ class Engine:
     # ------------------------------------------------------------------ learning
 
     def learn(self, X: Any, y: Any = None, ids: Any = None) -> Learned:
-        """Take more events of the stream; every whole chunk is learned at once.
+        """Learn more events of the stream; every complete chunk is learned at once.
 
         Parameters
         ----------
         X
             Points, shape (n, d): ndarray, Arrow record batch or table, RecordBatchReader or any
-            object with an Arrow capsule, any eager frame that narwhals knows, list of dicts. A
-            reader is consumed batch by batch, each batch a call of its own.
+            object with an Arrow capsule, any eager data frame that narwhals knows, list of dicts.
+            A reader is consumed batch by batch, each batch like a call of its own.
         y
-            One label a row, a string, number or boolean, None or NaN where there is none, for the
-            ``metrics`` of the engine; None where it has none, or there are no labels.
+            One label per row, for the ``metrics`` of the engine: a string, number or boolean, None
+            or NaN if unknown. None if there are no labels.
         ids
-            One whole number or string a row; default: the stream positions. Given or not is
-            settled by the first call.
+            One whole number or string per row; default: the stream positions. The first call
+            decides whether events have ids.
 
         Returns
         -------
@@ -379,18 +379,18 @@ class Engine:
 
     @_alone
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
-        """Take pairs of points that somebody knows to be similar, or not; an event of the stream.
+        """Learn pairs of points stated to be similar or dissimilar; an event of the stream.
 
-        All metrics learn from them, as from labelled rows, fifty of both at a time, however they
-        come; pairs given before the warm-up ends are taught at its end. From the first chunk of
-        fifty on (metrics of sums: from the first pair), the map's own pairs have no say.
+        All metrics learn from them as from labelled rows, fifty of both at a time; pairs given
+        before the warm-up ends are learned at its end. From the first chunk of fifty on (metrics
+        based on sums: from the first pair), generated pairs are not used.
 
         Parameters
         ----------
         X1, X2
             The points of each pair, shape (p, d), of any kind that `learn` takes.
         similar
-            Shape (p,): True for a similar pair, False for another; or numbers that are exactly 1
+            Shape (p,): True for similar, False for dissimilar pairs; or numbers that are exactly 1
             or 0. None and NaN are refused (estimators leave such pairs out, and count them).
 
         Raises
@@ -398,8 +398,8 @@ class Engine:
         ParameterError
             This engine learns no metrics.
         FeatureError, BadRowError, InputError
-            Points that cannot be learned, not as many of one as of the other, or answers that are
-            none; nothing was learned.
+            Points that cannot be learned, different numbers of points, or invalid answers; nothing
+            was learned.
         """
         if not self.config.metrics:
             raise ParameterError(
@@ -421,16 +421,16 @@ class Engine:
         self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
-        """Take more things of which only the distances to those before them are known.
+        """Learn more objects, given their distances to the objects before them.
 
         Parameters
         ----------
         rows
-            One row a thing: unsquared distances, oldest first, to the previous min(t, ``size``)
-            things of a window, t the things before it; to all t with memory "all". With memory
-            "landmarks": to ``support_ids`` and then those that came after the last whole chunk, or
-            to all t. Row 0 is empty. Rows are ragged sequences, an Arrow column of lists, or one
-            matrix (n, m + n) of distances to the m things before and to one another. A row counts
+            One row per object: unsquared distances, oldest first. After t objects, a row covers
+            the last min(t, ``size``) with memory "window", and all t with memory "all". With
+            memory "landmarks" it covers ``support_ids`` and then the pending objects, or all t.
+            Row 0 is empty. Rows are ragged sequences, an Arrow column of lists, or one
+            matrix (n, m + n) of distances to the m objects before and to one another. A row covers
             every earlier row of its call; it may end with its own distance, 0.
         ids
             As in `learn`.
@@ -469,12 +469,12 @@ class Engine:
         y: Any = None,
         log_offset: int | None = None,
     ) -> Learned:
-        """Take a batch that `streamembed.data.batch` has checked; `learn` is this after reading.
+        """Learn a batch that `streamembed.data.batch` has already checked.
 
         Parameters
         ----------
         on_bad_row
-            What becomes of ids that are held already; default: the engine's own parameter.
+            What happens to ids that are in the support already; default: the engine's parameter.
         y
             Labels, one for every index that ``rows.kept`` may name.
         log_offset
@@ -507,9 +507,9 @@ class Engine:
 
     @_alone
     def flush(self) -> None:
-        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
 
-        Labelled rows and pairs that wait for a chunk of the metrics are learned too.
+        Labelled rows and pairs pending in the metrics are learned too.
 
         Raises
         ------
@@ -521,7 +521,7 @@ class Engine:
 
     @_alone
     def rescale(self) -> None:
-        """Estimate scaling and bandwidth anew from the support, and start the map and axes again.
+        """Estimate scaling and bandwidth anew from the support; embedding and axes start again.
 
         An event of the stream: kernel rows, factor and frame are rebuilt, and the frame's epoch
         goes up by one. Scaling and bandwidth are otherwise those of the warm-up, for ever.
@@ -537,7 +537,7 @@ class Engine:
     # ------------------------------------------------------------------ saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that learning needs to go on exactly where it stopped: Arrow IPC."""
+        """Write everything needed to continue exactly where learning stopped, as Arrow IPC."""
         arrays, header = codec.pack(self)
         archive.write_table(path, archive.table_of(arrays), "engine", header)
 

@@ -1,4 +1,4 @@
-"""How the axes of consecutive snapshots keep still: the state's frame, and turning towards it.
+"""Stable axes: the state's frame, and the alignment of snapshots with it.
 
 The frame is renewed at stream positions (`renew`, from the engine's push), never by who asks
 for a snapshot; a snapshot is turned towards the frame it finds (`turn`): reading stays pure.
@@ -37,7 +37,7 @@ RESTLESS = np.deg2rad(30.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turned:
-    """A rotation towards the frame, and what it did.
+    """A rotation towards the frame, and its effect.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ def turn(
     residuals: Residuals,
     hold: bool = True,
 ) -> Turned:
-    """Turn the columns ``psi`` (n, c) towards the state's frame, as far as the residuals allow.
+    """Align the columns ``psi`` (n, c) with the state's frame, as far as the residuals allow.
 
     Without ``hold`` nothing is mixed: the columns only take the frame's signs.
     """
@@ -121,7 +121,7 @@ def turn(
 
 
 def renew(state: State, config: Config, epoch: int | None = None) -> FrameReference:
-    """The frame of ``state``: its plain view, turned towards the frame before.
+    """The frame of ``state``: its plain view, aligned with the previous frame.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
 
 
 def estimate_normalisation(state: State, config: Config) -> Normalisation:
-    """The normalisation as the factor knows it, without a product with the ring."""
+    """The normalisation according to the factor, without a product with the ring."""
     factor, masses = state.factor, state.support.masses
 
     def product(x: Floats) -> Floats:

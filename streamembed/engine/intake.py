@@ -47,13 +47,13 @@ class Intake:
 
     @property
     def state(self) -> State | None:
-        """After the last whole chunk; None before the warm-up ends."""
+        """The state after the last complete chunk; None during the warm-up."""
         return self.progress.state
 
     # ------------------------------------------------------------------ turns
 
     def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do work that changes the engine; ConcurrentUseError where somebody else does."""
+        """Do work that changes the engine; ConcurrentUseError if another thread does."""
         self._refuse_callers_back()
         return self._learning.now(work, *args, **kwargs)
 

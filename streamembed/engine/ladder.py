@@ -1,4 +1,4 @@
-"""The ladder: leading pairs of a state's operator, each rung only where somebody asks for more.
+"""The ladder: leading pairs of a state's operator, in steps of increasing cost.
 
 1. view: the factor's own leading pairs under the exact normalisation, with their exact product;
 2. polish: the Nystrom pairs of that same product;
@@ -124,7 +124,7 @@ class Pairs:
 
 
 def climb(state: State, config: Config) -> Iterator[Pairs]:
-    """What the ladder finds, rung by rung, as long as somebody asks for more."""
+    """The results of the ladder, rung by rung, computed only when the next one is requested."""
     n = state.graph.n
     if n <= SMALLEST_FACTORED:
         yield _decompose(state, config)

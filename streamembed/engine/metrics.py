@@ -1,4 +1,4 @@
-"""The metrics that an engine learns: what it is taught, and until then what its map suggests.
+"""The metrics of an engine: what they are taught, and until then what its embedding suggests.
 
 Labelled points and pairs that somebody knows go to a course (`streamembed.learners.course`)
 in the caller's units: the very one that an estimator has, so that a metric of one name is the same
@@ -107,7 +107,7 @@ def _fresh(names: tuple[str, ...]) -> dict[str, Progress]:
 
 
 def labelled(learners: Learners, points: Floats, classes: Ints, seed: int) -> Learners:
-    """Take the labelled points of a chunk, raw (c, d); class -1 is unknown, and left out.
+    """Learn the labelled points of a chunk, raw (c, d); class -1 is unknown, and left out.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def labelled(learners: Learners, points: Floats, classes: Ints, seed: int) -> Le
 
 
 def given(learners: Learners, first: Floats, second: Floats, similar: Bools, seed: int) -> Learners:
-    """Take pairs that somebody knows: both ends, raw (p, d), and what they are (p,)."""
+    """Learn given pairs: both ends, raw (p, d), and whether they are similar (p,)."""
     codes = np.where(similar, SIMILAR, DISSIMILAR).astype(np.int64)
     return _taught(learners, first, second, codes, seed)
 
@@ -135,7 +135,7 @@ def _taught(learners: Learners, first: Floats, second: Floats, codes: Ints, seed
 
 
 def flushed(learners: Learners, seed: int) -> Learners:
-    """What waits for its chunk learned, as a short one; the same object where nothing does."""
+    """The learners with all pending events learned, as a short chunk; or the same object."""
     if not learners.course.waiting.count:
         return learners
     learning = table.taught(learners.names, seed)
@@ -200,7 +200,7 @@ def reproduced(
     position: int,
     seed: int,
 ) -> Learners:
-    """Measure anew how far generated pairs teach what reproduces; see the core's room."""
+    """Measure again how reproducible the metrics of generated pairs are."""
     if learners.given:
         return learners
     factor = reproduction.measured(points, births, bandwidth, alpha, position, seed)
@@ -217,7 +217,7 @@ def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
 
 
 def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
-    """The learners after the scale of every feature has grown ``ratio`` (d,) times.
+    """The learners after the scale of every feature has grown by ``ratio`` (d,).
 
     What was taught is in the caller's units, and stays as it is. Metrics of generated pairs start
     again from the pairs that are remembered.
@@ -237,7 +237,7 @@ def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
 
 
 def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
-    """Every metric in the caller's units, with what is known of it; ``scale`` is the kernel's."""
+    """Every metric in the caller's units, with its certificate; ``scale`` is the kernel's."""
     return {name: _metric(learners, name, scale) for name in learners.names}
 
 

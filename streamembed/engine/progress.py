@@ -1,4 +1,4 @@
-"""How far an engine has come: everything of it that changes, as one value.
+"""How far an engine has come: everything in it that changes, as one value.
 
 Nothing in here is ever written to, apart from the rings beneath the state, which know to which
 state they belong. An engine goes on by taking the next such value in place of this one, which is
@@ -30,7 +30,7 @@ NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Progress:
-    """Everything of an engine that changes.
+    """Everything in an engine that changes.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class Progress:
 
     @property
     def learned(self) -> int:
-        """Events that the state has."""
+        """Events that are part of the state."""
         return 0 if self.state is None else self.state.position
 
     @property
     def pending(self) -> int:
-        """Accepted events that wait for their chunk."""
+        """Accepted events whose chunk is not complete yet."""
         return self.waiting.count
 
     @property
@@ -81,7 +81,7 @@ class Progress:
         return self.learned + self.waiting.count
 
     def next_cut(self, config: Config) -> int:
-        """The stream position at which the chunk that is filling now ends."""
+        """The stream position at which the current chunk ends."""
         return config.chunks.next_cut(self.learned)
 
     @property
@@ -91,7 +91,7 @@ class Progress:
 
     @property
     def learns_distances(self) -> bool | None:
-        """Whether the first call brought distances, or points; None before it."""
+        """True if the first call brought distances, False for points; None before it."""
         return None if self.features is None else self.features == NO_FEATURES
 
     @property
@@ -116,7 +116,7 @@ class Progress:
         return ids if config.window is None else ids[-config.window :]
 
     def held_ids(self, config: Config) -> HeldIds:
-        """Ids of every event that the support holds or that waits."""
+        """Ids of every event in the support or pending."""
         if self.ids is not None:
             return self.ids
         held: list[tuple[Any, int]] = []
@@ -176,5 +176,5 @@ class Progress:
         return self if log_offset is None else replace(self, log_offset=log_offset)
 
     def on_its_own(self) -> Progress:
-        """The same on rings of its own, so that learning from it leaves this one whole."""
+        """The same on copies of the rings, so that learning from it leaves this one unchanged."""
         return self if self.state is None else replace(self, state=self.state.on_its_own())

@@ -1,4 +1,4 @@
-"""From a state to published columns, certified as they are. The state is not touched.
+"""From a state to published columns, certified as published. The state is not touched.
 
 The rungs of `streamembed.engine.ladder` are tried one by one; each is turned towards the frame and
 certified as it would be handed out, and the first that meets the tolerance is. If none does, the

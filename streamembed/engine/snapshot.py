@@ -1,4 +1,4 @@
-"""A snapshot: the embedding of one support, immutable, with its certificate and its transform."""
+"""A snapshot: the immutable embedding of one support, with its certificate and transform."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ Record = TypeVar("Record", Certificate, "Frame")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What was done to keep the axes of a snapshot still.
+    """How the axes of a snapshot were aligned with earlier ones.
 
     Attributes
     ----------
     epoch : int
-        Coordinates of different epochs are not comparable: the axes started anew in between.
+        Coordinates of different epochs cannot be compared: the axes were started anew in between.
     displacement : float
-        Root mean square, over the points shared with the frame, of what turning and changing
-        signs took out of the solver's columns (psi, whose root mean square is 1).
+        How far the alignment moved the solver's columns (psi, whose root mean square is 1): root
+        mean square over the points shared with the frame.
     movement : float
-        The same of what is left: how far the points moved against the frame.
+        How far the points moved against the frame after alignment, likewise.
     """
 
     epoch: int
@@ -55,10 +55,10 @@ class Frame:
 
 
 class Snapshot:
-    """The embedding of the support after some event of the stream. It never changes.
+    """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
-    arrays are read-only, those of a pickled snapshot too; a copy is the snapshot itself.
+    arrays are read-only, also after unpickling; a copy is the snapshot itself.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Snapshot:
     eigenvalues : (n_components,)
         Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
     ids : (N,)
-        int64 (stream positions where none were given), or objects that are all str.
+        int64 (stream positions if none were given), or all str.
     masses : (N,)
         Events that each point stands for; 1 in a window.
     stationary : (N,)
@@ -81,8 +81,8 @@ class Snapshot:
     position : int
         Events learned.
     points : (N, d)
-        In the caller's units, columns in the order of ``feature_names``; (N, 0) where only
-        distances were learned.
+        In the caller's units, columns in the order of ``feature_names``; (N, 0) if distances
+        were learned.
     feature_names : tuple of str
     bandwidth : float
         sigma of exp(-d2 / sigma**2), in scaled units.
@@ -92,15 +92,14 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        How far up the ladder, `streamembed.engine.ladder`, it took: view, polish, refresh, and then
-        exact, or batch for more than 1,000 points.
+        The step of the ladder, `streamembed.engine.ladder`, that gave this snapshot: view, polish,
+        refresh, or exact (batch for more than 1,000 points).
     resolution : float
-        Distance of the closest pair of landmarks over the bandwidth: what is finer than this the
-        map cannot show. Above 0.5 the kernel falls between the landmarks. 0 where every event has
-        a slot of its own.
+        Distance of the closest pair of landmarks, divided by the bandwidth: finer detail is lost.
+        Above 0.5 the landmarks are too sparse for the kernel. 0 if every event has its own slot.
     n_connected : int
-        Components of the kernel's graph, parts that share no weight above 2e-16: the eigenvalue 1
-        comes so many times, once for the constant.
+        Connected components of the kernel's graph (parts that share no weight above 2e-16), which
+        is the multiplicity of the eigenvalue 1, the constant included.
     """
 
     coordinates: Floats
@@ -192,7 +191,7 @@ class Snapshot:
         feature_names: tuple[str, ...],
         ordered: bool,
     ) -> Self:
-        """The snapshot of a state whose columns were published."""
+        """The snapshot of a state and its published columns."""
         order = state.support.oldest_first
         eigenvalues = columns.eigenvalues
         arrays: dict[str, Array] = {
@@ -244,19 +243,19 @@ class Snapshot:
     # ------------------------------------------------------------------ new points
 
     def transform(self, X: Any) -> Floats:
-        """Coordinates of new points by the extension of the eigenfunctions.
+        """Coordinates of new points, by extension of the eigenfunctions.
 
         Parameters
         ----------
         X
-            As in `Engine.learn`: an array only where the engine learned arrays, so that columns
-            cannot be mixed up. Or a checked `streamembed.data.batch.Batch`, taken as it is.
+            As in `Engine.learn`: an array only if the engine learned arrays, so that columns cannot
+            be mixed up. Or a checked `streamembed.data.batch.Batch`, used as it is.
 
         Returns
         -------
         Shape (n, n_components). At points of the support these are ``coordinates`` up to the
-        certificate's residual; far from everything they tend to those of the nearest point. Each
-        row depends on that row alone. O(N (d + n_components)) a point.
+        certificate's residual; far from the support they tend to those of the nearest point. Rows
+        are independent of one another. O(N (d + n_components)) per point.
 
         Raises
         ------
@@ -266,9 +265,9 @@ class Snapshot:
         return self._extension.coordinates(self._read(X))
 
     def coverage(self, X: Any) -> Floats:
-        """How well new points are covered by the support: min(1, q(x) / median q), shape (n,).
+        """How well the support covers new points: min(1, q(x) / median q), shape (n,).
 
-        1 is as dense as the typical support point, 0 means that nothing like it was ever seen;
+        1 is as dense as a typical support point, 0 means that nothing similar is in the support;
         q(x) is the kernel mass around x.
         """
         return self._extension.with_coverage(self._read(X))[1]
@@ -278,18 +277,18 @@ class Snapshot:
         return self._extension.with_coverage(self._read(X))
 
     def transform_distances(self, rows: Any) -> Floats:
-        """Coordinates of new things of which only the distances to the support are known.
+        """Coordinates of new objects, from their distances to the support.
 
         Parameters
         ----------
         rows
-            Shape (n, N): unsquared distances to the items ``ids``, in that order; inf where a
-            distance is not known, which gives that item no weight. Of a snapshot of points:
+            Shape (n, N): unsquared distances to the objects ``ids``, in that order; inf if a
+            distance is unknown, which gives that object no weight. For a snapshot of points:
             distances in scaled units.
 
         Returns
         -------
-        Shape (n, n_components), as `transform` has them. O(N n_components) a row.
+        Shape (n, n_components), as in `transform`. O(N n_components) per row.
 
         Raises
         ------
@@ -299,7 +298,7 @@ class Snapshot:
         return self._extension.from_distances(self._read_rows(rows))[0]
 
     def coverage_distances(self, rows: Any) -> Floats:
-        """`coverage` of things of which only the distances to the support are known."""
+        """`coverage` of new objects, from their distances to the support."""
         return self._extension.from_distances(self._read_rows(rows))[1]
 
     def _read_rows(self, rows: Any) -> Floats:
@@ -331,9 +330,9 @@ class Snapshot:
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
-        """psi, shape (N, r), and eigenvalues (r,), of every tracked pair, not only the published.
+        """psi, shape (N, r), and eigenvalues (r,), of all tracked pairs, published or not.
 
-        With ``diffusion_time`` 0 the published ones: the others' eigenvalues are not kept.
+        With ``diffusion_time`` 0 only the published ones: other eigenvalues are not kept.
         """
         if self.diffusion_time == 0.0:
             return self.psi, self.eigenvalues
@@ -344,7 +343,7 @@ class Snapshot:
     # ------------------------------------------------------------------ distances
 
     def diffusion_distances(self) -> Floats:
-        """Unsquared diffusion distances between all support points, over the tracked rank.
+        """Diffusion distances between all support points, over all tracked pairs; not squared.
 
         Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
         ones; rows as in ``coordinates``.
@@ -372,7 +371,7 @@ class Snapshot:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file, one row a support point: versioned, checksummed, no pickle.
+        """Write an Arrow IPC file, one row per support point: versioned, checksummed, no pickle.
 
         Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
         `load` needs besides. The bytes are a function of the snapshot alone.
@@ -403,7 +402,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The snapshot that `save` wrote, bit for bit; no code of the file is run.
+        """The snapshot that `save` wrote, bit for bit; no code from the file is run.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What an engine knows after its last whole chunk: everything that must persist, nothing else."""
+"""The state of an engine between two chunks: everything that must persist, nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Counts", "FrameReference", "State"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameReference:
-    """The columns that later snapshots keep still against.
+    """The columns with which later snapshots are aligned.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class FrameReference:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often the state was made more exact than a border makes it.
+    """How often the state was made more exact than by bordering.
 
     Attributes
     ----------

@@ -128,7 +128,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 
 
 def rescale(state: State, config: Config) -> State:
-    """The state with scaling, bandwidth, ring, factor and frame made anew from its support."""
+    """The state with scaling, bandwidth, ring, factor and frame recomputed from its support."""
     old, d = state.support, None
     if state.distances is not None:
         d = state.distances.weights.astype(np.float64)

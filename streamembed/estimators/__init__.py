@@ -1,4 +1,4 @@
-"""The river faces: embeddings and metrics, with a cold start and missing features."""
+"""River transformers: embeddings and metrics, with a cold start and missing features."""
 
 from streamembed.estimators.class_moments import FENN, DiscriminantAnalysis
 from streamembed.estimators.contrast import ContrastMetric, GeometricMeanMetric

@@ -81,7 +81,7 @@ class FENN(MergeableMetric):
 
 
 class DiscriminantAnalysis(MergeableMetric):
-    """Linear discriminant analysis: the directions in which classes part, and distance along them.
+    """Linear discriminant analysis: the directions that separate the classes, as a distance.
 
     (`river` calls something else LDA: latent Dirichlet allocation.) The metric has the rank of the
     classes less one; `transform_one` gives the discriminant coordinates, best first, and zeros for

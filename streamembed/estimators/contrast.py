@@ -67,7 +67,7 @@ class ContrastMetric(MergeableMetric):
 
 
 class GeometricMeanMetric(MergeableMetric):
-    """The metric between C^-1 and F: close pairs shrunk, far pairs stretched, always well defined.
+    """The metric between C^-1 and F: similar pairs shrunk, dissimilar ones stretched.
 
     A = C^-1/2 (C^1/2 F C^1/2)^t C^-1/2, with C and F as in `ContrastMetric`, of features divided by
     their deviations over all that was learned; `metric` is in the caller's units. At t = 1/4 the

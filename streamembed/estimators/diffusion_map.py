@@ -1,4 +1,4 @@
-"""`DiffusionMap`: the engine as a mini-batch transformer of river."""
+"""`DiffusionMap`: the engine as a mini-batch transformer for river."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = ["DiffusionMap"]
 
 
 class DiffusionMap(SettlingTransformer):
-    """Diffusion coordinates of a stream, kept up to date, in river's manner.
+    """Diffusion coordinates of a stream, kept up to date, as a river transformer.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
-    and ``learn_one`` n times give the same state, bit for bit. Three policies belong to this face
-    alone; the engine beneath is strict:
+    and ``learn_one`` n times give the same state, bit for bit. Three policies are specific to this
+    class; the engine inside is strict:
 
-    - *Cold start.* Until the warm-up ends ``transform_one`` gives zeros, of the final width.
-    - *Features.* The schema is every feature seen during the warm-up, ordered by name, or by place
-      where they came in arrays. A feature that appears later is ignored, and counted in
-      ``ignored``. Where features have names, arrays are refused.
+    - *Cold start.* Until the warm-up ends ``transform_one`` returns zeros, of the final width.
+    - *Features.* The features are those seen during the warm-up, ordered by name, or by position
+      for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
+      have names, arrays are refused.
     - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
-      replaced by the mean of what the stream has had of it so far, 0 before anything was seen, and
-      counted in ``imputed``.
+      replaced by its mean over the stream so far, 0 before anything was seen, and counted in
+      ``imputed``.
 
-    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: some
-    milliseconds for a window of 2,000, certified. Where one transforms after every event, a larger
-    ``chunk_size`` or ``tolerance=None`` is the remedy.
+    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: a few
+    milliseconds for a window of 2,000, certified. If you transform after every event, use a larger
+    ``chunk_size`` or ``tolerance=None``.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class DiffusionMap(SettlingTransformer):
         See `streamembed.Engine`.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
-        things before it (see `learn_one`).
+        objects before it (see `learn_one`).
 
     Raises
     ------
@@ -118,12 +118,12 @@ class DiffusionMap(SettlingTransformer):
 
     @property
     def ready(self) -> bool:
-        """True once the warm-up is over and outputs are real."""
+        """True once the warm-up is over and outputs are not zeros."""
         return self._engine is not None and self._engine.ready
 
     @property
     def engine(self) -> Engine:
-        """The engine beneath, once the warm-up is over; NotReadyError before."""
+        """The engine inside, once the warm-up is over; NotReadyError before."""
         if self._engine is None:
             raise NotReadyError(
                 f"the warm-up takes {self._warm_up_events} events and {len(self._early)} have "
@@ -143,7 +143,7 @@ class DiffusionMap(SettlingTransformer):
         return dict(enumerate(self._place(self._read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
-        """Coordinates of a mini-batch, as the kind of frame that came in (pandas with its index).
+        """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
 
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
@@ -174,17 +174,17 @@ class DiffusionMap(SettlingTransformer):
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Take one event of the stream.
+        """Learn one event of the stream.
 
-        With ``metric="precomputed"`` x holds the distances to all things that are held or wait
-        (``engine.row_ids``), by id, and 0 to its own id; where the first event of the stream is
-        an empty dict, things have no ids but their positions, and x no distance to itself.
+        With ``metric="precomputed"`` x holds the distances to all objects in the engine
+        (``engine.row_ids``), by id, and 0 to its own id. If the first event of the stream is an
+        empty dict, objects have no ids but their positions, and x has no distance to itself.
 
         Raises
         ------
         InputError
             Only with ``metric="precomputed"``: an id is missing, unknown or forgotten, or a
-            distance is none; nothing was learned.
+            distance is invalid; nothing was learned.
         """
         if self.metric == "precomputed":
             self._learn_thing(x)
@@ -192,7 +192,7 @@ class DiffusionMap(SettlingTransformer):
             self._take(self._read_one(x))
 
     def learn_many(self, X: Any) -> None:
-        """Take a mini-batch: a narwhals eager frame, Arrow table, record batch, array, or dicts."""
+        """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts."""
         if self.metric == "precomputed":
             for x in precomputed.read_things(X)[0]:
                 self._learn_thing(x)
@@ -200,7 +200,7 @@ class DiffusionMap(SettlingTransformer):
             self._take(self._read(X))
 
     def flush(self) -> None:
-        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         Raises
         ------

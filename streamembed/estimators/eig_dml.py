@@ -15,7 +15,7 @@ __all__ = ["EigDML", "EigInfo"]
 
 
 class EigDML(MergeableMetric):
-    """max over metrics of the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
+    """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
     The mean squared distance of similar pairs is held at the number of features. Each labelled
     point makes up to two pairs, with a remembered point of its class and with one of another. The

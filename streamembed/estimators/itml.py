@@ -18,7 +18,7 @@ __all__ = ["ITML", "ITMLInfo"]
 
 
 class ITML(MetricEstimator):
-    """The metric nearest to a prior that has similar pairs below a bound, dissimilar ones above.
+    """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
     min D(A, A_0) + gamma D(bounds moved, bounds), D being the LogDet divergence; one sweep over
     the remembered pairs a chunk comes within 1 % of the batch objective. Each labelled point makes

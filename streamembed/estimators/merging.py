@@ -1,4 +1,4 @@
-"""Metric estimators whose states can be merged: learned apart, as of one stream."""
+"""Metric estimators whose states can be merged: learned in parallel, as if from one stream."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["MergeableMetric"]
 
 
 class MergeableMetric(MetricEstimator):
-    """A metric estimator whose state can take in that of another stream."""
+    """A metric estimator whose state can be merged with that of another stream."""
 
     def merge(self, other: Self) -> None:
-        """Learn what another estimator of the same parameters and features has learned.
+        """Add what another estimator of the same parameters and features has learned.
 
         ``other`` stays as it is. The streams count as having run side by side: merging this one
         into the other gives the same, to the last bit. Where either is still in its warm-up, or

@@ -1,4 +1,4 @@
-"""What all metric estimators share: events, chunks, labels, missing features, reading, merging.
+"""What metric estimators share: events, chunks, labels, missing features, reading, merging.
 
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
 that somebody knows to be alike or not. An *event* is one labelled point or one pair. Features are
@@ -95,27 +95,27 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     @property
     def ready(self) -> bool:
-        """True once the first chunk is learned; before, points are mapped to themselves."""
+        """True once the first chunk is learned; until then, points are mapped to themselves."""
         return self._course is not None
 
     @property
     def position(self) -> int:
-        """Events accepted so far, learned and waiting."""
+        """Events accepted so far, learned and pending."""
         return len(self._early) + (0 if self._course is None else self._course.position)
 
     @property
     def pending(self) -> int:
-        """Events that wait for their chunk to be whole: 20 at first, then ``chunk_size``."""
+        """Events whose chunk is not complete yet: 20 for the first, then ``chunk_size``."""
         return len(self._early) + (0 if self._course is None else self._course.waiting.count)
 
     @property
     def totals(self) -> Totals:
-        """Chunks learned and refused, by status."""
+        """Number of chunks learned and refused, by status."""
         return Totals() if self._course is None else self._course.progress[self._key].totals
 
     @property
     def refused(self) -> int:
-        """Events of chunks that would have left the range of the doubles: not learned."""
+        """Events of chunks refused because the result would exceed floating-point range."""
         return self.totals.refused_events
 
     @property
@@ -128,12 +128,12 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     @property
     def classes(self) -> tuple[Hashable, ...]:
-        """Every label met, in the order of their first points."""
+        """Every label seen, in order of first occurrence."""
         return tuple(self._labels)
 
     @property
     def metric(self) -> Mahalanobis:
-        """The metric in the caller's raw coordinates; the same object until more is learned.
+        """The metric in the caller's units; the same object until more is learned.
 
         It takes frames by name, and arrays with their columns in the order of ``feature_names``;
         its own are None where features are called by their place, 0 to d - 1.
@@ -147,7 +147,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     @property
     def info(self) -> Any:
-        """What the core tells of the metric: its status, how good it is, and ``totals`` of updates.
+        """Facts about the metric: its status, its quality, and ``totals`` of updates.
 
         None where the metric is the identity for want of a chunk.
         """
@@ -203,7 +203,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return dict(enumerate(self._placed(impute.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
-        """Points in the metric's Euclidean space, as the kind of frame that came in.
+        """Points in the metric's Euclidean space, as the same kind of data frame.
 
         It moves with whole chunks, as in `transform_one`. Arrays come back as arrays, lists of
         dicts as lists of dicts, record batches as record batches. Columns are 0 to d - 1, as
@@ -225,13 +225,13 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
-        """Take one labelled point; a label that is None or NaN is counted, not learned."""
+        """Learn one labelled point; a label that is None or NaN is counted, not learned."""
         table, labels = impute.read_one(x), read_keys([y], 1)
         with self._whole():
             self._take_points(table, labels)
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Take labelled points: any table that `transform_many` takes, and a label a row.
+        """Learn labelled points: any table that `transform_many` takes, and one label per row.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             self._take_points(table, labels)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
-        """Take pairs that somebody knows: row i of X1 and row i of X2 are alike, or they are not.
+        """Learn given pairs: row i of X1 and row i of X2 are similar, or they are not.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             self._take(one, two, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
-        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         In the warm-up it settles features and scale from what there is, if only one point.
         """

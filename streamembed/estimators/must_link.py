@@ -1,4 +1,4 @@
-"""`MustLinkMetric`: must-link and cannot-link pairs as directions, weights, or Xing's roots."""
+"""`MustLinkMetric`: must-link and cannot-link pairs by directions, feature weights or roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs without labels, for metrics of one's own: those that a map tells apart."""
+"""Generated pairs, without labels, for metrics of your own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["GeneratedPairs", "PairGenerator"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedPairs:
-    """New pairs of one snapshot, with the evidence for what they are.
+    """New pairs from one snapshot, with the evidence for their similarity.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class GeneratedPairs:
 
 
 class PairGenerator:
-    """Similar and dissimilar pairs from the snapshots of an engine, by Laplacian thresholds.
+    """Similar and dissimilar pairs from snapshots, by thresholds on diffusion distances.
 
     Parameters
     ----------
@@ -125,11 +125,11 @@ class PairGenerator:
 
     @property
     def counts(self) -> Counts:
-        """What became of all candidates so far."""
+        """Number of candidates so far, by outcome."""
         return Counts() if self._state is None else self._state.counts
 
     def update(self, snapshot: Snapshot) -> GeneratedPairs:
-        """Pairs of a snapshot's support that are not remembered; those are judged anew.
+        """New pairs from a snapshot's support; remembered pairs are judged again.
 
         A snapshot of the position that came last has nothing new to say.
 

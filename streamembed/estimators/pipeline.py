@@ -1,4 +1,4 @@
-"""A metric without labels: diffusion map, pairs by its distances, ITML, split-half shrink.
+"""A metric without labels: diffusion map, pairs by diffusion distance, ITML, split-half shrinking.
 
 ::
 
@@ -104,7 +104,7 @@ class UnsupervisedPipeline:
         faster and finds less; or a function of the standardised points (N, d) and the number of
         components, to psi and eigenvalues.
     seed
-        Of everything random, together with the stream position.
+        Random seed; with the stream position it determines every draw.
 
     Raises
     ------
@@ -139,12 +139,12 @@ class UnsupervisedPipeline:
 
     @property
     def ready(self) -> bool:
-        """True from the end of the warm-up on: there is a metric, if only the Euclidean one."""
+        """True once the warm-up is over: there is a metric, if only the Euclidean one."""
         return bool(self._strands) and self._strands[0].engine.ready
 
     @property
     def position(self) -> int:
-        """Events accepted so far: the learned ones and those that wait for a whole chunk."""
+        """Events accepted so far, learned and pending."""
         return self._learned + self._waiting.count
 
     @property
@@ -168,7 +168,7 @@ class UnsupervisedPipeline:
 
     @property
     def fit(self) -> Fit:
-        """How the metric came about.
+        """How the metric was obtained.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class UnsupervisedPipeline:
         return self._read()[1]
 
     def transform(self, X: Any) -> Floats:
-        """Points in the space where Euclidean distance is the metric's, shape (n, rank)."""
+        """Points in the space where the metric is the Euclidean distance, shape (n, rank)."""
         names, ordered = self._names or (None, False)
         return self.metric.transform(batch.read(X, None, names, ordered).points)
 
@@ -209,7 +209,7 @@ class UnsupervisedPipeline:
     # ------------------------------------------------------------------ learning
 
     def learn(self, X: Any) -> int:
-        """Take more events of the stream; every whole chunk is learned at once.
+        """Learn more events of the stream; every complete chunk is learned at once.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class UnsupervisedPipeline:
         return n
 
     def flush(self) -> None:
-        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class UnsupervisedPipeline:
 
     @classmethod
     def of(cls, X: Any, **parameters: Any) -> Self:
-        """The batch form: the whole of X is the warm-up, and every row stays.
+        """The batch form: all of X is the warm-up, and every row is kept.
 
         Examples
         --------
@@ -326,7 +326,7 @@ class UnsupervisedPipeline:
     # ------------------------------------------------------------------ saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that learning needs to go on exactly where it stopped: Arrow IPC.
+        """Write everything needed to continue exactly where learning stopped, as Arrow IPC.
 
         A ``graph`` that is a function is not written.
         """

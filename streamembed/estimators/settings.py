@@ -51,7 +51,7 @@ class Settings:
     Raises
     ------
     ParameterError
-        A parameter cannot have that value, alone or beside the others.
+        A parameter cannot have that value, alone or in combination with others.
     """
 
     n_components: int | None = None

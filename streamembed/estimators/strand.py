@@ -1,4 +1,4 @@
-"""A stream of points, its map, the pairs that the map tells apart; what pairs say of a metric.
+"""A stream of points, its embedding, and its generated pairs; and the metric that pairs imply.
 
 One strand is all events, two more are halves of them: `Strand.push` is what a chunk does to each,
 `learned_metric` what the pairs of all three say.
@@ -32,7 +32,7 @@ Status = Literal["ok", "nothing reproduces", "nothing learned", "no pairs", "hal
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a metric came about: what stands for a certificate where there is no optimum to reach.
+    """How a metric was obtained: in place of a certificate where there is no optimum to reach.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ def learned_metric(
     halves: tuple[thresholds.State, thresholds.State] | None,
     gamma: float = 0.1,
 ) -> tuple[Floats, Fit]:
-    """The metric of the remembered pairs, in the units of their differences, and how it came.
+    """The metric of the remembered pairs, in the units of their differences, and its `Fit`.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def _solved(
 
 
 class Strand:
-    """A stream of points, its map, and the pairs that the map tells apart.
+    """A stream of points, its embedding, and the pairs generated from it.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class Strand:
         self.embedding = embedding
 
     def push(self, points: Floats, scaled: Callable[[Floats], Floats] | None = None) -> None:
-        """Learn points; where a chunk became whole, draw pairs and judge the old ones again.
+        """Learn points; after a complete chunk, draw pairs and judge the old ones again.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Strand:
         self.judge(scaled)
 
     def judge(self, scaled: Callable[[Floats], Floats] | None = None) -> None:
-        """Draw and judge pairs, where the engine has learned since they were judged last."""
+        """Draw and judge pairs, if the engine has learned since the last time."""
         engine = self.engine
         learned = engine.learned
         if not engine.ready or learned == self.pairs.position:

@@ -1,4 +1,4 @@
-"""`UnsupervisedMetric`: a distance learned without labels, in river's manner."""
+"""`UnsupervisedMetric`: a distance learned without labels, as a river transformer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTLING = 12
 
 
 class UnsupervisedMetric(SettlingTransformer):
-    """A Mahalanobis metric from pairs that the stream's own map tells apart: no labels.
+    """A Mahalanobis metric from generated pairs: no labels.
 
     It is shrunk by how well the metrics of two halves of the stream agree: where nothing that
     reproduces is there to learn, it is the Euclidean metric of standardised features.
@@ -97,7 +97,7 @@ class UnsupervisedMetric(SettlingTransformer):
 
     @property
     def ready(self) -> bool:
-        """True once the warm-up is over and outputs are real."""
+        """True once the warm-up is over and points are transformed."""
         return self._pipeline.ready
 
     @property
@@ -112,19 +112,19 @@ class UnsupervisedMetric(SettlingTransformer):
 
     @property
     def fit(self) -> Fit:
-        """How the metric came about; NotReadyError before the warm-up ends."""
+        """How the metric was obtained; NotReadyError before the warm-up ends."""
         return self._pipeline.fit
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Take one event of the stream."""
+        """Learn one event of the stream."""
         self._take(impute.read_one(x))
 
     def learn_many(self, X: Any) -> None:
-        """Take a mini-batch: any table that `transform_many` takes."""
+        """Learn a mini-batch: any table that `transform_many` takes."""
         self._take(impute.read(X))
 
     def flush(self) -> None:
-        """Learn the events that wait, as a short chunk; this is an event of the stream itself.
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class UnsupervisedMetric(SettlingTransformer):
         return dict(enumerate(self._placed(impute.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
-        """Points in the metric's Euclidean space, as the kind of table that came in."""
+        """Points in the metric's Euclidean space, as the same kind of table."""
         table = impute.read(X)
         return impute.give_back(self._placed(table), X, table.frame)
 

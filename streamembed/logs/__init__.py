@@ -1,4 +1,4 @@
-"""Arrow logs: read row by row in whatever format, and written."""
+"""Arrow logs: read row by row in any format, and written."""
 
 from streamembed.logs.pairs import PairLog, open_pairs
 from streamembed.logs.reader import EventLog, LogBatch, describe_log, open_log

@@ -1,4 +1,4 @@
-"""The columns of a log file: what each is for, and how its values come out.
+"""The columns of a log file: the purpose of each, and how its values are decoded.
 
 Columns named ``id``, ``label`` and ``event_time`` are reserved. Features are the numeric others, or
 the places of one fixed-size list of numbers. A column ``distances`` of lists of numbers makes the
@@ -49,7 +49,7 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a log has its events.
+    """Where a log keeps its events.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class _Columns:
 
 
 def layout_of(file: LogFile, chosen: tuple[str, ...] | None) -> Layout:
-    """Where one file has its events; ``chosen`` are names or patterns, None takes what there is.
+    """Where one file keeps its events; ``chosen`` are names or patterns, None takes what there is.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def ids_of(part: Any, offset: int, file: LogFile) -> Array | None:
 
 
 def carried_type(files: Sequence[LogFile], name: str) -> Any:
-    """The type of a column that is handed on: that of the first file that has it, decoded.
+    """The type of a carried column: that of the first file that has it, decoded.
 
     None where no file has it; a file with nothing but nulls leaves the choice to the next.
     """
@@ -345,7 +345,7 @@ def carried_type(files: Sequence[LogFile], name: str) -> Any:
 
 
 def carried(part: Any, name: str, kind: Any, offset: int, file: LogFile) -> Any:
-    """The values of such a column in that type, nulls where this file has none; None without."""
+    """The values of a carried column in that type, nulls if this file lacks it; else None."""
     if kind is None:
         return None
     if name not in part.schema.names:

@@ -1,4 +1,4 @@
-"""One file of a log: what format it has, what damage shows, and its whole rows, part by part.
+"""One file of a log: its format, visible damage, and its complete rows, part by part.
 
 Arrow IPC streams, Arrow IPC files and Parquet, told apart by their first bytes. Reading hands out
 every whole row before the first damage and then raises `LogError`; no exception of pyarrow escapes.
@@ -42,7 +42,7 @@ READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file, as it looks from outside; as text, its path."""
+    """One file, by what is known without reading its rows; as text, its path."""
 
     path: Path
     format: str
@@ -65,7 +65,7 @@ class LogFile:
 
 
 def probe(path: Path) -> LogFile:
-    """Tell the format by the first bytes; read columns and, from a footer, the count of rows."""
+    """Detect the format from the first bytes; read columns and, from a footer, the row count."""
     try:
         with path.open("rb") as source:
             head = source.read(HEAD)
@@ -75,7 +75,7 @@ def probe(path: Path) -> LogFile:
 
 
 def probe_stdin() -> LogFile:
-    """The same of standard input; what is no stream is copied to a temporary file.
+    """The same for standard input; what is not a stream is copied to a temporary file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Pair logs: rows of two points, and whether somebody holds them to be similar.
+"""Pair logs: rows of two points, and whether they are similar.
 
 A pair log is the user's own Arrow files, as an event log is: for every feature ``x`` the columns
 ``x_1`` and ``x_2``, and a column ``similar`` of booleans (or 0 and 1).
@@ -45,7 +45,7 @@ class PairBatch:
 
 @dataclass(frozen=True, slots=True)
 class PairLog:
-    """A pair log that can be read: iterate for `PairBatch` after `PairBatch`.
+    """A readable pair log; iterating over it gives `PairBatch` objects.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class PairLog:
 
 
 def open_pairs(paths: Paths) -> PairLog:
-    """Return the pair log that these files are; paths and errors are those of `open_log`.
+    """Open files as a pair log; paths and errors are those of `open_log`.
 
     Raises
     ------

@@ -87,7 +87,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """A log that can be read: iterate over it for `LogBatch` after `LogBatch`, as often as needed.
+    """A readable log; iterate over it, as often as needed, for `LogBatch` objects.
 
     `batches` reads it from a row on.
 
@@ -134,7 +134,7 @@ class EventLog:
 
     @property
     def ordered(self) -> bool:
-        """True where features are known by place, as those of an array."""
+        """True if features are known by position, like those of an array."""
         return self.kind == "points" and self.list_column is not None
 
     def __iter__(self) -> Iterator[LogBatch]:
@@ -225,7 +225,7 @@ def _limit(layout: Layout, file: LogFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """What a log holds, as far as can be told without reading its rows.
+    """What a log contains, as far as can be known without reading its rows.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class LogDescription:
 
 
 def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
-    """Return the log that these files are, after a look at the columns of each.
+    """Open files as one log, after inspecting the columns of each.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -
 
 
 def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
-    """Return what a log holds; parameters and errors are those of `open_log`.
+    """Describe what a log contains; parameters and errors are those of `open_log`.
 
     Standard input is refused: it would be gone.
     """

@@ -19,7 +19,7 @@ PIECE = 2**20  # bytes that are copied at once
 
 
 class Stdin:
-    """Standard input: its first bytes, then what comes, once.
+    """Standard input: its first bytes, then the rest, once.
 
     As much of a file as `pyarrow.PythonFile` asks for: `read`, `tell`, `closed`, `close`.
     """

@@ -1,4 +1,4 @@
-"""Logs from arrays: points, or rows of distances, in every format that `open_log` reads."""
+"""Write logs from arrays: points or rows of distances, in every format that `open_log` reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_log(
     format: str = "stream",
     rows_per_batch: int = 4096,
 ) -> None:
-    """Write one file that `open_log` reads back, in place of what was there.
+    """Write one file that `open_log` reads back, replacing an existing one.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def write_distance_log(
     format: str = "stream",
     rows_per_batch: int = 256,
 ) -> None:
-    """Write one file of distances that `open_log` reads back, in place of what was there.
+    """Write one file of distances that `open_log` reads back, replacing an existing one.
 
     Parameters
     ----------

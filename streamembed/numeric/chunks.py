@@ -20,7 +20,7 @@ class Joinable(Protocol):
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Self:
-        """The same events in one piece."""
+        """The same events in one array each."""
         ...
 
 
@@ -95,7 +95,7 @@ class Waiting(Generic[Part]):
     count: int = 0
 
     def followed_by(self, part: Part) -> Waiting[Part]:
-        """These, and one more part."""
+        """These events and another part."""
         return Waiting((*self.parts, part), self.count + len(part))
 
     def joined(self) -> Part:

@@ -143,7 +143,7 @@ class Driver:
             self._finish()
 
     def learn(self, part: LogBatch) -> None:
-        """Take one batch of the log: check it, and learn it slice by slice."""
+        """Learn one batch of the log: check it, and learn it slice by slice."""
         rows, unusable = self._feed.read(part)
         fatal = unusable[0] if unusable and self._on_bad_row == "raise" else None
         if fatal is not None:

@@ -1,4 +1,4 @@
-"""Feeds: rows of a log into an engine, and what their coordinates are once a snapshot has them.
+"""Feeds: rows of a log into an engine, and their coordinates once a snapshot has learned them.
 
 A `PointFeed` hands points on. A `DistanceFeed` puts the rows of a distance log, which refer to the
 rows before them in the log, into the engine's terms: distances to what it holds. Rows that were set

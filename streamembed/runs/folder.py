@@ -1,4 +1,4 @@
-"""The run folder: made, cleared of an older run where that is wished, held by one replay at a time.
+"""The run folder: created, cleared of an older run on request, held by one replay at a time.
 
 A replay holds the lock of the file ``.lock`` until it ends. The system releases it when the process
 is gone, however that came about, so that no lock is ever stale; what a killed process leaves are
@@ -36,12 +36,12 @@ LOCK = ".lock"
 
 
 def partial(path: Path) -> Path:
-    """Where a table is written until it is whole."""
+    """Where a table is written until it is complete."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
 def unfinished(folder: Path) -> bool:
-    """Whether a replay is at work in a folder, or was killed there: it holds what that leaves."""
+    """True if a replay is at work in the folder, or was killed there."""
     names = [path.name for path in folder.iterdir()]
     left = [name for name in names if name == LOCK or _is_partial(name)]
     return bool(left) and {*names} <= {*left, *FILES}
@@ -89,7 +89,7 @@ def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> No
 
 
 def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether two paths lead to one file or folder that is there."""
+    """True if two paths lead to the same existing file or folder."""
     return bool(_identities([Path(one)]) & _identities([Path(other)]))
 
 

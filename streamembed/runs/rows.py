@@ -45,7 +45,7 @@ class Rows:
         return len(self.numbers)
 
     def part(self, start: int, stop: int) -> Self:
-        """Consecutive ones of them."""
+        """A consecutive part of them."""
         return self.take(np.arange(start, stop))
 
     def take(self, chosen: Ints) -> Self:

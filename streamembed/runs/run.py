@@ -31,24 +31,24 @@ SNAPSHOT_EVERY = 100
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Attributes
     ----------
     path : Path
         The run folder.
     accepted, learned, rejected : int
-        Rows that became events; those of whole chunks; those set aside.
+        Rows that became events; events of complete chunks; rejected rows.
     snapshots : int
         Rows of the timeline.
     position : int
-        The engine's, events of an unfinished chunk included.
+        The engine's, pending events included.
     snapshot : Snapshot or None
-        The final one; None where the log ended before the warm-up did.
+        The final one; None if the log ended before the warm-up.
     damage : str or None
-        Why the log could not be read to its end, where it could not.
+        Why the log could not be read to its end; None if it was.
     pairs, rejected_pairs : int
-        Rows of the pair log that were learned, and that were set aside; 0 without one.
+        Rows of the pair log that were learned, and that were rejected; 0 without one.
     """
 
     path: Path
@@ -75,7 +75,7 @@ def replay(
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replayed:
-    """Learn a whole log and leave a run folder.
+    """Learn a whole log and write a run folder.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ ROW_GROUP = 4096
 
 @dataclass(slots=True)
 class Table:
-    """A Parquet file that grows by row groups of one size, under its name only once it is whole."""
+    """A Parquet file of row groups of one size, which gets its name only when it is complete."""
 
     path: Path
     schema: Any
@@ -29,7 +29,7 @@ class Table:
     rows: int = 0
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Take rows; write every row group that is full."""
+        """Add rows; write every full row group."""
         part = pa.table(columns, schema=self.schema)
         self.waiting.append(part)
         self.rows += part.num_rows
@@ -42,7 +42,7 @@ class Table:
             self.waiting, self.rows = [whole.slice(start)], self.rows - start
 
     def close(self) -> None:
-        """Write what waits and give the file its name."""
+        """Write the remaining rows and give the file its name."""
         if self.rows:
             self._write_group(pa.concat_tables(self.waiting))
         self._open().close()

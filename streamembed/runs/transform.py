@@ -27,7 +27,7 @@ def transform_log(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Embed a log, batch by batch, into a file that has its name only once it is whole.
+    """Embed a log, batch by batch, into a file that gets its name only when it is complete.
 
     Parameters
     ----------

@@ -41,26 +41,26 @@ class Certificate:
     ----------
     residual : float
         max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1, of the
-        operator that was asked for: what the kernel ring and its products round is added.
+        requested operator: the rounding of the kernel ring and its products is added.
     outside : float
-        The largest eigenvalue that was seen and is not published: lambda_(k+1) is at least that.
+        The largest eigenvalue that was seen and is not published: a lower bound on lambda_(k+1).
     outside_bound : float
-        lambda_(k+1) is not larger: exactly after a whole decomposition, otherwise with a chance of
-        3e-4 to miss an eigenvalue that the factor does not know.
+        Upper bound on lambda_(k+1): exact after a full decomposition, otherwise with a probability
+        of at most 3e-4 of missing an eigenvalue that the factor does not know.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
-        Sine of the largest angle to the true leading subspace, at most (Davis & Kahan), from
-        lambda_k - outside_bound - residual; 1 where that is not positive.
+        Upper bound on the sine of the largest angle to the true leading subspace (Davis & Kahan),
+        from lambda_k - outside_bound - residual; 1 if that is not positive.
     cut : tuple of int
-        Components that cannot be told apart from the first one left out.
+        Components that cannot be distinguished from the first one left out.
     method : str
         ``exact product`` (S v was computed) or ``sampled rows`` (an estimate; never claims).
     scope : str
-        Which operator all this is about.
+        The operator that this certificate is about.
     met : bool or None
-        True where residual <= tolerance and nothing lies outside that is larger than lambda_k by
-        more than the tolerance; None where no tolerance was asked for.
+        True if residual <= tolerance and no eigenvalue outside exceeds lambda_k by more than the
+        tolerance; None without a tolerance.
     """
 
     residual: float

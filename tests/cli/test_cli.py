@@ -99,7 +99,7 @@ def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.M
 def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     """A line for people; progress goes to standard error."""
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
-    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    assert "230 events, 230 learned, 0 rejected" in done.stdout
     assert "met" in done.stdout
     assert "read 230 rows" in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -123,7 +123,7 @@ def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> No
     write_log(tmp_path / "new", new, NAMES, rows_per_batch=6)
     output = tmp_path / name
     done = call("transform", run / "snapshot.arrow", tmp_path / "new", "-o", output)
-    assert "19 events embedded, 1 rows set aside" in done.stdout
+    assert "19 events embedded, 1 rejected" in done.stdout
     table = (
         pq.read_table(output) if name.endswith("parquet") else pa.ipc.open_file(output).read_all()
     )
@@ -248,7 +248,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
     )
     options = [*SMALL, "--memory", memory, "--bandwidth", "4"]
     done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
-    assert "230 events, 230 learned in whole chunks, 0 rows set aside" in done.stdout
+    assert "230 events, 230 learned, 0 rejected" in done.stdout
     snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     support = POINTS[[int(key[1:]) for key in snapshot.ids.tolist()]]
     new = np.random.default_rng(1).standard_normal((6, 3))
@@ -258,7 +258,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
     write_distance_log(tmp_path / "new", rows, list("uvwxyz"), rows_per_batch=4)
     output = tmp_path / "out.parquet"
     done = call("transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "new", "-o", output)
-    assert "3 events embedded, 3 rows set aside" in done.stdout, done.output
+    assert "3 events embedded, 3 rejected" in done.stdout, done.output
     table = pq.read_table(output)
     reasons = table["reason"].to_pylist()
     assert reasons[1] == "null in 'distances'"
@@ -298,11 +298,11 @@ def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
     coarse = ["--memory", "landmarks", "--size", "20", "--bandwidth", "0.5"]
     done = call("replay", log, "--run", tmp_path / "coarse", *coarse)
     assert done.exit_code == 0
-    assert "the support is too coarse for the bandwidth" in done.stdout
+    assert "too sparse for the kernel" in done.stdout
     assert "Warning" not in done.stderr
     fine = ["--memory", "landmarks", "--size", "60", "--bandwidth", "5"]
     done = call("replay", log, "--run", tmp_path / "fine", *fine)
-    assert "too coarse" not in done.stdout
+    assert "too sparse" not in done.stdout
     done = call("replay", log, "--run", tmp_path / "coarse", "--overwrite", "--json", *coarse)
     assert json.loads(done.stdout)["resolution"] > 0.5
     assert done.stderr == ""
@@ -564,7 +564,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
         write_log(tmp_path / name, points, ["a", "b", "c"], labels=kinds)
     arguments = ["--size", "200", "--metrics", "itml,fenn"]
     plain = call("replay", str(tmp_path / "plain"), "--run", str(tmp_path / "one"), *arguments)
-    assert "pairs that the map tells apart; " in plain.output
+    assert "generated pairs; reproducibility " in plain.output
     assert "metric fenn: from labels; no class" in plain.output
     told = call(
         "replay", str(tmp_path / "labelled"), "--run", str(tmp_path / "two"), *arguments, "--json"

@@ -1,0 +1,72 @@
+"""The glossary has every public name, in order, and names nothing that does not exist."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamembed as se
+from streamembed import estimators, logs
+from streamembed.engine.config import Config
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GLOSSARY = (DOCS / "glossary.md").read_text()
+API = (DOCS / "api.md").read_text()
+ENTRIES = re.findall(r"^- (.+?): .*(?:\n  .*)*", GLOSSARY, re.MULTILINE)
+
+
+def own(kind: Any) -> set[str]:
+    """Public methods, properties, fields and annotated attributes of a class."""
+    found = {name for name, _ in inspect.getmembers(kind)} | set(inspect.get_annotations(kind))
+    return {name for name in found if not name.startswith("_")}
+
+
+def public() -> dict[str, Any]:
+    """Every public object by name."""
+    return {
+        name: getattr(module, name) for module in (se, estimators, logs) for name in module.__all__
+    }
+
+
+def required() -> Iterator[str]:
+    """Names that a reader of the public surface meets."""
+    yield from public()
+    yield from inspect.signature(Config).parameters
+    yield from own(se.Snapshot) - {"of"}  # how the engine makes one
+    yield from own(se.Certificate)
+
+
+def existing() -> set[str]:
+    """Names that an entry may mention: public objects, their members and their parameters."""
+    found = set(public())
+    for made in public().values():
+        found |= set(inspect.signature(made).parameters)
+        found |= own(made) if inspect.isclass(made) else set()
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(required())))
+def test_public_names_are_in_the_glossary_and_on_the_page(name: str) -> None:
+    """In the head of an entry, and in docs/api.md."""
+    assert any(f"`{name}`" in head for head in ENTRIES), f"no entry for {name}"
+    assert re.search(rf"`\.?{name}\b", API), f"{name} is not in api.md"
+
+
+def test_the_glossary_names_only_what_exists() -> None:
+    """What stands in code font is public: an object, a member or a parameter."""
+    assert set(re.findall(r"`([^`]+)`", GLOSSARY)) <= existing()
+
+
+@pytest.mark.parametrize(
+    "section", GLOSSARY.split("\n## ")[1:], ids=lambda text: text.split("\n")[0]
+)
+def test_entries_are_in_order_and_unique(section: str) -> None:
+    """Alphabetically by their first term."""
+    heads = re.findall(r"^- [*`]+([^*`]+)", section, re.MULTILINE)
+    assert heads == sorted(heads, key=str.lower)
+    assert len(set(heads)) == len(heads)
