@@ -6,15 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.estimators import (
-    FENN,
-    ITML,
-    ContrastMetric,
-    DiscriminantAnalysis,
-    EigDML,
-    GeometricMeanMetric,
-    MustLinkMetric,
-)
+from streamembed.estimators import FENN, ITML, ContrastMetric, DiscriminantAnalysis, EigDML, GeometricMeanMetric, MustLinkMetric
 
 CONTRACT = {
     FENN: {"mu": "heat_capacity"},

@@ -17,8 +17,8 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
 from streamembed.data.ids import kind_of, typed_ids
 from streamembed.data.labels import UNKNOWN, Label, Labels
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import Config
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import Config
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.errors import BadRowError, InputError

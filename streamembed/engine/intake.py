@@ -13,11 +13,11 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamembed.engine import metrics as learners
-from streamembed.engine import update
-from streamembed.engine.config import Config
+from streamembed.embedding import metrics as learners
+from streamembed.embedding import update
+from streamembed.embedding.config import Config
 from streamembed.engine.progress import Progress
-from streamembed.engine.state import State
+from streamembed.embedding.state import State
 from streamembed.errors import ConcurrentUseError, DuplicateIdError
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.engine import metrics as learners
-from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.engine.methods import METHODS
-from streamembed.engine.publish import Columns
-from streamembed.engine.state import State
+from streamembed.embedding import metrics as learners
+from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding.methods import METHODS
+from streamembed.embedding.publish import Columns
+from streamembed.embedding.state import State
 from streamembed.errors import FeatureError, shown
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
@@ -92,7 +92,7 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        The step of the ladder, `streamembed.engine.ladder`, that gave this snapshot: view, polish,
+        The step of the ladder, `streamembed.embedding.ladder`, that gave this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
     resolution : float
         Distance of the closest pair of landmarks, divided by the bandwidth: finer detail is lost.

@@ -22,8 +22,8 @@ from typing import Any, Self
 import numpy as np
 
 from streamembed.data import batch
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import Config
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators.settings import Settings

@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError, shown
 from streamembed.estimators.strand import Embedding
 from streamembed.geometry import neighbors
 from streamembed.pairs import thresholds
-from streamembed.parameters import (
-    LARGEST_DRAW,
-    LARGEST_SEED,
-    LARGEST_TIME,
-    flag,
-    keep,
-    one_of,
-    or_none,
-    real,
-    whole,
-)
+from streamembed.parameters import LARGEST_DRAW, LARGEST_SEED, LARGEST_TIME, flag, keep, one_of, or_none, real, whole
 
 __all__ = ["Settings"]
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats

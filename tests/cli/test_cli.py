@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, options
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.runs import transform

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.engine.chunk import Events, Waiting
+from streamembed.embedding.chunk import Events, Waiting
 from streamembed.estimators.pipeline import UnsupervisedPipeline, _Kept, _Strand
 from streamembed.geometry.ring import Graph
 from streamembed.learners.table import NAMES, STATES

@@ -17,15 +17,8 @@ from sklearn.datasets import load_iris, load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import Labels, label_key, listed
-from streamembed.engine.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
-from streamembed.errors import (
-    BadRowError,
-    DamagedFileError,
-    DuplicateIdError,
-    FeatureError,
-    InputError,
-    ParameterError,
-)
+from streamembed.embedding.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
+from streamembed.errors import BadRowError, DamagedFileError, DuplicateIdError, FeatureError, InputError, ParameterError
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamembed.engine import assignment, frames
-from streamembed.engine import metrics as learners
-from streamembed.engine.chunk import Chunk
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE
-from streamembed.engine.state import Counts, FrameReference, State
+from streamembed.embedding import assignment, frames
+from streamembed.embedding import metrics as learners
+from streamembed.embedding.chunk import Chunk
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.state import Counts, FrameReference, State
 from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph, ring_dtype

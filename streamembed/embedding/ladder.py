@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.engine import frames
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE
-from streamembed.engine.state import State
+from streamembed.embedding import frames
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.geometry.ring import rounding_norm
 from streamembed.numeric.arrays import Floats
@@ -28,16 +28,7 @@ from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 from streamembed.spectral import certificate, filtered, probes, tracker
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.frame import Residuals
-from streamembed.spectral.operator import (
-    LARGEST_EIGENVALUE,
-    RANK_CUT,
-    ROUNDING_FLOOR,
-    Normalisation,
-    Operator,
-    deflate,
-    leading_pairs,
-    root_of,
-)
+from streamembed.spectral.operator import LARGEST_EIGENVALUE, RANK_CUT, ROUNDING_FLOOR, Normalisation, Operator, deflate, leading_pairs, root_of
 from streamembed.spectral.probes import Silence
 from streamembed.spectral.tracker import Factor
 
