@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.estimators import FENN, ITML, ContrastMetric, DiscriminantAnalysis, EigDML, GeometricMeanMetric, MustLinkMetric
+from streamembed.estimators import (
+    FENN,
+    ITML,
+    ContrastMetric,
+    DiscriminantAnalysis,
+    EigDML,
+    GeometricMeanMetric,
+    MustLinkMetric,
+)
 
 CONTRACT = {
     FENN: {"mu": "heat_capacity"},

@@ -22,7 +22,14 @@ import scipy.sparse
 import streamembed as se
 from scenarios import fuzz_inputs
 from streamembed import estimators
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, InputError, ParameterError, StreamembedError
+from streamembed.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FeatureError,
+    InputError,
+    ParameterError,
+    StreamembedError,
+)
 from streamembed.estimators import DiffusionMap
 from streamembed.metric_learning.certificate import COMMON, MetricCertificate
 

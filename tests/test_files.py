@@ -20,7 +20,15 @@ from click.testing import CliRunner
 import streamembed as se
 from scenarios import fuzz_files
 from streamembed.cli import commands
-from streamembed.errors import DamagedFileError, FileError, LogError, MissingFileError, NotAFileError, ParameterError, StreamembedError
+from streamembed.errors import (
+    DamagedFileError,
+    FileError,
+    LogError,
+    MissingFileError,
+    NotAFileError,
+    ParameterError,
+    StreamembedError,
+)
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.reader import open_log, write_log
 from streamembed.runs import folder

@@ -25,7 +25,17 @@ from streamembed.cli import demo
 from streamembed.cli.inspect import inspect_path, write_lines
 from streamembed.cli.options import engine_options, features_option
 from streamembed.engine.engine import COARSE
-from streamembed.errors import DamagedFileError, InputError, LogError, MissingFileError, NotAFileError, NotReadyError, ParameterError, ResolutionWarning, shown
+from streamembed.errors import (
+    DamagedFileError,
+    InputError,
+    LogError,
+    MissingFileError,
+    NotAFileError,
+    NotReadyError,
+    ParameterError,
+    ResolutionWarning,
+    shown,
+)
 from streamembed.logs.reader import open_log
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs import folder

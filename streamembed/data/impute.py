@@ -13,7 +13,15 @@ import numpy as np
 import pyarrow as pa
 from river.utils.dataframe import to_native_frame
 
-from streamembed.data.table import Table, are_dicts, are_places, in_order, one_point, read_dicts, read_table
+from streamembed.data.table import (
+    Table,
+    are_dicts,
+    are_places,
+    in_order,
+    one_point,
+    read_dicts,
+    read_table,
+)
 from streamembed.errors import FeatureError, shown
 from streamembed.numeric.arrays import Floats
 

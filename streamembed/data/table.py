@@ -18,7 +18,15 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.values import NO_NULLS, as_array, as_number, column_values, is_null, is_sequence, numbers_of
+from streamembed.data.values import (
+    NO_NULLS,
+    as_array,
+    as_number,
+    column_values,
+    is_null,
+    is_sequence,
+    numbers_of,
+)
 from streamembed.errors import FeatureError, InputError, said, shown
 from streamembed.numeric.arrays import Array, Bools, Floats
 

@@ -28,7 +28,16 @@ from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 from streamembed.spectral import certificate, filtered, probes, tracker
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.frame import Residuals
-from streamembed.spectral.operator import LARGEST_EIGENVALUE, RANK_CUT, ROUNDING_FLOOR, Normalisation, Operator, deflate, leading_pairs, root_of
+from streamembed.spectral.operator import (
+    LARGEST_EIGENVALUE,
+    RANK_CUT,
+    ROUNDING_FLOOR,
+    Normalisation,
+    Operator,
+    deflate,
+    leading_pairs,
+    root_of,
+)
 from streamembed.spectral.probes import Silence
 from streamembed.spectral.tracker import Factor
 
@@ -350,6 +359,7 @@ def _filter_block(
         deflate(np.concatenate(start, axis=1), constant),
         count,
         BATCH_SHARE * config.tolerance,
+        RANK_CUT[operator.dtype],
     )
     pairs = _measure(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
 

@@ -1,6 +1,6 @@
 """From a state to published columns, certified as published. The state is not touched.
 
-The rungs of `streamembed.embedding.ladder` are tried one by one; each is turned towards the frame and
+The rungs of `ladder` are tried one by one; each is turned towards the frame and
 certified as it would be handed out, and the first that meets the tolerance is. If none does, the
 best is. Without a tolerance only the view is taken, under an estimated normalisation, and its
 certificate is a sample of rows: it claims nothing.

@@ -13,16 +13,22 @@ import pyarrow as pa
 from streamembed.data import batch
 from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, listed
-from streamembed.engine import admission, cost, saved
 from streamembed.embedding import publish
-from streamembed.engine.admission import Learned
 from streamembed.embedding.config import Config
+from streamembed.embedding.state import State
+from streamembed.engine import admission, cost, saved
+from streamembed.engine.admission import Learned
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
-from streamembed.embedding.state import State
-from streamembed.errors import CostWarning, InputError, NotReadyError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    CostWarning,
+    InputError,
+    NotReadyError,
+    ParameterError,
+    ResolutionWarning,
+)
 from streamembed.learners.table import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints

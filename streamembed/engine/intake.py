@@ -16,8 +16,8 @@ import numpy as np
 from streamembed.embedding import metrics as learners
 from streamembed.embedding import update
 from streamembed.embedding.config import Config
-from streamembed.engine.progress import Progress
 from streamembed.embedding.state import State
+from streamembed.engine.progress import Progress
 from streamembed.errors import ConcurrentUseError, DuplicateIdError
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting

@@ -18,8 +18,8 @@ from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.embedding import metrics
 from streamembed.embedding.chunk import Events
 from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.engine.progress import Progress
 from streamembed.embedding.state import State
+from streamembed.engine.progress import Progress
 from streamembed.geometry.ring import most_slots
 from streamembed.geometry.support import slots_for
 from streamembed.numeric import codec

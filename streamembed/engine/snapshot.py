@@ -92,7 +92,7 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        The step of the ladder, `streamembed.embedding.ladder`, that gave this snapshot: view, polish,
+        The step of the ladder (`embedding.ladder`) that gave this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
     resolution : float
         Distance of the closest pair of landmarks, divided by the bandwidth: finer detail is lost.

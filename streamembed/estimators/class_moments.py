@@ -12,7 +12,12 @@ import numpy as np
 
 from streamembed import parameters
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.learners.class_moments import DiscriminantInfo, DiscriminantLearner, FennLearner, TemperedInfo
+from streamembed.learners.class_moments import (
+    DiscriminantInfo,
+    DiscriminantLearner,
+    FennLearner,
+    TemperedInfo,
+)
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 

@@ -10,7 +10,17 @@ from streamembed.errors import ParameterError, shown
 from streamembed.estimators.strand import Embedding
 from streamembed.geometry import neighbors
 from streamembed.pairs import thresholds
-from streamembed.parameters import LARGEST_DRAW, LARGEST_SEED, LARGEST_TIME, flag, keep, one_of, or_none, real, whole
+from streamembed.parameters import (
+    LARGEST_DRAW,
+    LARGEST_SEED,
+    LARGEST_TIME,
+    flag,
+    keep,
+    one_of,
+    or_none,
+    real,
+    whole,
+)
 
 __all__ = ["Settings"]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamembed.learners.class_moments import ContrastLearner, DiscriminantLearner, FennLearner, GeometricMeanLearner, LeadingLearner, MomentState
+from streamembed.learners.class_moments import (
+    ContrastLearner,
+    DiscriminantLearner,
+    FennLearner,
+    GeometricMeanLearner,
+    LeadingLearner,
+    MomentState,
+)
 from streamembed.learners.eig_dml import EigLearner, EigState
 from streamembed.learners.itml import ITMLLearner, ITMLState
 from streamembed.learners.learner import Learner

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from streamembed.errors import FeatureError, InputError, ParameterError, StreamembedError, other_features, shown
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    ParameterError,
+    StreamembedError,
+    other_features,
+    shown,
+)
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.numeric.arrays import Floats, frozen
 from streamembed.numeric.linalg import descending_eigh, symmetric

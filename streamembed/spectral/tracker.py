@@ -24,7 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.linalg import descending_eigh, mixed, nystrom_pairs, orthonormal_basis, symmetric
+from streamembed.numeric.linalg import (
+    descending_eigh,
+    mixed,
+    nystrom_pairs,
+    orthonormal_basis,
+    symmetric,
+)
 
 __all__ = ["Cut", "Factor", "decompose", "extend", "refresh", "replace", "sketch"]
 

@@ -25,7 +25,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute  # (pyarrow would import it lazily, while a file is being loaded)
 
-from streamembed.errors import DamagedFileError, NotAFileError, NotReadyError, StreamembedError, file_error, path_text, shown
+from streamembed.errors import (
+    DamagedFileError,
+    NotAFileError,
+    NotReadyError,
+    StreamembedError,
+    file_error,
+    path_text,
+    shown,
+)
 from streamembed.numeric.arrays import Array
 
 __all__ = [

@@ -18,7 +18,14 @@ import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import Labels, label_key, listed
 from streamembed.embedding.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
-from streamembed.errors import BadRowError, DamagedFileError, DuplicateIdError, FeatureError, InputError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    DamagedFileError,
+    DuplicateIdError,
+    FeatureError,
+    InputError,
+    ParameterError,
+)
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive

@@ -13,7 +13,14 @@ import streamembed as se
 from streamembed import errors
 from streamembed.embedding import update
 from streamembed.embedding.config import Config
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, NotReadyError, ParameterError, StreamembedError
+from streamembed.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FeatureError,
+    NotReadyError,
+    ParameterError,
+    StreamembedError,
+)
 from streamembed.spectral import tracker
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))

@@ -16,7 +16,16 @@ from sklearn.datasets import load_iris, load_wine
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.estimators import FENN, ITML, DiscriminantAnalysis, GeometricMeanMetric
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.metric_learning import contrast, discriminant, eig_dml, fenn, itml, itml_numba, must_link, scatter
+from streamembed.metric_learning import (
+    contrast,
+    discriminant,
+    eig_dml,
+    fenn,
+    itml,
+    itml_numba,
+    must_link,
+    scatter,
+)
 from streamembed.numeric import histogram
 from tests.metric_ways import CONTRACT, DICTS, LABELS, POINTS, WAYS, built, learned
 

@@ -17,10 +17,19 @@ from sklearn.datasets import load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import label_key
-from streamembed.engine import engine as engine_module
 from streamembed.embedding import metrics
 from streamembed.embedding.metrics import NAMES
-from streamembed.estimators import FENN, ITML, ContrastMetric, DiscriminantAnalysis, EigDML, GeometricMeanMetric, MustLinkMetric, UnsupervisedMetric
+from streamembed.engine import engine as engine_module
+from streamembed.estimators import (
+    FENN,
+    ITML,
+    ContrastMetric,
+    DiscriminantAnalysis,
+    EigDML,
+    GeometricMeanMetric,
+    MustLinkMetric,
+    UnsupervisedMetric,
+)
 from streamembed.learners.table import STATES
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import must_link

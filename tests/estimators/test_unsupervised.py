@@ -15,7 +15,13 @@ from scipy.spatial import cKDTree
 from sklearn.datasets import load_wine
 
 from scenarios.unsupervised_table import heat_map
-from streamembed.errors import BadRowError, DamagedFileError, FeatureError, NotReadyError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    DamagedFileError,
+    FeatureError,
+    NotReadyError,
+    ParameterError,
+)
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.estimators.strand import learned_metric
 from streamembed.numeric import codec

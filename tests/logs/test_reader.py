@@ -22,7 +22,16 @@ import pytest
 
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
 from streamembed.logs.file import FORMATS
-from streamembed.logs.reader import BYTES_PER_BATCH, ROWS_PER_BATCH, LogBatch, LogDescription, describe_log, open_log, write_distance_log, write_log
+from streamembed.logs.reader import (
+    BYTES_PER_BATCH,
+    ROWS_PER_BATCH,
+    LogBatch,
+    LogDescription,
+    describe_log,
+    open_log,
+    write_distance_log,
+    write_log,
+)
 
 NAMES = ["b", "a", "c"]
 POINTS = np.random.default_rng(1).normal(size=(53, 3))
