@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch
-from streamembed.data.labels import booleans, listed
+from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
 from streamembed.embedding.config import Config
 from streamembed.embedding.state import State
@@ -283,7 +283,7 @@ class Engine:
         return snapshot
 
     def _publish(self) -> tuple[State, Snapshot]:
-        state = self._needed("learn more of them, or start the engine with a smaller warm_up")
+        state = self._need_state("learn more of them, or start the engine with a smaller warm_up")
         if self._published is None or self._published[0] is not state:
             with one_blas_thread():
                 columns = publish.publish(state, self.config)
@@ -292,7 +292,7 @@ class Engine:
             self._published = state, snapshot
         return self._published
 
-    def _needed(self, remedy: str) -> State:
+    def _need_state(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""
         if self._intake.state is None:
             raise NotReadyError(
@@ -370,7 +370,7 @@ class Engine:
         names, ordered = self._features_of_points()
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
         n = len(read.kept) + len(read.rejected)
-        labels = None if y is None else listed(y, n)
+        labels = None if y is None else list_labels(y, n)
         return admission.admit_points(self._intake, read, self.config.on_bad_row, labels)
 
     def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
@@ -487,7 +487,7 @@ class Engine:
                 f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.data.batch: "
                 "for data of any other kind use learn"
             )
-        labels = None if y is None or not self.config.metrics else listed(y, len(y))
+        labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
         policy = on_bad_row or self.config.on_bad_row
         return admission.admit_points(self._intake, rows, policy, labels, log_offset)
 
@@ -517,7 +517,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._needed("there is nothing to flush into")
+        self._need_state("there is nothing to flush into")
         self._intake.flush()
 
     @_alone
@@ -532,7 +532,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        self._needed("there is nothing to rescale")
+        self._need_state("there is nothing to rescale")
         self._intake.rescale()
 
     # ------------------------------------------------------------------ saving
@@ -555,7 +555,7 @@ class Engine:
         """
         table, header = archive.read_table(path, "engine")
         with archive.sound(path, "engine"):
-            engine: Self = codec.unpack(cls, archive.unpacked(table), header, STATES)
+            engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
             saved.check_metrics(engine._intake.state)
             return engine
 

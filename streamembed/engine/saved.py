@@ -95,7 +95,7 @@ def check_metrics(state: State | None) -> None:
     """Refuse learners from which no metric can be made."""
     if state is not None and state.metrics is not None:
         with np.errstate(all="ignore"):
-            metrics.published(state.metrics, state.scaling.scale)
+            metrics.publish(state.metrics, state.scaling.scale)
 
 
 def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:

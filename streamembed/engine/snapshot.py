@@ -227,7 +227,7 @@ class Snapshot:
         if state.metrics is not None:
             numbers["metrics"] = {
                 name: one.named(None if ordered else feature_names)
-                for name, one in learners.published(state.metrics, state.scaling.scale).items()
+                for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         return cls(arrays, numbers, (state.factor, columns.normal, order))

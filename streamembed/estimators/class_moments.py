@@ -76,7 +76,7 @@ class FENN(MergeableMetric):
         yield {"chunk_size": 10, "mu": "cv"}
         yield {"chunk_size": 5, "mu": 0.1}
 
-    def _made(self) -> FennLearner:
+    def _make_learner(self) -> FennLearner:
         return FennLearner(self.mu if isinstance(self.mu, str) else float(self.mu), int(self.seed))
 
 
@@ -120,7 +120,7 @@ class DiscriminantAnalysis(MergeableMetric):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    def _made(self) -> DiscriminantLearner:
+    def _make_learner(self) -> DiscriminantLearner:
         return DiscriminantLearner()
 
     def _root_of(self, metric: Mahalanobis, info: Any) -> Floats:

@@ -62,7 +62,7 @@ class ContrastMetric(MergeableMetric):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    def _made(self) -> ContrastLearner:
+    def _make_learner(self) -> ContrastLearner:
         return ContrastLearner(float(self.alpha))
 
 
@@ -110,5 +110,5 @@ class GeometricMeanMetric(MergeableMetric):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    def _made(self) -> GeometricMeanLearner:
+    def _make_learner(self) -> GeometricMeanLearner:
         return GeometricMeanLearner(float(self.t))

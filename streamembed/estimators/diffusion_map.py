@@ -243,7 +243,9 @@ class DiffusionMap(SettlingTransformer):
         for point in self._complete(rows, self._warm_up_events):
             names, ordered = self._names, are_places(self._names)
             self._engine = self._engine or Engine(**self._config().as_dict())
-            self._engine.admit(batch.checked(point, names, ordered, NO_NULLS, {}, None, "raise"))
+            self._engine.admit(
+                batch.check_table(point, names, ordered, NO_NULLS, {}, None, "raise")
+            )
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""

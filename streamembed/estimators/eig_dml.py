@@ -97,7 +97,7 @@ class EigDML(MergeableMetric):
         yield {"chunk_size": 4}
         yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
 
-    def _made(self) -> EigLearner:
+    def _make_learner(self) -> EigLearner:
         return EigLearner(
             Settings(
                 smoothing=float(self.smoothing),

@@ -113,7 +113,7 @@ class ITML(MetricEstimator):
         yield {"chunk_size": 10, "buffer": 30, "forgetting": 0.01, "prior": "covariance"}
         yield {"chunk_size": 5, "upper": 1.0, "lower": 20.0, "sweeps": 2}
 
-    def _made(self) -> ITMLLearner:
+    def _make_learner(self) -> ITMLLearner:
         prior = self.prior if isinstance(self.prior, str) else np.asarray(self.prior, np.float64)
         return ITMLLearner(
             gamma=float(self.gamma),

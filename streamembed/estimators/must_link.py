@@ -93,7 +93,7 @@ class MustLinkMetric(MergeableMetric):
         yield {"chunk_size": 5, "diagonal": True}
         yield {"chunk_size": 4, "roots": True}
 
-    def _made(self) -> Learner:
+    def _make_learner(self) -> Learner:
         if self.diagonal or self.roots:
             return LinkLearner("diagonal" if self.diagonal else "roots", int(self.seed))
         return LeadingLearner(None if self.rank is None else int(self.rank))

@@ -138,7 +138,7 @@ class Graph:
     @classmethod
     def _on(cls, buffer: Array, n: int) -> Graph:
         name = object()
-        return cls(_Ring(buffer, _settled(name)), name, n, len(buffer))
+        return cls(_Ring(buffer, _settle(name)), name, n, len(buffer))
 
     @property
     def buffer(self) -> Array:
@@ -201,7 +201,7 @@ class Graph:
         """Forget the way back: from now on only this graph can be read, and the next ones."""
         if self._ring.journal.now is not self._name:
             self._put_back()
-        self._ring.journal = _settled(self._name)
+        self._ring.journal = _settle(self._name)
 
     def copy(self) -> Graph:
         """The same graph on a ring of its own."""
@@ -228,9 +228,9 @@ class Graph:
             raise RuntimeError("this graph has been overwritten: read the one that followed it")
         self._ring.buffer[journal.slots, : self.n] = journal.rows
         self._ring.buffer[: self.n, journal.slots] = journal.rows.T
-        self._ring.journal = _settled(self._name)
+        self._ring.journal = _settle(self._name)
 
 
-def _settled(name: object) -> _Journal:
+def _settle(name: object) -> _Journal:
     """A journal without a way back."""
     return _Journal(name, None, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))

@@ -485,7 +485,7 @@ def test_an_interrupt_has_a_code(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transform, "_embedded", stop)
+    monkeypatch.setattr(transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == commands.INTERRUPTED
