@@ -232,7 +232,7 @@ class Engine:
         return self._intake.progress.learns_distances
 
     @property
-    def names_things(self) -> bool | None:
+    def has_ids(self) -> bool | None:
         """True if events have ids of their own; None before the first event."""
         kind = self._intake.progress.ids_kind
         return None if kind is None else kind != "positions"
@@ -248,9 +248,9 @@ class Engine:
         return self._intake.progress.support_positions
 
     @property
-    def row_ids(self) -> Array:
+    def distance_row_ids(self) -> Array:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
-        return self._intake.progress.row_ids(self.config)
+        return self._intake.progress.distance_row_ids(self.config)
 
     def snapshot(self) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
@@ -288,7 +288,7 @@ class Engine:
             with one_blas_thread():
                 columns = publish.publish(state, self.config)
                 features = self._intake.progress.features or NO_FEATURES
-                snapshot = Snapshot.of(state, columns, self.config, *features)
+                snapshot = Snapshot._of(state, columns, self.config, *features)
             self._published = state, snapshot
         return self._published
 

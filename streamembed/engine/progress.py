@@ -108,7 +108,7 @@ class Progress:
             return np.zeros(0, dtype=np.int64)
         return np.sort(self.state.support.births)
 
-    def row_ids(self, config: Config) -> Array:
+    def distance_row_ids(self, config: Config) -> Array:
         """What the next distance row must hold, shape (L,)."""
         waiting = [part.ids for part in self.waiting.parts]
         held = [self.support_ids] if self.state is not None or not waiting else []

@@ -74,7 +74,7 @@ class Snapshot:
         pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
     psi : (N, n_components)
         Right eigenvectors of P; ``coordinates`` are lambda**t psi.
-    density, degrees : (N,)
+    density_weights, degrees : (N,)
         q**-alpha and q, the kernel mass around each point.
     method : str
         Which embedding it is, see `streamembed.Engine`.
@@ -107,7 +107,7 @@ class Snapshot:
     ids: Array
     masses: Floats
     stationary: Floats
-    density: Floats
+    density_weights: Floats
     degrees: Floats
     psi: Floats
     method: str
@@ -183,7 +183,7 @@ class Snapshot:
         return MappingProxyType(self._metrics)
 
     @classmethod
-    def of(
+    def _of(
         cls,
         state: State,
         columns: Columns,
@@ -203,7 +203,7 @@ class Snapshot:
             "ids": state.support.ids[order],
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
-            "density": columns.normal.density[order],
+            "density_weights": columns.normal.density[order],
             "degrees": state.degrees[order],
             "points": state.support.points[order],
             "center": state.scaling.center.copy(),
@@ -457,7 +457,7 @@ _COLUMNS = {
     "coordinates": "coordinates",
     "psi": "psi",
     "stationary": "stationary",
-    "density": "density",
+    "density_weights": "density_weight",
     "degrees": "degree",
     "points": "point",
 }
@@ -485,7 +485,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(("masses", "stationary", "density", "degrees"), (n,)),
+        **dict.fromkeys(("masses", "stationary", "density_weights", "degrees"), (n,)),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
@@ -495,7 +495,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         must(np.isfinite(array).all(), f"{name} is not finite")
-    for name in ("masses", "stationary", "density", "degrees", "scale"):
+    for name in ("masses", "stationary", "density_weights", "degrees", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it holds no points")
     must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
