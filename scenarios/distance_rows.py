@@ -45,7 +45,7 @@ def _engine(memory: str, size: int) -> se.Engine:
 
 def _row(engine: se.Engine, points: Floats, t: int) -> Floats:
     """What the engine asks of event t, by the ids that it names."""
-    row: Floats = cdist(points[t : t + 1], points[engine.row_ids])[0]
+    row: Floats = cdist(points[t : t + 1], points[engine.distance_row_ids])[0]
     return row
 
 

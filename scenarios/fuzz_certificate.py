@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from streamembed.engine.ladder import LARGEST_EXACT
+from streamembed.embedding.ladder import LARGEST_EXACT
 from streamembed.errors import CostWarning, ResolutionWarning
 from streamembed.numeric.arrays import Array, Floats
 

@@ -231,7 +231,7 @@ def _snapshots(table: Any) -> Iterator[tuple[str, Any]]:
 
 def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
     """Arrays of an engine that it cannot have."""
-    arrays = archive.unpacked(table)
+    arrays = archive.unpack(table)
     for name, array in arrays.items():
         yield f"without the array {name}", {key: a for key, a in arrays.items() if key != name}
         if ".metrics." in name or ".pairs." in name:

@@ -32,7 +32,7 @@ def run(full: bool) -> Outcome:
     met = snapshots = 0
     for start in range(0, count, 50):
         for word in learned[start : start + 50]:
-            row = edit_distances(word, engine.row_ids.tolist())
+            row = edit_distances(word, engine.distance_row_ids.tolist())
             engine.learn_distances([row], ids=[word])
         if engine.ready and start % 500 == 0:
             snapshots += 1

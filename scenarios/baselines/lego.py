@@ -102,7 +102,7 @@ def update(
         raise InputError(f"matrix, of shape {np.shape(matrix)}, must be (d, d) and finite")
     if not (np.isfinite(rate) and rate > 0):
         raise ParameterError(f"rate is {rate}; it must be positive: 0.1 is a good start")
-    pairs, dropped = bregman.checked(differences, similar, upper, lower, len(matrix))
+    pairs, dropped = bregman.check_pairs(differences, similar, upper, lower, len(matrix))
     eta = rate / lower**2
     A, updates = matrix.copy(), 0
     with np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ from streamembed.data.table import Table, are_dicts, in_order, read_table, row_b
 from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-__all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "checked", "read"]
+__all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "check_table", "read"]
 
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
@@ -138,7 +138,7 @@ def read(
     if nulls.size and table.mixes_nulls:
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
         faults = {i: f"null or NaN in {known[j]!r}" for i, j in first.items()}
-    return checked(values, known, ordered, nulls, faults, ids, on_bad_row, remedy)
+    return check_table(values, known, ordered, nulls, faults, ids, on_bad_row, remedy)
 
 
 def _names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tup
     return table.names
 
 
-def checked(
+def check_table(
     values: Floats,
     names: tuple[str, ...],
     ordered: bool,

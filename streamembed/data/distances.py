@@ -87,7 +87,7 @@ class RowCall:
             fault = fault or "it is null, or not a row of numbers"
         if fault is not None:
             return np.zeros(0), fault
-        spans = [(length, self._dropped(index, length)) for length in reach.lengths]
+        spans = [(length, self._drop(index, length)) for length in reach.lengths]
         # a row that fits as it is, before one that fits without its own distance
         spans.sort(key=lambda span: span[0] + len(span[1]) != len(row))
         for length, dropped in spans:
@@ -95,13 +95,13 @@ class RowCall:
             if fault is None:
                 kept = np.delete(chosen, [len(chosen) - back for back in dropped])
                 return kept, _wrong_value(kept)
-        wanted = reach.lengths[0] + len(self._dropped(index, reach.lengths[0]))
+        wanted = reach.lengths[0] + len(self._drop(index, reach.lengths[0]))
         told = reach.told
         if wanted > reach.lengths[0]:
             told += f", and {wanted - reach.lengths[0]} of this call that were set aside"
         return row, f"it has {len(row)} distances, expected {wanted} ({told}){fault}"
 
-    def _dropped(self, index: int, length: int) -> list[int]:
+    def _drop(self, index: int, length: int) -> list[int]:
         """How far back the rows set aside are that a row to ``length`` accepted items spans."""
         dropped: list[int] = []
         for earlier in reversed(self.aside):

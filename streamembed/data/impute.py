@@ -80,7 +80,7 @@ class Rows(Table):
                 f"features are {list(names)}: hand in arrays, or start with names"
             )
 
-    def aligned(self, names: tuple[str, ...]) -> tuple[Floats, int]:
+    def align(self, names: tuple[str, ...]) -> tuple[Floats, int]:
         """The values in the order of ``names``, (n, d), and how many others there are.
 
         Raises
@@ -92,7 +92,7 @@ class Rows(Table):
         return self.arrange(names)
 
     def arrange(self, names: tuple[str, ...]) -> tuple[Floats, int]:
-        """`aligned` without a check: arrays must have as many columns."""
+        """`align` without a check: arrays must have as many columns."""
         if self.names == names or (self.ordered and len(self.names) == len(names)):
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}

@@ -21,10 +21,10 @@ __all__ = [
     "UNKNOWN",
     "Label",
     "Labels",
-    "answers",
     "booleans",
     "label_key",
-    "listed",
+    "list_labels",
+    "read_answers",
     "read_keys",
 ]
 
@@ -36,7 +36,7 @@ LARGEST_LABEL = 2**1000  # a saved engine writes labels as text, and Python read
 Label = str | int | float | bool
 
 
-def listed(y: Any, n: int) -> list[Label | None]:
+def list_labels(y: Any, n: int) -> list[Label | None]:
     """Labels of n rows as plain values; None where one is null, NaN or masked.
 
     Raises
@@ -50,7 +50,7 @@ def listed(y: Any, n: int) -> list[Label | None]:
     return [_plain(value, i) for i, value in enumerate(values)]
 
 
-def answers(similar: Any, n: int) -> list[bool | None]:
+def read_answers(similar: Any, n: int) -> list[bool | None]:
     """Answers to "similar?" of n pairs; None where one is null, NaN or masked.
 
     Raises
@@ -84,9 +84,9 @@ def booleans(similar: Any, n: int) -> Bools:
     Raises
     ------
     InputError
-        As `answers`, and where one is missing.
+        As `read_answers`, and where one is missing.
     """
-    found = answers(similar, n)
+    found = read_answers(similar, n)
     if None in found:
         row = found.index(None)
         raise InputError(

@@ -58,7 +58,7 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     if missing:
         raise InputError(
             f"x has no distance to {_some(missing)}; it must have one to each of the {len(order)} "
-            "things that the engine holds or that wait: engine.row_ids lists them"
+            "things that the engine holds or that wait: engine.distance_row_ids lists them"
         )
     known = set(order)
     beside = [key for key in x if feature_name(key) not in known]
@@ -67,14 +67,14 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
         if beside:
             raise InputError(
                 f"x has distances to {_some(beside)}, unknown or forgotten; things of this stream "
-                "are known by their positions, and engine.row_ids lists those that are held"
+                "are known by their positions; engine.distance_row_ids lists those that are held"
             )
         return row, None
     if len(beside) != 1:
         raise InputError(
             f"x has {len(beside)} keys beside the things that are held ({_some(beside)}); it must "
             "have one, the thing's own id with the distance 0: the others may be forgotten, and "
-            "engine.row_ids lists those that are not"
+            "engine.distance_row_ids lists those that are not"
         )
     own = beside[0]
     if _number(own, x[own]) != 0.0:

@@ -17,8 +17,8 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
 from streamembed.data.ids import kind_of, typed_ids
 from streamembed.data.labels import UNKNOWN, Label, Labels
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import Config
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import Config
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.errors import BadRowError, InputError
@@ -148,7 +148,7 @@ def admit_distances(
             rejected.append(Rejected(index, keys and keys[index], fault))
             continue
         one = typed_ids(call.ids, np.array([index], dtype=np.int64))
-        held_row = _held_part(now, config, row)
+        held_row = _select_held(now, config, row)
         part = Events(np.zeros((1, 0)), _ids_or_positions(now, one, 1), (held_row,))
         counted, kind = before.rejected + len(rejected), kind_of(one)
         now = intake.accept(now.followed_by(part, NO_FEATURES, kind, counted, now.labels, held))
@@ -186,7 +186,7 @@ def _reach(now: Progress, config: Config, ahead: int) -> Reach:
     return Reach((held + waiting, position), told)
 
 
-def _held_part(now: Progress, config: Config, row: Floats) -> Floats:
+def _select_held(now: Progress, config: Config, row: Floats) -> Floats:
     """Of a row to all things ever learned, the distances to landmarks and to what waits."""
     if config.memory == "landmarks" and len(row) == now.position:
         return np.concatenate([row[now.support_positions], row[now.learned :]])

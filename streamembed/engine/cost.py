@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamembed.engine.config import LARGEST_RANK, Config
+from streamembed.embedding.config import LARGEST_RANK, Config
 
 __all__ = ["of_chunk", "of_snapshot"]
 
@@ -40,7 +40,7 @@ def _operations(n: int, b: int, r: int) -> float:
 def of_snapshot(config: Config, rung: str, n: int) -> str | None:
     """Why a snapshot of n points was ten times as expensive as usual, and by how much; or None.
 
-    ``rung`` is how far up the ladder, `streamembed.engine.ladder`, it went.
+    ``rung`` is how far up the ladder, `streamembed.embedding.ladder`, it went.
     """
     ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
     if ratio < CLIFF:

@@ -1,4 +1,4 @@
-"""The engine: the only mutable object. What a chunk does is in `streamembed.engine.update`."""
+"""The engine: the only mutable object. What a chunk does is in `streamembed.embedding.update`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch
-from streamembed.data.labels import booleans, listed
-from streamembed.engine import admission, cost, publish, saved
+from streamembed.data.labels import booleans, list_labels
+from streamembed.embedding import publish
+from streamembed.embedding.config import Config
+from streamembed.embedding.state import State
+from streamembed.engine import admission, cost, saved
 from streamembed.engine.admission import Learned
-from streamembed.engine.config import Config
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
-from streamembed.engine.state import State
 from streamembed.errors import (
     CostWarning,
     InputError,
@@ -231,7 +232,7 @@ class Engine:
         return self._intake.progress.learns_distances
 
     @property
-    def names_things(self) -> bool | None:
+    def has_ids(self) -> bool | None:
         """True if events have ids of their own; None before the first event."""
         kind = self._intake.progress.ids_kind
         return None if kind is None else kind != "positions"
@@ -247,9 +248,9 @@ class Engine:
         return self._intake.progress.support_positions
 
     @property
-    def row_ids(self) -> Array:
+    def distance_row_ids(self) -> Array:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
-        return self._intake.progress.row_ids(self.config)
+        return self._intake.progress.distance_row_ids(self.config)
 
     def snapshot(self) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
@@ -282,16 +283,16 @@ class Engine:
         return snapshot
 
     def _publish(self) -> tuple[State, Snapshot]:
-        state = self._needed("learn more of them, or start the engine with a smaller warm_up")
+        state = self._need_state("learn more of them, or start the engine with a smaller warm_up")
         if self._published is None or self._published[0] is not state:
             with one_blas_thread():
                 columns = publish.publish(state, self.config)
                 features = self._intake.progress.features or NO_FEATURES
-                snapshot = Snapshot.of(state, columns, self.config, *features)
+                snapshot = Snapshot._of(state, columns, self.config, *features)
             self._published = state, snapshot
         return self._published
 
-    def _needed(self, remedy: str) -> State:
+    def _need_state(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""
         if self._intake.state is None:
             raise NotReadyError(
@@ -369,7 +370,7 @@ class Engine:
         names, ordered = self._features_of_points()
         read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
         n = len(read.kept) + len(read.rejected)
-        labels = None if y is None else listed(y, n)
+        labels = None if y is None else list_labels(y, n)
         return admission.admit_points(self._intake, read, self.config.on_bad_row, labels)
 
     def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
@@ -486,7 +487,7 @@ class Engine:
                 f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.data.batch: "
                 "for data of any other kind use learn"
             )
-        labels = None if y is None or not self.config.metrics else listed(y, len(y))
+        labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
         policy = on_bad_row or self.config.on_bad_row
         return admission.admit_points(self._intake, rows, policy, labels, log_offset)
 
@@ -516,7 +517,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._needed("there is nothing to flush into")
+        self._need_state("there is nothing to flush into")
         self._intake.flush()
 
     @_alone
@@ -531,7 +532,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        self._needed("there is nothing to rescale")
+        self._need_state("there is nothing to rescale")
         self._intake.rescale()
 
     # ------------------------------------------------------------------ saving
@@ -554,7 +555,7 @@ class Engine:
         """
         table, header = archive.read_table(path, "engine")
         with archive.sound(path, "engine"):
-            engine: Self = codec.unpack(cls, archive.unpacked(table), header, STATES)
+            engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
             saved.check_metrics(engine._intake.state)
             return engine
 

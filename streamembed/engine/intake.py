@@ -13,11 +13,11 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamembed.engine import metrics as learners
-from streamembed.engine import update
-from streamembed.engine.config import Config
+from streamembed.embedding import metrics as learners
+from streamembed.embedding import update
+from streamembed.embedding.config import Config
+from streamembed.embedding.state import State
 from streamembed.engine.progress import Progress
-from streamembed.engine.state import State
 from streamembed.errors import ConcurrentUseError, DuplicateIdError
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting
@@ -170,7 +170,7 @@ class Intake:
 
     def _with_pairs(self, state: State, left: Floats, right: Floats, similar: Bools) -> State:
         assert state.metrics is not None
-        metrics = learners.given(state.metrics, left, right, similar, self.config.seed)
+        metrics = learners.learn_pairs(state.metrics, left, right, similar, self.config.seed)
         return replace(state, metrics=metrics)
 
     def flush(self) -> None:
@@ -187,7 +187,7 @@ class Intake:
     def _with_flushed_metrics(self, state: State) -> State:
         if state.metrics is None:
             return state
-        metrics = learners.flushed(state.metrics, self.config.seed)
+        metrics = learners.flush(state.metrics, self.config.seed)
         return state if metrics is state.metrics else replace(state, metrics=metrics)
 
     def rescale(self) -> None:

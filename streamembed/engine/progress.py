@@ -14,9 +14,9 @@ import numpy as np
 
 from streamembed.data.ids import HeldIds, kind_of
 from streamembed.data.labels import Labels
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import Config
-from streamembed.engine.state import State
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import Config
+from streamembed.embedding.state import State
 from streamembed.errors import DuplicateIdError, InputError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting
@@ -108,7 +108,7 @@ class Progress:
             return np.zeros(0, dtype=np.int64)
         return np.sort(self.state.support.births)
 
-    def row_ids(self, config: Config) -> Array:
+    def distance_row_ids(self, config: Config) -> Array:
         """What the next distance row must hold, shape (L,)."""
         waiting = [part.ids for part in self.waiting.parts]
         held = [self.support_ids] if self.state is not None or not waiting else []

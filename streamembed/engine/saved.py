@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.labels import LARGEST_CLASSES
-from streamembed.engine import metrics
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding import metrics
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding.state import State
 from streamembed.engine.progress import Progress
-from streamembed.engine.state import State
 from streamembed.geometry.ring import most_slots
 from streamembed.geometry.support import slots_for
 from streamembed.numeric import codec
@@ -95,7 +95,7 @@ def check_metrics(state: State | None) -> None:
     """Refuse learners from which no metric can be made."""
     if state is not None and state.metrics is not None:
         with np.errstate(all="ignore"):
-            metrics.published(state.metrics, state.scaling.scale)
+            metrics.publish(state.metrics, state.scaling.scale)
 
 
 def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.engine import metrics as learners
-from streamembed.engine.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.engine.methods import METHODS
-from streamembed.engine.publish import Columns
-from streamembed.engine.state import State
+from streamembed.embedding import metrics as learners
+from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding.methods import METHODS
+from streamembed.embedding.publish import Columns
+from streamembed.embedding.state import State
 from streamembed.errors import FeatureError, shown
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
@@ -74,7 +74,7 @@ class Snapshot:
         pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
     psi : (N, n_components)
         Right eigenvectors of P; ``coordinates`` are lambda**t psi.
-    density, degrees : (N,)
+    density_weights, degrees : (N,)
         q**-alpha and q, the kernel mass around each point.
     method : str
         Which embedding it is, see `streamembed.Engine`.
@@ -92,7 +92,7 @@ class Snapshot:
     certificate : Certificate
     frame : Frame
     rung : str
-        The step of the ladder, `streamembed.engine.ladder`, that gave this snapshot: view, polish,
+        The step of the ladder (`embedding.ladder`) that gave this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
     resolution : float
         Distance of the closest pair of landmarks, divided by the bandwidth: finer detail is lost.
@@ -107,7 +107,7 @@ class Snapshot:
     ids: Array
     masses: Floats
     stationary: Floats
-    density: Floats
+    density_weights: Floats
     degrees: Floats
     psi: Floats
     method: str
@@ -183,7 +183,7 @@ class Snapshot:
         return MappingProxyType(self._metrics)
 
     @classmethod
-    def of(
+    def _of(
         cls,
         state: State,
         columns: Columns,
@@ -203,7 +203,7 @@ class Snapshot:
             "ids": state.support.ids[order],
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
-            "density": columns.normal.density[order],
+            "density_weights": columns.normal.density[order],
             "degrees": state.degrees[order],
             "points": state.support.points[order],
             "center": state.scaling.center.copy(),
@@ -227,7 +227,7 @@ class Snapshot:
         if state.metrics is not None:
             numbers["metrics"] = {
                 name: one.named(None if ordered else feature_names)
-                for name, one in learners.published(state.metrics, state.scaling.scale).items()
+                for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         return cls(arrays, numbers, (state.factor, columns.normal, order))
@@ -457,7 +457,7 @@ _COLUMNS = {
     "coordinates": "coordinates",
     "psi": "psi",
     "stationary": "stationary",
-    "density": "density",
+    "density_weights": "density_weight",
     "degrees": "degree",
     "points": "point",
 }
@@ -485,7 +485,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(("masses", "stationary", "density", "degrees"), (n,)),
+        **dict.fromkeys(("masses", "stationary", "density_weights", "degrees"), (n,)),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
@@ -495,7 +495,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         must(np.isfinite(array).all(), f"{name} is not finite")
-    for name in ("masses", "stationary", "density", "degrees", "scale"):
+    for name in ("masses", "stationary", "density_weights", "degrees", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it holds no points")
     must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")

@@ -1,11 +1,13 @@
 """River transformers: embeddings and metrics, with a cold start and missing features."""
 
-from streamembed.estimators.class_moments import FENN, DiscriminantAnalysis
-from streamembed.estimators.contrast import ContrastMetric, GeometricMeanMetric
 from streamembed.estimators.diffusion_map import DiffusionMap
-from streamembed.estimators.eig_dml import EigDML
-from streamembed.estimators.itml import ITML
-from streamembed.estimators.must_link import MustLinkMetric
+from streamembed.estimators.moment_metrics import (
+    FENN,
+    ContrastMetric,
+    DiscriminantAnalysis,
+    GeometricMeanMetric,
+)
+from streamembed.estimators.pair_metrics import ITML, EigDML, MustLinkMetric
 from streamembed.estimators.unsupervised import UnsupervisedMetric
 
 __all__ = [

@@ -12,7 +12,7 @@ from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows
 from streamembed.data.table import are_places, one_point, row_by_name
 from streamembed.data.values import NO_NULLS
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
@@ -177,7 +177,7 @@ class DiffusionMap(SettlingTransformer):
         """Learn one event of the stream.
 
         With ``metric="precomputed"`` x holds the distances to all objects in the engine
-        (``engine.row_ids``), by id, and 0 to its own id. If the first event of the stream is an
+        (``engine.distance_row_ids``), by id, and 0 to its own id. If the first event is an
         empty dict, objects have no ids but their positions, and x has no distance to itself.
 
         Raises
@@ -243,15 +243,17 @@ class DiffusionMap(SettlingTransformer):
         for point in self._complete(rows, self._warm_up_events):
             names, ordered = self._names, are_places(self._names)
             self._engine = self._engine or Engine(**self._config().as_dict())
-            self._engine.admit(batch.checked(point, names, ordered, NO_NULLS, {}, None, "raise"))
+            self._engine.admit(
+                batch.check_table(point, names, ordered, NO_NULLS, {}, None, "raise")
+            )
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""
         x = _told(x)
         engine = self._engine or Engine(**self._config().as_dict())
-        named = bool(engine.names_things if engine.position else x)
-        row, own = precomputed.row_of(x, engine.row_ids, named)
-        if isinstance(own, str) and engine.row_ids.dtype.kind == "i" and engine.position:
+        named = bool(engine.has_ids if engine.position else x)
+        row, own = precomputed.row_of(x, engine.distance_row_ids, named)
+        if isinstance(own, str) and engine.distance_row_ids.dtype.kind == "i" and engine.position:
             own = int(own) if own.lstrip("-").isdigit() else own  # frames have string columns
         engine.admit_distances([row], None if own is None else [own], "raise")
         self._engine = engine

@@ -86,7 +86,7 @@ class MergeableMetric(MetricEstimator):
                 self._labels.append(label)
             found.append(self._classes[key])
         indices = np.array(found, dtype=np.int64)
-        early, self._early = [*self._early, *_recoded(other._early, indices)], []
+        early, self._early = [*self._early, *_recode(other._early, indices)], []
         if other._course is not None:
             if self._course is None:
                 self._names = other._names
@@ -111,7 +111,7 @@ class MergeableMetric(MetricEstimator):
         return self.position, told.digest()
 
 
-def _recoded(early: list[Early], indices: Ints) -> list[Early]:
+def _recode(early: list[Early], indices: Ints) -> list[Early]:
     """Events of another stream's warm-up, in this one's classes."""
     codes = mapped(np.array([code for *_, code in early], dtype=np.int64), indices).tolist()
     return [(one, two, code) for (one, two, _), code in zip(early, codes, strict=True)]

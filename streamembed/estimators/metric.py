@@ -22,7 +22,7 @@ from river import base
 from streamembed import parameters
 from streamembed.data import batch, impute
 from streamembed.data.impute import Rows
-from streamembed.data.labels import LARGEST_CLASSES, answers, label_key, read_keys
+from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
 from streamembed.learners import course, examples
 from streamembed.learners.course import WARM_UP, Course
@@ -78,7 +78,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         self.ignored = 0
         self.unlabelled = 0
         self.unlearned = 0
-        self._learner = self._made()
+        self._learner = self._make_learner()
         self._classes: dict[Hashable, int] = {}  # index by key
         self._labels: list[Hashable] = []
         self._early: list[Early] = []
@@ -88,7 +88,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         self._root: Floats | None = None
 
     @abc.abstractmethod
-    def _made(self) -> Learner:
+    def _make_learner(self) -> Learner:
         """The learner of these parameters, which are checked."""
 
     # ------------------------------------------------------------------ reading
@@ -168,10 +168,10 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         if not self._learner.additive or not self._early:
             return None
         try:
-            settled = self._settled()
+            settled = self._settle_features()
         except FeatureError:
             return None  # no number yet
-        begun = self._started(settled, whole=False)
+        begun = self._start(settled, whole=False)
         return _named(course.read(begun, self._learner, self._key), settled.names)
 
     def _identity(self) -> Mahalanobis:
@@ -200,7 +200,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         The space moves with whole chunks only, so that points mapped between two can be compared;
         `metric` may be ahead of it by the events that wait.
         """
-        return dict(enumerate(self._placed(impute.read_one(x))[0].tolist()))
+        return dict(enumerate(self._map_points(impute.read_one(x))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Points in the metric's Euclidean space, as the same kind of data frame.
@@ -210,15 +210,15 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         strings where frames must have strings.
         """
         table = impute.read(X)
-        return impute.give_back(self._placed(table), X, table.frame)
+        return impute.give_back(self._map_points(table), X, table.frame)
 
-    def _placed(self, table: Rows) -> Floats:
+    def _map_points(self, table: Rows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
         if self._course is None:
             names = self.feature_names or impute.in_order(set(table.names))
-            values = table.aligned(names)[0]
+            values = table.align(names)[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._course.spread.filled(table.aligned(self._names)[0])
+        values = self._course.spread.fill_gaps(table.align(self._names)[0])
         placed: Floats = values @ self._columns()
         return placed
 
@@ -271,7 +271,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
                 f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
                 "have the same length"
             )
-        given = answers(similar, len(one))
+        given = read_answers(similar, len(one))
         impute.check_pairs(one, two)
         for table, name in ((one, "X1"), (two, "X2")):
             with batch.called(name):
@@ -358,14 +358,14 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
                 self._settle()
         if not chosen:
             return
-        first, second = self._aligned(one, chosen), np.zeros((len(chosen), len(self._names)))
+        first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
         if two is not None:
-            second = self._aligned(two, chosen)
+            second = self._align(two, chosen)
         self._extend(first, second, codes[chosen])
 
-    def _aligned(self, table: Rows, chosen: list[int]) -> Floats:
+    def _align(self, table: Rows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
-        values, unknown = table.take(chosen).aligned(self._names)
+        values, unknown = table.take(chosen).align(self._names)
         self.ignored += unknown
         self.imputed += int(np.count_nonzero(np.isnan(values)))
         return values
@@ -400,15 +400,15 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
 
     def _settle(self) -> None:
         """The features are those of which a number was seen; what came early is the first chunk."""
-        settled = self._settled()
+        settled = self._settle_features()
         with one_blas_thread():
-            self._course = self._started(settled, whole=True)
+            self._course = self._start(settled, whole=True)
         self._early, self._names = [], settled.names
         self.ignored += settled.ignored
         self.imputed += settled.imputed
         self._read = self._root = None
 
-    def _settled(self) -> _Settled:
+    def _settle_features(self) -> _Settled:
         """The events that came early, as numbers; FeatureError where they hold none. Pure."""
         ends = [end for one, two, _ in self._early for end in (one, two) if end is not None]
         usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
@@ -434,7 +434,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             imputed=int(np.isnan(first).sum() + np.isnan(second).sum()),
         )
 
-    def _started(self, settled: _Settled, whole: bool) -> Course:
+    def _start(self, settled: _Settled, whole: bool) -> Course:
         """A course with these events: learned as its first chunk, or waiting for it."""
         begun = course.init((self._key,), len(settled.names), int(self.seed))
         begun = course.append(begun, settled.first, settled.second, settled.codes)

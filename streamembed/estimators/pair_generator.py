@@ -144,13 +144,13 @@ class PairGenerator:
             raise InputError("the snapshot was learned from distances: it has no points to pair")
         psi, values = snapshot.tracked_pairs()
         count = self.n_components or snapshot.points.shape[1]
-        coordinates = thresholds.weighted(psi[:, :count], values[:count], self.diffusion_time)
+        coordinates = thresholds.weight_columns(psi[:, :count], values[:count], self.diffusion_time)
         scaled = (snapshot.points - snapshot.center) / snapshot.scale
-        births = self._numbered(snapshot.ids.tolist())
+        births = self._number_ids(snapshot.ids.tolist())
         before = self._state or thresholds.init(scaled.shape[1])
         if self._state is not None and self._state.position == snapshot.position:
             drawn, fresh = self._state, np.zeros(len(self._state.pairs), dtype=bool)
-            return self._handed_out(snapshot, births, drawn, fresh)
+            return self._hand_out(snapshot, births, drawn, fresh)
         drawn, _ = thresholds.update(
             before,
             coordinates,
@@ -164,9 +164,9 @@ class PairGenerator:
         ends = drawn.pairs.births.tolist()
         fresh = np.array([(one, other) not in known for one, other in ends], dtype=bool)
         self._state, _ = thresholds.rejudge(drawn, coordinates, births, self._settings)
-        return self._handed_out(snapshot, births, drawn, fresh)
+        return self._hand_out(snapshot, births, drawn, fresh)
 
-    def _handed_out(
+    def _hand_out(
         self, snapshot: Snapshot, births: Ints, drawn: State, fresh: Bools
     ) -> GeneratedPairs:
         """The fresh ones of the pairs that were drawn."""
@@ -183,7 +183,7 @@ class PairGenerator:
             snapshot.position,
         )
 
-    def _numbered(self, ids: list[Hashable]) -> Ints:
+    def _number_ids(self, ids: list[Hashable]) -> Ints:
         """A number for every id, ascending with age; those of ids that have left are forgotten."""
         numbers = {}
         for key in ids:

@@ -22,12 +22,12 @@ from typing import Any, Self
 import numpy as np
 
 from streamembed.data import batch
-from streamembed.engine.chunk import Events
-from streamembed.engine.config import Config
+from streamembed.embedding.chunk import Events
+from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators.settings import Settings
-from streamembed.estimators.strand import Embedding, Fit, Strand, learned_metric
+from streamembed.estimators.strand import Embedding, Fit, Strand, learn_metric
 from streamembed.learners.learner import NO_UPDATES, certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
@@ -57,15 +57,15 @@ class _Kept:
     ----------
     names : (tuple of str, bool) or None
         Of the features, and whether they are places.
-    waiting : (n, d)
-        Points whose chunk is not whole.
+    waiting : Waiting of Events
+        Those whose chunk is not complete.
     center, scale : (d,)
         The maps saw (x - center) / scale; empty before the first chunk.
     strands : tuple
     """
 
     names: tuple[tuple[str, ...], bool] | None
-    waiting: Floats
+    waiting: Waiting[Events]
     center: Floats
     scale: Floats
     strands: tuple[_Strand, ...]
@@ -193,7 +193,7 @@ class UnsupervisedPipeline:
             states = [strand.pairs for strand in self._strands]
             halves = (states[1], states[2]) if self.settings.shrunk else None
             with one_blas_thread():
-                matrix, fit = learned_metric(states[0], halves, self.settings.gamma)
+                matrix, fit = learn_metric(states[0], halves, self.settings.gamma)
             told = certificate(
                 "generated",
                 NO_UPDATES,
@@ -201,7 +201,7 @@ class UnsupervisedPipeline:
                 labelled=0,
                 pairs=fit.n_similar + fit.n_dissimilar,
             )
-            metric = balance.handed_out(matrix, told, self._scale)
+            metric = balance.hand_out(matrix, told, self._scale)
             names, ordered = self._names or (None, True)
             self._fitted = metric.named(None if ordered else names), fit
         return self._fitted
@@ -282,13 +282,13 @@ class UnsupervisedPipeline:
             if not len(self._scale):
                 snapshot = whole.engine.snapshot()
                 self._center, self._scale = snapshot.center, snapshot.scale
-            whole.judge(self._scaled)
+            whole.judge(self._scale_points)
             first = shrink.halves(chunk.ids, self.settings.seed)
             for half, mine in zip(self._strands[1:], (first, ~first), strict=False):
-                half.push(self._scaled(chunk.points[mine]))
+                half.push(self._scale_points(chunk.points[mine]))
         self._fitted = None
 
-    def _scaled(self, points: Floats) -> Floats:
+    def _scale_points(self, points: Floats) -> Floats:
         """Points as the maps and the pairs see them."""
         with np.errstate(over="ignore", under="ignore"):
             result: Floats = (points - self._center) / self._scale
@@ -330,10 +330,8 @@ class UnsupervisedPipeline:
 
         A ``graph`` that is a function is not written.
         """
-        nothing = np.zeros((0, 0 if self._names is None else self._width))
-        waiting = np.concatenate([nothing, *(part.points for part in self._waiting.parts)])
         strands = tuple(_Strand(strand.engine, strand.pairs) for strand in self._strands)
-        kept = _Kept(self._names, waiting, self._center, self._scale, strands)
+        kept = _Kept(self._names, self._waiting, self._center, self._scale, strands)
         arrays, numbers = codec.pack(kept)
         header = {"parameters": self.settings.as_dict(), "learned": numbers}
         archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
@@ -361,18 +359,16 @@ class UnsupervisedPipeline:
                 )
             given["graph"] = graph
         with archive.sound(path, "unsupervised"):
-            arrays = archive.unpacked(table)
+            arrays = archive.unpack(table)
             for name, array in arrays.items():
                 archive.must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} is NaN")
-            return cls(**given)._continued(codec.unpack(_Kept, arrays, header["learned"]))
+            return cls(**given)._continue(codec.unpack(_Kept, arrays, header["learned"]))
 
-    def _continued(self, kept: _Kept) -> Self:
+    def _continue(self, kept: _Kept) -> Self:
         """This, which has not learned yet, from what `save` wrote on; checked for what fits."""
         must = archive.must
         self._names, self._center, self._scale = kept.names, kept.center, kept.scale
         width = 0 if kept.names is None else self._width
-        must(kept.waiting.shape[1:] == (width,), "waiting has another shape")
-        must(width > 0 or not len(kept.waiting), "waiting has no features")
         must(kept.scale.shape == kept.center.shape == (width * bool(kept.strands),), "scale")
         must((kept.scale > 0).all(), "scale is not positive")
         must(len(kept.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
@@ -383,10 +379,15 @@ class UnsupervisedPipeline:
             strand.engine, strand.pairs = one.engine, one.pairs
         if self.ready:
             _ = self.metric  # whatever it is made of must fit together
-        if len(kept.waiting):
-            self._wait(kept.waiting)
+        waiting = kept.waiting
+        must(len(waiting.parts) == min(waiting.count, 1), "parts of waiting events")
+        for part in waiting.parts:
+            must(width > 0 and part.points.shape == (waiting.count, width), "waiting points")
+            expected = np.arange(self._learned, self._learned + waiting.count)
+            must(np.array_equal(part.ids, expected), "ids of waiting events")
             cut = self._whole_config.chunks.next_cut(self._learned)
-            must(self.position < cut, "waiting")
+            must(expected[-1] + 1 < cut, "more events wait than a chunk has")
+        self._waiting = waiting
         return self
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError, shown
 from streamembed.estimators.strand import Embedding
 from streamembed.geometry import neighbors

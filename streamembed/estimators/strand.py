@@ -1,7 +1,7 @@
 """A stream of points, its embedding, and its generated pairs; and the metric that pairs imply.
 
 One strand is all events, two more are halves of them: `Strand.push` is what a chunk does to each,
-`learned_metric` what the pairs of all three say.
+`learn_metric` what the pairs of all three say.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats
 from streamembed.pairs import shrink, thresholds
 
-__all__ = ["Embedding", "Fit", "Strand", "learned_metric"]
+__all__ = ["Embedding", "Fit", "Strand", "learn_metric"]
 
 # (points as the kernel sees them (N, d), components) -> psi (N, m), eigenvalues (m,), descending.
 Embedding = Callable[[Floats, int], tuple[Floats, Floats]]
@@ -69,7 +69,7 @@ class Fit:
     status: Status
 
 
-def learned_metric(
+def learn_metric(
     whole: thresholds.State,
     halves: tuple[thresholds.State, thresholds.State] | None,
     gamma: float = 0.1,
@@ -107,14 +107,14 @@ def learned_metric(
     bounds = itml.percentile_bounds(whole.inputs)
     if bounds is None or not _both_kinds(whole):
         return np.eye(d), fit
-    matrix, residual = _solved(whole, bounds, gamma)
+    matrix, residual = _solve(whole, bounds, gamma)
     fit = replace(fit, upper=bounds[0], lower=bounds[1], residual=residual)
     stretch = float(np.linalg.norm(shrink.trace_free_log(matrix)))
     if halves is None:
         return matrix, replace(fit, factor=1.0, stretch=stretch, status="ok")
     if not all(map(_both_kinds, halves)):
         return np.eye(d), replace(fit, stretch=stretch, status="halves not ready")
-    first, second = (_solved(half, bounds, gamma)[0] for half in halves)
+    first, second = (_solve(half, bounds, gamma)[0] for half in halves)
     matrix, info = shrink.shrink(matrix, first, second)
     return matrix, replace(fit, factor=info.factor, stretch=info.stretch, status=info.status)
 
@@ -124,7 +124,7 @@ def _both_kinds(state: thresholds.State) -> bool:
     return bool(similar.any() and not similar.all())
 
 
-def _solved(
+def _solve(
     state: thresholds.State, bounds: tuple[float, float], gamma: float
 ) -> tuple[Floats, float]:
     """ITML from the identity on the remembered pairs: A, and the largest residual left."""
@@ -193,7 +193,7 @@ class Strand:
         psi, eigenvalues = support.psi, support.eigenvalues
         if self.embedding is not None:
             psi, eigenvalues = self.embedding(points, psi.shape[1])
-        coordinates = thresholds.weighted(psi, eigenvalues, self.diffusion_time)
+        coordinates = thresholds.weight_columns(psi, eigenvalues, self.diffusion_time)
         since = min(learned - self.pairs.position, len(births))
         settings = replace(self.settings, candidates=since * self.settings.candidates)
         state, _ = thresholds.update(

@@ -246,7 +246,7 @@ def absorb(
         novel = np.arange(len(weights))
     for event in novel.tolist():
         growing.take(event, float(weights[event]))
-    return growing.absorbed()
+    return growing.absorb_one()
 
 
 class _Growing:
@@ -331,7 +331,7 @@ class _Growing:
         self.masses[slot] = weight
         self.content[slot] = event
 
-    def absorbed(self) -> Absorbed:
+    def absorb_one(self) -> Absorbed:
         """What `absorb` returns."""
         slots = np.flatnonzero(self.content >= 0)
         masses = np.maximum(self.masses[: self.n], LEAST_MASS * self.masses.sum())

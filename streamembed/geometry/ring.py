@@ -30,8 +30,12 @@ __all__ = [
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
 FLOAT32_ABOVE = 256
-# The rounding of a float32 ring, 8e-6, is a 13th of this tolerance.
-FLOAT32_TOLERANCE = 1e-4
+# The rounding of a float32 ring, 5e-5, is a 20th of this tolerance.
+FLOAT32_TOLERANCE = 1e-3
+# Terms that a product adds up one by one, at most: BLAS takes them in blocks of up to 384.
+LONGEST_SUM = 384
+# A weight of exp(-x) is off by about x / 2 times the precision: 17 in a row of S that counts.
+WEIGHTS = 24
 # A support of 20,000 slots has a float32 ring of 1.6 GB.
 LARGEST_SUPPORT = 20_000
 # A ring that grows has room for more slots than are in use: twice as many, and some at the start.
@@ -41,7 +45,7 @@ SPARE = 1024
 def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
     """The dtype of a ring of ``capacity`` slots: float64 up to 256, then float32.
 
-    For a ``tolerance`` below 1e-4 it is float64 whatever the capacity: `rounding_norm` of a float32
+    For a ``tolerance`` below 1e-3 it is float64 whatever the capacity: `rounding_norm` of a float32
     ring would use up too much of it.
     """
     tight = tolerance is not None and tolerance < FLOAT32_TOLERANCE
@@ -51,11 +55,12 @@ def ring_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike:
 def rounding_norm(dtype: npt.DTypeLike, n: int) -> float:
     """By how much the S of a ring of n slots may differ in norm from that of exact weights.
 
-    Exponent, exponential, product and normalisation each round; 64 times the precision is twice
-    the worst that was measured for up to 3,000 slots (docs/algorithms/certificate.md), and beyond
-    that sums of n weights lose the root of n.
+    A sum of c terms may be off by c / 2 times the precision, relative to the sum of their absolute
+    values: so much for the normalisation, and as much for a product with S. Exponents and
+    exponentials of weights that matter lose `WEIGHTS` times it.
     """
-    return 64.0 * float(np.finfo(dtype).eps) * max(1.0, float(np.sqrt(n / 3000.0)))
+    terms = min(n, LONGEST_SUM) + n / LONGEST_SUM
+    return (terms + WEIGHTS) * float(np.finfo(dtype).eps)
 
 
 def most_slots(n: int, size: int) -> int:
@@ -133,7 +138,7 @@ class Graph:
     @classmethod
     def _on(cls, buffer: Array, n: int) -> Graph:
         name = object()
-        return cls(_Ring(buffer, _settled(name)), name, n, len(buffer))
+        return cls(_Ring(buffer, _settle(name)), name, n, len(buffer))
 
     @property
     def buffer(self) -> Array:
@@ -196,7 +201,7 @@ class Graph:
         """Forget the way back: from now on only this graph can be read, and the next ones."""
         if self._ring.journal.now is not self._name:
             self._put_back()
-        self._ring.journal = _settled(self._name)
+        self._ring.journal = _settle(self._name)
 
     def copy(self) -> Graph:
         """The same graph on a ring of its own."""
@@ -223,9 +228,9 @@ class Graph:
             raise RuntimeError("this graph has been overwritten: read the one that followed it")
         self._ring.buffer[journal.slots, : self.n] = journal.rows
         self._ring.buffer[: self.n, journal.slots] = journal.rows.T
-        self._ring.journal = _settled(self._name)
+        self._ring.journal = _settle(self._name)
 
 
-def _settled(name: object) -> _Journal:
+def _settle(name: object) -> _Journal:
     """A journal without a way back."""
     return _Journal(name, None, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))

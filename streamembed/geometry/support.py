@@ -86,15 +86,15 @@ def fill(
     ``masses`` are those of all slots afterwards.
     """
     return Support(
-        _filled(support.points, slots, points),
-        _filled(support.scaled, slots, scaled),
-        _filled(support.ids, slots, ids),
-        _filled(support.births, slots, births),
+        _fill(support.points, slots, points),
+        _fill(support.scaled, slots, scaled),
+        _fill(support.ids, slots, ids),
+        _fill(support.births, slots, births),
         masses,
     )
 
 
-def _filled(old: Array, slots: Ints, new: Array) -> Array:
+def _fill(old: Array, slots: Ints, new: Array) -> Array:
     """A copy of ``old``, longer where the slots need it, with ``new`` in ``slots``."""
     if len(slots) == 0:
         return old

@@ -263,10 +263,10 @@ class DiscriminantLearner(_Moments):
 
     def measure(self, state: MomentState, scale: Floats) -> Measured:
         """Distance along the directions that part the classes."""
-        matrix, info = self._solved(state)
+        matrix, info = self._solve(state)
         return Measured(matrix, np.ones(len(scale)), info, info)
 
-    def _solved(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
+    def _solve(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
         if state.pairs.n_close + state.pairs.n_far == 0:
             matrix, told = discriminant.metric(state.moments)
             return matrix, DiscriminantInfo(told.directions, told.ratios, told.status)

@@ -31,7 +31,7 @@ __all__ = [
     "Progress",
     "Refused",
     "Untaught",
-    "advanced",
+    "advance",
     "append",
     "chunks_of",
     "extend",
@@ -180,7 +180,7 @@ def flush(course: Course, learning: Learning) -> Course:
     with np.errstate(all="ignore"):
         seen = spread.update(course.spread, values)
     sound, labelled = _finite(seen), len(chunk.classes)
-    whole = replace(chunk, first=seen.filled(chunk.first), second=seen.filled(chunk.second))
+    whole = replace(chunk, first=seen.fill_gaps(chunk.first), second=seen.fill_gaps(chunk.second))
     return replace(
         course,
         waiting=Waiting(),
@@ -189,13 +189,13 @@ def flush(course: Course, learning: Learning) -> Course:
         labelled=course.labelled + labelled,
         pairs=course.pairs + len(chunk) - labelled,
         progress={
-            name: advanced(learning[name], one, whole, seen.scale, sound)
+            name: advance(learning[name], one, whole, seen.scale, sound)
             for name, one in course.progress.items()
         },
     )
 
 
-def advanced(
+def advance(
     learner: Learner, progress: Progress, examples: Examples, scale: Floats, sound: bool = True
 ) -> Progress:
     """The learner after these events: wholly learned, or counted as refused.

@@ -149,7 +149,7 @@ def certificate(source: str, totals: Totals, told: Any, **counts: Any) -> dict[s
 
 def metric_of(measured: Measured, told: Mapping[str, Any]) -> Mahalanobis:
     """The metric in the caller's units."""
-    return balance.handed_out(measured.matrix, told, measured.scale)
+    return balance.hand_out(measured.matrix, told, measured.scale)
 
 
 def widened(kind: Any, info: Any) -> Any:

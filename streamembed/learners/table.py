@@ -18,7 +18,15 @@ from streamembed.learners.itml import ITMLLearner, ITMLState
 from streamembed.learners.learner import Learner
 from streamembed.metric_learning.eig_dml import Settings
 
-__all__ = ["CLASS_METRICS", "NAMES", "PAIR_METRICS", "STATES", "kept", "learner", "taught"]
+__all__ = [
+    "CLASS_METRICS",
+    "NAMES",
+    "PAIR_METRICS",
+    "STATES",
+    "learner",
+    "learns_classes",
+    "states_of",
+]
 
 _TABLE: dict[str, Callable[[int], Learner]] = {
     "itml": lambda seed: ITMLLearner(seed=seed),
@@ -42,11 +50,11 @@ def learner(name: str, seed: int) -> Learner:
     return _TABLE[name](seed)
 
 
-def kept(name: str) -> str:
+def states_of(name: str) -> str:
     """What a metric's state is kept under: those of sums are read off the same one."""
     return name if name in STATES else "moments"
 
 
-def taught(names: tuple[str, ...], seed: int) -> dict[str, Learner]:
+def learns_classes(names: tuple[str, ...], seed: int) -> dict[str, Learner]:
     """One learner for every state that these metrics need."""
-    return {kept(name): learner(name, seed) for name in names}
+    return {states_of(name): learner(name, seed) for name in names}

@@ -109,14 +109,14 @@ def layout_of(file: LogFile, chosen: tuple[str, ...] | None) -> Layout:
         in_order(name for name, kind in free.items() if _is_numeric(_value_type(kind))),
         {name: kind.list_size for name, kind in free.items() if _is_vector(kind)},
     )
-    layout = _found(columns) if chosen is None else _chosen(columns, chosen)
+    layout = _find(columns) if chosen is None else _chosen(columns, chosen)
     for name in (*layout.columns, *RESERVED):
         if file.names.count(name) > 1:
             raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
     return layout
 
 
-def _found(columns: _Columns) -> Layout:
+def _find(columns: _Columns) -> Layout:
     """The layout of a file of which nothing was chosen."""
     file, numeric, vectors = columns.file, columns.numeric, columns.vectors
     if _is_list_of_numbers(columns.types.get(DISTANCES)):
@@ -225,7 +225,7 @@ def _value_type(kind: Any) -> Any:
     return kind.value_type if is_coded else kind
 
 
-def _decoded(column: Any) -> Any:
+def _decode(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
@@ -308,7 +308,7 @@ def ids_of(part: Any, offset: int, file: LogFile) -> Array | None:
     """Ids as int64, or as objects where one is null or they are not integers; None without."""
     if "id" not in part.schema.names:
         return None
-    column = _decoded(part.column("id"))
+    column = _decode(part.column("id"))
     whole = pa.types.is_integer(column.type)
     if column.type == pa.uuid():  # the cast would take its 16 bytes for text
         column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
@@ -350,7 +350,7 @@ def carried(part: Any, name: str, kind: Any, offset: int, file: LogFile) -> Any:
         return None
     if name not in part.schema.names:
         return pa.nulls(part.num_rows, kind)
-    column = _decoded(part.column(name))
+    column = _decode(part.column(name))
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:

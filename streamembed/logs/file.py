@@ -71,7 +71,7 @@ def probe(path: Path) -> LogFile:
             head = source.read(HEAD)
     except OSError as error:
         raise LogError(f"{path} cannot be opened ({said(error)})") from error
-    return _probed(path, _format(head, str(path)))
+    return _probe(path, _format(head, str(path)))
 
 
 def probe_stdin() -> LogFile:
@@ -94,7 +94,7 @@ def probe_stdin() -> LogFile:
     stdin = Stdin(source)
     kind = _format(stdin.head, "standard input")
     if kind != "stream":
-        return replace(_probed(stdin.to_disk(), kind), path=STDIN, stdin=stdin)
+        return replace(_probe(stdin.to_disk(), kind), path=STDIN, stdin=stdin)
     try:
         stdin.reader = pa.ipc.open_stream(pa.PythonFile(stdin, mode="r"))
     except READ_ERRORS as error:
@@ -116,7 +116,7 @@ def _format(head: bytes, name: str) -> str:
     return kind
 
 
-def _probed(path: Path, kind: str) -> LogFile:
+def _probe(path: Path, kind: str) -> LogFile:
     rows, damage, columns = None, None, None
     try:
         if kind == "parquet":
@@ -138,7 +138,7 @@ def _probed(path: Path, kind: str) -> LogFile:
 
 def _footer(path: Path) -> tuple[int, Any]:
     """Rows and schema of an IPC file."""
-    buffer = pa.py_buffer(_mapped(path))
+    buffer = pa.py_buffer(_map_file(path))
     schema = pa.ipc.open_file(buffer).schema
     return ds.IpcFileFormat().make_fragment(buffer).count_rows(), schema
 
@@ -149,7 +149,7 @@ def _stream_schema(path: Path, start: int) -> Any:
         return pa.ipc.open_stream(source).schema
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     with path.open("rb") as source:
         return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -246,7 +246,7 @@ def _stream_parts(
 
 def _file_parts(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
-    mapped = _mapped(path)
+    mapped = _map_file(path)
     reader = pa.ipc.open_file(pa.py_buffer(mapped))
     first, batches = 0, reader.num_record_batches
     if start > 0:

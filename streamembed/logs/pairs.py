@@ -64,7 +64,7 @@ class PairLog:
 
     def _batch(self, part: LogBatch) -> PairBatch:
         names = self.log.feature_names
-        read = batch.checked(part.points, names, False, part.nulls, {}, None, "skip")
+        read = batch.check_table(part.points, names, False, part.nulls, {}, None, "skip")
         rejected = [Rejected(part.offset + row.index, None, row.reason) for row in read.rejected]
         kinds = read.points[:, names.index(SIMILAR)]
         known = (kinds == 0.0) | (kinds == 1.0)

@@ -14,12 +14,12 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["handed_out", "root"]
+__all__ = ["hand_out", "root"]
 
 
-def handed_out(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
+def hand_out(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
     """The metric in the caller's units, of a matrix for features divided by ``scale``."""
-    balanced, size = _balanced(matrix)
+    balanced, size = _balance(matrix)
     return Mahalanobis.of(balanced, certificate=certificate).unscaled(scale / size)
 
 
@@ -35,13 +35,13 @@ def root(matrix: Floats) -> Floats:
     >>> root(np.diag([4.0, 0.0])).tolist()
     [[2.0, 0.0], [0.0, 0.0]]
     """
-    balanced, size = _balanced(matrix)
+    balanced, size = _balance(matrix)
     values, vectors = descending_eigh(balanced)
     symmetric_root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return size[:, None] * symmetric_root
 
 
-def _balanced(matrix: Floats) -> tuple[Floats, Floats]:
+def _balance(matrix: Floats) -> tuple[Floats, Floats]:
     """The matrix with a unit diagonal (0 where it is 0), and the roots of its own, (d,)."""
     size = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     size[size == 0] = 1.0

@@ -34,17 +34,17 @@ __all__ = [
     "Constraints",
     "Sweep",
     "Swept",
-    "checked",
+    "check_pairs",
     "divergence",
     "empty",
     "inverse",
-    "joined",
+    "join",
     "objective",
     "positive_definite",
     "pull",
     "residuals",
     "slack_divergence",
-    "squared",
+    "square",
     "step",
     "sweep",
 ]
@@ -118,7 +118,7 @@ def empty(n_features: int) -> Constraints:
     return Constraints(np.zeros((0, n_features)), np.zeros(0, np.bool_), np.zeros(0))
 
 
-def checked(
+def check_pairs(
     differences: npt.ArrayLike,
     similar: npt.ArrayLike,
     upper: float,
@@ -176,7 +176,7 @@ def checked(
     return Constraints(v[differ], kept, bounds), int(np.count_nonzero(~differ))
 
 
-def joined(first: Constraints, second: Constraints) -> Constraints:
+def join(first: Constraints, second: Constraints) -> Constraints:
     """Both, the first ones being the older."""
     return Constraints(
         np.concatenate([first.differences, second.differences]),
@@ -259,14 +259,14 @@ def residuals(matrix: Floats, duals: Floats, constraints: Constraints, gamma: fl
     |p / xi - 1|, as it would be if it were exceeded; less where the dual is so small that
     it would be 0 before the bound is reached. All 0: A is the optimum.
     """
-    p = squared(matrix, constraints.differences)
+    p = square(matrix, constraints.differences)
     s = constraints.signs
     reach = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
     values: Floats = np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), reach))
     return values
 
 
-def squared(matrix: Floats, differences: Floats) -> Floats:
+def square(matrix: Floats, differences: Floats) -> Floats:
     """p of every row, at least `SMALLEST`."""
     p: Floats = np.maximum(np.einsum("ij,ij->i", differences @ matrix, differences), SMALLEST)
     return p
@@ -339,7 +339,7 @@ def objective(
     Source: Davis et al. (2007), eq. 3.4. Differs: xi is the nearest to xi_0 that A allows: every A
     has an objective, feasible or not.
     """
-    p = squared(matrix, differences)
+    p = square(matrix, differences)
     ratios = np.where(similar, np.maximum(p / upper, 1.0), np.minimum(p / lower, 1.0))
     return divergence(matrix, prior) + gamma * slack_divergence(ratios)
 

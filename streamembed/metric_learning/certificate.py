@@ -95,7 +95,7 @@ class MetricCertificate(Mapping[str, Any]):
 
     def as_dict(self) -> dict[str, Any]:
         """The facts in a dict of its own, JSON-ready."""
-        return {name: _thawed(fact) for name, fact in self._facts.items()}
+        return {name: _thaw(fact) for name, fact in self._facts.items()}
 
 
 def _plain(fact: Any) -> Any:
@@ -118,7 +118,7 @@ def _plain(fact: Any) -> Any:
     )
 
 
-def _thawed(fact: Any) -> Any:
+def _thaw(fact: Any) -> Any:
     if isinstance(fact, Mapping):
-        return {name: _thawed(value) for name, value in fact.items()}
-    return [_thawed(value) for value in fact] if isinstance(fact, tuple) else fact
+        return {name: _thaw(value) for name, value in fact.items()}
+    return [_thaw(value) for value in fact] if isinstance(fact, tuple) else fact

@@ -37,7 +37,7 @@ __all__ = [
     "init",
     "measure",
     "merge",
-    "pooled",
+    "pool",
     "squared_distances",
     "update",
 ]
@@ -261,31 +261,31 @@ def update(state: State, close: Floats, far: Floats, settings: Settings) -> tupl
     every metric optimal. 7. Only some pairs are remembered, the near ones above all.
     """
     first = not state.close.any()
-    mean, mass = pooled(state.close, state.mass, close, settings.decay)
+    mean, mass = pool(state.close, state.mass, close, settings.decay)
     state = replace(state, close=mean, mass=mass)
     scatter = constraint(state)
     if first and state.close.any():
-        state = _started(state, _inverse(scatter))
-    state, stretch = _rescaled(state, scatter)
+        state = _start(state, _inverse(scatter))
+    state, stretch = _rescale(state, scatter)
     if stretch < 1.0 / STALE:
         state = replace(state, step=1)
     state = _with_far(state, far, settings)
     if state.calls % REFRESH == 0:
         state = replace(state, values=squared_distances(state.far, state.matrix))
     if len(state.far) and state.close.any():
-        state = _improved(state, scatter, settings)
-        state, _ = _rescaled(state, scatter)
+        state = _improve(state, scatter, settings)
+        state, _ = _rescale(state, scatter)
     state = replace(state, calls=state.calls + 1)
     return state, measure(state, settings)
 
 
-def _started(state: State, matrix: Floats) -> State:
+def _start(state: State, matrix: Floats) -> State:
     """The state at t = 1, with this metric."""
     values = squared_distances(state.far, matrix)
     return replace(state, matrix=matrix, values=values, step=1)
 
 
-def pooled(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
+def pool(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
     """The mean of delta delta^T, and its mass, with these rows (b, d) in it. O(b d^2).
 
     With a decay, what was there counts decay^b of what it did.
@@ -298,7 +298,7 @@ def pooled(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tupl
     return (old / mass) * mean + rows.T @ rows, mass
 
 
-def _rescaled(state: State, scatter: Floats) -> tuple[State, float]:
+def _rescale(state: State, scatter: Floats) -> tuple[State, float]:
     """A c and q c with c = d / tr(A H)."""
     stretch = len(scatter) / float(np.sum(state.matrix * scatter))
     scaled = replace(state, matrix=stretch * state.matrix, values=stretch * state.values)
@@ -321,10 +321,10 @@ def _with_far(state: State, far: Floats, settings: Settings) -> State:
         seen=state.seen + len(differ),
         dropped=state.dropped + int(np.count_nonzero(~differ)),
     )
-    return _limited(joined, settings, position=state.seen)
+    return _limit(joined, settings, position=state.seen)
 
 
-def _limited(state: State, settings: Settings, position: int) -> State:
+def _limit(state: State, settings: Settings, position: int) -> State:
     """The state with no more far pairs than the settings allow, in order of age."""
     kept = np.arange(len(state.far))
     if settings.decay is not None:
@@ -349,7 +349,7 @@ def _limited(state: State, settings: Settings, position: int) -> State:
     )
 
 
-def _improved(state: State, scatter: Floats, settings: Settings) -> State:
+def _improve(state: State, scatter: Floats, settings: Settings) -> State:
     """The state after up to ``settings.steps`` Frank-Wolfe steps."""
     d = len(scatter)
     objective = OBJECTIVES[settings.objective]
@@ -454,7 +454,7 @@ def adopt(state: State, matrix: Floats, duals: Floats) -> State:
     matrix = symmetric(matrix)
     values = squared_distances(state.far, matrix)
     moved = replace(state, matrix=matrix, values=values, duals=duals)
-    return _rescaled(moved, constraint(state))[0]
+    return _rescale(moved, constraint(state))[0]
 
 
 def merge(left: State, right: State, settings: Settings) -> State:
@@ -472,7 +472,7 @@ def merge(left: State, right: State, settings: Settings) -> State:
     learned = [part for part in (left, right) if part.close.any()]
     matrix = (learned or [left])[0].matrix
     if len(learned) == 2:
-        first, second = (_rescaled(part, scatter)[0].matrix for part in learned)
+        first, second = (_rescale(part, scatter)[0].matrix for part in learned)
         matrix = (1.0 - share) * first + share * second
     ages = np.concatenate([left.seen - left.births, right.seen - right.births])
     order = np.argsort(-ages, kind="stable")
@@ -489,9 +489,9 @@ def merge(left: State, right: State, settings: Settings) -> State:
         dropped=left.dropped + right.dropped,
         calls=left.calls + right.calls,
     )
-    joined, _ = _rescaled(joined, scatter)
+    joined, _ = _rescale(joined, scatter)
     joined = replace(joined, values=squared_distances(joined.far, joined.matrix))
-    return _limited(joined, settings, position=joined.seen)
+    return _limit(joined, settings, position=joined.seen)
 
 
 def _unit(weights: Floats) -> Floats:

@@ -7,7 +7,7 @@ What makes it stream is the first optimality condition, which holds after every 
 
     A^-1 = A_0^-1 + S + sum over the buffer of s lambda v v^T
 
-A is a function of the prior and the duals. Rounding can be repaired from it (`rebuilt`), a pair
+A is a function of the prior and the duals. Rounding can be repaired from it (`rebuild`), a pair
 can leave the buffer with A untouched (its dual goes into S and stays as it is), and forgetting is
 a convex combination of A^-1 and A_0^-1, positive definite whatever happened before.
 
@@ -38,7 +38,7 @@ __all__ = [
     "init",
     "measure",
     "percentile_bounds",
-    "rebuilt",
+    "rebuild",
     "solve",
     "update",
 ]
@@ -251,21 +251,21 @@ def update(
     windows would, makes A indefinite: what other pairs did was done in its presence. 4. Forgetting.
     """
     _check_options(buffer, sweeps, forgetting, seed)
-    fresh, dropped = bregman.checked(differences, similar, upper, lower, len(state.matrix))
+    fresh, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
     order = _Order(seed, state)
     new, updates, residual, evicted = state, 0, 0.0, 0
     with np.errstate(all="ignore"):  # what overflows is refused below
         if forgetting:
-            new = _forgotten(new, forgetting)
+            new = _forget(new, forgetting)
         for start in range(0, max(len(fresh), 1), buffer):
             piece = fresh.taken(slice(start, start + buffer))
-            new, left = _remembered(new, piece, buffer)
+            new, left = _remember(new, piece, buffer)
             evicted += left
             for _ in range(sweeps):
                 swept = sweep(new.matrix, new.duals, new.constraints, new.gamma, order.of(len(new)))
                 new = replace(new, matrix=swept.matrix, duals=swept.duals)
                 updates, residual = updates + swept.updates, swept.residual
-        new, drift, status = _repaired(new, order.generator(1))
+        new, drift, status = _repair(new, order.generator(1))
     added = len(fresh)
     if status == "refused":
         return state, Info(0, dropped, 0, sweeps, 0, residual, drift, status)
@@ -332,9 +332,9 @@ def solve(
         raise ParameterError(f"tolerance is {tolerance}; it must be in (0, 1)")
     _check_options(1, max_sweeps, 0.0, seed)
     start = init(np.eye(width) if prior is None else prior, gamma)
-    fresh, dropped = bregman.checked(differences, similar, upper, lower, len(start.matrix))
+    fresh, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
     order = _Order(seed, start)
-    state, _ = _remembered(start, fresh, max(len(fresh), 1))
+    state, _ = _remember(start, fresh, max(len(fresh), 1))
     state = replace(state, seen=len(fresh) + dropped, dropped=dropped, calls=1)
     status: Status = "ok"
     done, updates, drift = 0, 0, 0.0
@@ -345,7 +345,7 @@ def solve(
             state = replace(state, matrix=swept.matrix, duals=swept.duals)
             done, updates = done + 1, updates + swept.updates
             if swept.residual <= tolerance or done == max_sweeps:
-                state, drift, status = _repaired(state, order.generator(1))
+                state, drift, status = _repair(state, order.generator(1))
                 residual = _residual(state)
     if status == "refused":
         state = replace(start, seen=state.seen, dropped=dropped, calls=1)
@@ -366,7 +366,7 @@ def measure(state: State) -> Measures:
     It is exact up to the drift.
     """
     pairs, s = state.constraints, state.constraints.signs
-    p = bregman.squared(state.matrix, pairs.differences)
+    p = bregman.square(state.matrix, pairs.differences)
     tightness = 1.0 - s * state.duals * pairs.bounds / state.gamma  # xi_0 / xi
     moved = 1.0 / np.maximum(tightness, np.finfo(np.float64).eps)
     allowed = np.where(s > 0, np.maximum(p / pairs.bounds, 1.0), np.minimum(p / pairs.bounds, 1.0))
@@ -382,7 +382,7 @@ def measure(state: State) -> Measures:
     return Measures(_residual(state), gap, objective, drift)
 
 
-def rebuilt(state: State) -> State:
+def rebuild(state: State) -> State:
     """The state with A computed anew from the prior and the duals; O(n d^2 + d^3).
 
     Where their sum is not positive definite in double precision, A is known better than they are,
@@ -443,14 +443,14 @@ def _residual(state: State) -> float:
     return float(values.max(initial=0.0))
 
 
-def _remembered(state: State, fresh: Constraints, buffer: int) -> tuple[State, int]:
+def _remember(state: State, fresh: Constraints, buffer: int) -> tuple[State, int]:
     """The state with these pairs, no more than ``buffer`` in all, and how many left for them.
 
     A is untouched: duals of pairs that leave are absorbed, those of new pairs are 0.
     """
     leaving = max(len(state) + len(fresh) - buffer, 0)
     old = state.constraints
-    pairs = bregman.joined(old.taken(slice(leaving, None)), fresh)
+    pairs = bregman.join(old.taken(slice(leaving, None)), fresh)
     duals = np.concatenate([state.duals[leaving:], np.zeros(len(fresh))])
     gone = old.taken(slice(0, leaving))
     return replace(
@@ -468,7 +468,7 @@ def _set(state: State) -> bool:
     return bool(state.duals.any() or state.absorbed.any())
 
 
-def _forgotten(state: State, share: float) -> State:
+def _forget(state: State, share: float) -> State:
     """A^-1 <- (1 - rho) A^-1 + rho A_0^-1, with all duals, absorbed ones too, times 1 - rho."""
     inverse = bregman.inverse(state.matrix) if _set(state) else None
     if inverse is None:
@@ -492,7 +492,7 @@ def _from_duals(state: State) -> Floats | None:
     return bregman.inverse(state.precision + state.absorbed + pull)
 
 
-def _repaired(state: State, generator: np.random.Generator) -> tuple[State, float, Status]:
+def _repair(state: State, generator: np.random.Generator) -> tuple[State, float, Status]:
     """The state with A as its duals say, where a probe shows that it is not; and the probe."""
     x = generator.standard_normal(len(state.matrix))
     rows = state.differences

@@ -103,7 +103,7 @@ class Mahalanobis:
         have units far apart, make the metric in scaled ones and use `unscaled`: it keeps the rank.
         O(d^3).
         """
-        A = _checked(matrix)
+        A = _check(matrix)
         if rank is not None:
             whole = isinstance(rank, (int, np.integer)) and not isinstance(
                 rank, (bool, np.timedelta64)
@@ -367,7 +367,7 @@ def _float(value: float) -> float:
         return np.inf
 
 
-def _checked(matrix: npt.ArrayLike) -> Floats:
+def _check(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
     A = numbers_of(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:

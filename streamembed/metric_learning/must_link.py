@@ -136,7 +136,7 @@ def update(
     Differs: 1. means in the place of sums, at tr(A H) = d: the same A up to a factor. 2. Projected
     gradients with projections onto two sets in turn there; Frank-Wolfe, and a bound, here.
     """
-    mean, mass = eig_dml.pooled(state.far, state.mass, far, settings.decay)
+    mean, mass = eig_dml.pool(state.far, state.mass, far, settings.decay)
     pairs, info = eig_dml.update(state.pairs, close, far, settings)
     return State(pairs, mean, mass), info
 

@@ -129,7 +129,7 @@ def update(
     mantissas, exponents = np.frexp(v[positive])
     parts = np.searchsorted(_EDGES, mantissas, side="right") - 1
     met = PARTS * exponents.astype(np.int64) + parts
-    buckets, counts = _summed(
+    buckets, counts = _sum(
         np.concatenate([histogram.buckets, met]),
         np.concatenate([histogram.counts, units[positive]]),
     )
@@ -158,7 +158,7 @@ def decay(histogram: Histogram, factor: float) -> Histogram:
 
 def merge(left: Histogram, right: Histogram) -> Histogram:
     """The histogram of both streams; exactly commutative and associative. O(m log m)."""
-    buckets, counts = _summed(
+    buckets, counts = _sum(
         np.concatenate([left.buckets, right.buckets]), np.concatenate([left.counts, right.counts])
     )
     return Histogram(buckets, counts, left.zeros + right.zeros)
@@ -209,7 +209,7 @@ def _total(histogram: Histogram) -> int:
     return histogram.zeros + int(histogram.counts.sum())
 
 
-def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _sum(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Each bucket once, ascending, with the sum of its counts; those of no weight leave."""
     unique, inverse = np.unique(buckets, return_inverse=True)
     sums = np.zeros(len(unique), dtype=np.int64)

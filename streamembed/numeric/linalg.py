@@ -13,7 +13,7 @@ from streamembed.numeric.arrays import Array, Floats
 
 __all__ = [
     "descending_eigh",
-    "mixed",
+    "mix_columns",
     "nystrom_pairs",
     "orthonormal_basis",
     "squared_distances",
@@ -25,7 +25,7 @@ __all__ = [
 INDEFINITE = 1e-3
 
 
-def mixed(block: Array, mix: Floats) -> Array:
+def mix_columns(block: Array, mix: Floats) -> Array:
     """``block @ mix`` in the block's own precision: a float64 mix would promote a float32 block."""
     result: Array = block @ mix.astype(block.dtype, copy=False)
     return result
@@ -83,10 +83,10 @@ def orthonormal_basis(block: Array) -> Array:
     # A squared singular value is known to eps of the largest; a few times that is nothing.
     keep = values > 1e4 * np.finfo(block.dtype).eps * values[0]
     mix = vectors[:, keep] / np.sqrt(values[keep])
-    basis = mixed(block, mix @ vectors.T if keep.all() else mix)
+    basis = mix_columns(block, mix @ vectors.T if keep.all() else mix)
     # Once more: the Gram matrix knows directions of relative size w only to eps / w.
     values, vectors = descending_eigh(basis.T @ basis)
-    return mixed(basis, (vectors / np.sqrt(values)) @ vectors.T)
+    return mix_columns(basis, (vectors / np.sqrt(values)) @ vectors.T)
 
 
 def nystrom_pairs(
@@ -123,19 +123,19 @@ def nystrom_pairs(
     if theta[-1] < -INDEFINITE * theta[0]:
         return _ritz(basis, theta, mix, floor)
     keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
-    factor = mixed(product, mix[:, keep] / np.sqrt(theta[keep]))
+    factor = mix_columns(product, mix[:, keep] / np.sqrt(theta[keep]))
     values, turn = descending_eigh(factor.T @ factor)
     # a positive semidefinite operator's pairs stay below its own
     if values[:1].max(initial=0.0) > (1.0 + INDEFINITE) * norm:
         return _ritz(basis, theta, mix, floor)
     keep = values > floor * max(values[:1].max(initial=0.0), 0.0)
-    return values[keep], mixed(factor, turn[:, keep] / np.sqrt(values[keep]))
+    return values[keep], mix_columns(factor, turn[:, keep] / np.sqrt(values[keep]))
 
 
 def _ritz(basis: Array, theta: Floats, mix: Floats, floor: float) -> tuple[Floats, Array]:
     """The Rayleigh-Ritz pairs of positive value."""
     keep = theta > floor * theta[0]
-    return theta[keep], mixed(basis, mix[:, keep])
+    return theta[keep], mix_columns(basis, mix[:, keep])
 
 
 def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats:

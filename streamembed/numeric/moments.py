@@ -32,7 +32,7 @@ class Spread:
         scale: Floats = np.where(deviations > 0, deviations, 1.0)
         return scale
 
-    def filled(self, values: Floats) -> Floats:
+    def fill_gaps(self, values: Floats) -> Floats:
         """The values (n, d) with the mean in the place of every NaN; 0 before anything was seen."""
         full: Floats = np.where(np.isnan(values), self.means, values)
         return full

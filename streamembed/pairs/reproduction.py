@@ -19,13 +19,13 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.pairs import memory, shrink, thresholds
 from streamembed.spectral import operator
 
-__all__ = ["kernel_map", "measured"]
+__all__ = ["kernel_map", "measure"]
 
 # Of either half: points of its map, pairs drawn (one in ten is clear), and how well ITML is solved.
 POINTS, CANDIDATES, TOLERANCE, SWEEPS = 250, 3000, 1e-3, 30
 
 
-def measured(
+def measure(
     points: Floats,
     births: Ints,
     bandwidth: float,
@@ -58,14 +58,14 @@ def measured(
             half = np.sort(generator.choice(half, POINTS, replace=False))
         if len(half) < points.shape[1] + 2:
             return 0.0
-        matrix = _learned(points[half], births[half], bandwidth, alpha, position, seed + part)
+        matrix = _learn(points[half], births[half], bandwidth, alpha, position, seed + part)
         if matrix is None:
             return 0.0
         matrices.append(matrix)
     return shrink.factor(*matrices)
 
 
-def _learned(
+def _learn(
     points: Floats, births: Ints, bandwidth: float, alpha: float, position: int, seed: int
 ) -> Floats | None:
     """The metric of one half; None where its pairs are not of both kinds."""
@@ -73,7 +73,7 @@ def _learned(
     settings = thresholds.Settings(candidates=CANDIDATES, decay=1.0, seed=seed)
     state, _ = thresholds.update(
         memory.init(points.shape[1]),
-        thresholds.weighted(psi, values),
+        thresholds.weight_columns(psi, values),
         points,
         births,
         np.ones(len(points)),

@@ -23,7 +23,7 @@ from streamembed.errors import InputError
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["Info", "factor", "halves", "shrink", "tempered", "trace_free_log"]
+__all__ = ["Info", "factor", "halves", "shrink", "temper", "trace_free_log"]
 
 # Eigenvalues below this share of the largest are raised to it: rounding would choose their
 # logarithm.
@@ -121,10 +121,10 @@ def shrink(matrix: Floats, first: Floats, second: Floats) -> tuple[Floats, Info]
         flat = min(float(np.linalg.norm(trace_free_log(part))) for part in (first, second)) <= FLAT
         status: Status = "nothing learned" if flat or stretch <= FLAT else "nothing reproduces"
         return np.eye(len(log)), Info(s, stretch, status)
-    return tempered(matrix, s), Info(s, stretch, "ok")
+    return temper(matrix, s), Info(s, stretch, "ok")
 
 
-def tempered(matrix: Floats, s: float) -> Floats:
+def temper(matrix: Floats, s: float) -> Floats:
     """exp(s L), shape (d, d), of determinant 1: the identity for s = 0.
 
     Examples

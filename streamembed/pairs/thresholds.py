@@ -8,8 +8,8 @@ Pairs of the present support are drawn from (seed, position); their p go into a 
 and judged again whenever the embedding has moved.
 
 Source: Jain, section 1.3. Differs: 1. pairs are a sample, not all N^2; 2. the coordinates may be
-lambda^t psi (`weighted`); 3. pairs of equal events, or of equal coordinates, are dropped: they
-satisfy every metric, or none; 4. a pair whose event has left the support cannot be judged any
+lambda^t psi (`weight_columns`); 3. pairs of equal events, or of equal coordinates, are dropped:
+they satisfy every metric, or none; 4. a pair whose event has left the support cannot be judged any
 more, and is forgotten.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
     "rejudge",
     "thresholds",
     "update",
-    "weighted",
+    "weight_columns",
 ]
 
 # Coordinates that differ by less than this share of the largest are equal: eigenvectors are known
@@ -162,7 +162,7 @@ class Judged:
     gone: int
 
 
-def weighted(psi: Floats, eigenvalues: Floats, diffusion_time: float | None = 16.0) -> Floats:
+def weight_columns(psi: Floats, eigenvalues: Floats, diffusion_time: float | None = 16.0) -> Floats:
     """Embedding coordinates in which pairs are judged, shape (N, m).
 
     Parameters
@@ -219,7 +219,7 @@ def update(
     Parameters
     ----------
     coordinates
-        Of the support in the embedding, shape (N, m), finite; see `weighted`.
+        Of the support in the embedding, shape (N, m), finite; see `weight_columns`.
     points
         The same in input space, as the metric is to see them, shape (N, d), finite.
     births
@@ -238,13 +238,13 @@ def update(
     -----
     With fewer than two points nothing is drawn. O(n (m + d) + (n + B) log(n + B)).
     """
-    births = _checked(coordinates, points, births, masses, state.pairs.differences.shape[1])
+    births = _check(coordinates, points, births, masses, state.pairs.differences.shape[1])
     counts, old = state.counts, state.pairs
     state = replace(state, position=position)
     if len(births) < 2:
         return state, _info(state, settings, 0, 0, 0, 0, 0, 0)
     order = np.argsort(births, kind="stable")
-    left, right = _drawn(masses[order], position, settings)
+    left, right = _draw(masses[order], position, settings)
     left, right = order[np.minimum(left, right)], order[np.maximum(left, right)]
 
     differences = points[left] - points[right]
@@ -253,8 +253,8 @@ def update(
     sound = (d2 > _nothing(coordinates)) & (inputs >= np.finfo(np.float64).tiny)
     state = replace(
         state,
-        embedded=_observed(state.embedded, d2[sound], settings.decay),
-        inputs=_observed(state.inputs, inputs[sound], settings.decay),
+        embedded=_observe(state.embedded, d2[sound], settings.decay),
+        inputs=_observe(state.inputs, inputs[sound], settings.decay),
     )
 
     low, high = thresholds(state, settings)
@@ -274,7 +274,7 @@ def update(
         np.full(kept, high),
         np.full(kept, position, np.int64),
     )
-    pairs = _limited(joined(old, new), settings)
+    pairs = _limit(joined(old, new), settings)
     degenerate = n - int(sound.sum())
     duplicates = int(sound.sum()) - len(chosen)
     undecided = len(chosen) - kept
@@ -354,7 +354,7 @@ def merge(left: State, right: State, settings: Settings) -> State:
     )
     both = joined(left.pairs, moved)
     ages = np.concatenate([np.arange(len(part))[::-1] for part in (left.pairs, right.pairs)])
-    pairs = _limited(both.taken(np.argsort(-ages, kind="stable")), settings)
+    pairs = _limit(both.taken(np.argsort(-ages, kind="stable")), settings)
     added = {name: getattr(right.counts, name) for name in Counts.__dataclass_fields__}
     return State(
         pairs,
@@ -365,7 +365,7 @@ def merge(left: State, right: State, settings: Settings) -> State:
     )
 
 
-def _checked(coordinates: Floats, points: Floats, births: Ints, masses: Floats, width: int) -> Ints:
+def _check(coordinates: Floats, points: Floats, births: Ints, masses: Floats, width: int) -> Ints:
     """The births, where everything fits together."""
     n = len(births)
     if coordinates.ndim != 2 or len(coordinates) != n:
@@ -384,7 +384,7 @@ def _checked(coordinates: Floats, points: Floats, births: Ints, masses: Floats, 
     return births
 
 
-def _drawn(masses: Floats, position: int, settings: Settings) -> tuple[Ints, Ints]:
+def _draw(masses: Floats, position: int, settings: Settings) -> tuple[Ints, Ints]:
     """Two distinct slots for every candidate, as indices into ``masses``."""
     generator = np.random.default_rng((settings.seed, position))
     n, count = len(masses), settings.candidates
@@ -421,7 +421,7 @@ def _sides(d2: Floats, low: float, high: float) -> tuple[Bools, Bools]:
     return d2 <= low, d2 >= high
 
 
-def _observed(known: Histogram, values: Floats, decay: float) -> Histogram:
+def _observe(known: Histogram, values: Floats, decay: float) -> Histogram:
     """The histogram with these values in it, earlier ones faded."""
     return histogram.update(histogram.decay(known, decay), values)
 
@@ -435,7 +435,7 @@ def _unknown(ends: Ints, known: Ints) -> Bools:
     return new[len(known) :]
 
 
-def _limited(pairs: Pairs, settings: Settings) -> Pairs:
+def _limit(pairs: Pairs, settings: Settings) -> Pairs:
     """The newest half a buffer of each kind."""
     newer = np.zeros(len(pairs), dtype=np.int64)  # of the same kind
     for kind in (True, False):

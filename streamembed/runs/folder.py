@@ -133,14 +133,14 @@ def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
                 f"run={shown(str(folder))} is a file; it must be a folder, or not exist yet"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _locked(folder)
+        lock = _lock(folder)
     except OSError as error:
-        raise _failed(error, folder) from error
+        raise _fail(error, folder) from error
     try:
         _clear(folder, overwrite)
         yield folder
     except OSError as error:
-        raise _failed(error, folder) from error
+        raise _fail(error, folder) from error
     finally:
         with contextlib.suppress(OSError):
             for left in folder.glob(f"*.{os.getpid()}.part"):
@@ -149,14 +149,14 @@ def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
         lock.close()
 
 
-def _failed(error: OSError, folder: Path) -> OSError:
+def _fail(error: OSError, folder: Path) -> OSError:
     """The error as one of this package, if it is none yet."""
     if isinstance(error, StreamembedError):
         return error
     return file_error(error, folder, "used as a run folder")
 
 
-def _locked(folder: Path) -> BinaryIO:
+def _lock(folder: Path) -> BinaryIO:
     """The lock file, held; it names the process for whoever comes next."""
     path = folder / LOCK
     while True:

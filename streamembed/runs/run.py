@@ -143,9 +143,9 @@ def replay(
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress={shown(progress)} must be a function of a number, or None")
     every = _cadence(engine.config.chunk_size, snapshot_every)
-    opened = _opened(log, features, engine)
+    opened = _open(log, features, engine)
     check_carried(opened)
-    known = None if pairs is None else _known_pairs(pairs, engine, opened)
+    known = None if pairs is None else _find_pairs(pairs, engine, opened)
     folder = Path(path_text(run, "run"))
     logs = (opened,) if known is None else (opened, known.log)
     runfolder.apart("run", folder, logs, folder=True)
@@ -176,7 +176,7 @@ def replay(
     )
 
 
-def _known_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
+def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
@@ -188,7 +188,7 @@ def _known_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     return opened
 
 
-def _opened(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine) -> EventLog:
+def _open(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
         known = engine.feature_names or None

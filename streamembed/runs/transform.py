@@ -83,7 +83,7 @@ def transform_log(
     ):
         try:
             for part in log:
-                table, bad = _embedded(snapshot, part, order)
+                table, bad = _embed(snapshot, part, order)
                 writer.write_table(table.cast(schema))
                 embedded, rejected = embedded + table.num_rows - bad, rejected + bad
         except LogError as error:
@@ -100,11 +100,11 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
         )
 
 
-def _embedded(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
+def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
     """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
     if part.distances is None:
         names, nulls = snapshot.feature_names, part.nulls[:, order]
-        read = batch.checked(part.points[:, order], names, False, nulls, {}, None, "skip")
+        read = batch.check_table(part.points[:, order], names, False, nulls, {}, None, "skip")
         kept = read.kept.tolist()
         bad = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)

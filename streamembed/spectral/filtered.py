@@ -29,7 +29,11 @@ LEAST = 1e-3
 
 
 def leading_pairs(
-    apply: Callable[[Floats], Floats], start: Floats, count: int, accuracy: float
+    apply: Callable[[Floats], Floats],
+    start: Floats,
+    count: int,
+    accuracy: float,
+    nothing: float = 0.0,
 ) -> tuple[Floats, Floats, Floats]:
     """The leading pairs of a symmetric operator, from a block that is near them.
 
@@ -43,6 +47,8 @@ def leading_pairs(
         How many pairs must be exact.
     accuracy
         Largest residual norm of those, relative to the first eigenvalue.
+    nothing
+        Eigenvalues up to this, of either sign, are rounding of the operator.
 
     Returns
     -------
@@ -57,20 +63,25 @@ def leading_pairs(
         vectors, image = basis @ mix, image @ mix
         errors = image[:, :count] - vectors[:, :count] * values[:count]
         worst = float(np.linalg.norm(errors, axis=0).max(initial=0.0))
-        if worst <= accuracy * max(float(values[0]), 0.0) or attempt == FILTERS or values[0] <= 0.0:
+        first = float(values[0])
+        if first <= nothing or worst <= accuracy * first or attempt == FILTERS:
             break
         # what is not wanted lies below the block's last value, and above the least it has met
-        basis = np.linalg.qr(_filtered(apply, vectors, image, values))[0]
+        basis = np.linalg.qr(_filter(apply, vectors, image, values, nothing))[0]
     return values, vectors, image
 
 
-def _filtered(
-    apply: Callable[[Floats], Floats], vectors: Floats, image: Floats, values: Floats
+def _filter(
+    apply: Callable[[Floats], Floats],
+    vectors: Floats,
+    image: Floats,
+    values: Floats,
+    nothing: float,
 ) -> Floats:
     """T_DEGREE((2 S - b - a) / (b - a)) V / T_DEGREE(at the first value), column by column safe."""
     # a block inside one cluster still has to part from what lies below it
     first, last = float(values[0]), float(values[-1])
-    low, high = min(last, 0.0), min(max(last, LEAST * first), WIDEST * first)
+    low, high = min(last, -nothing), min(max(last, LEAST * first), WIDEST * first)
     center, half = 0.5 * (high + low), 0.5 * (high - low)
     sigma = half / (first - center)
     scale = sigma

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.numeric.linalg import descending_eigh, mixed
+from streamembed.numeric.linalg import descending_eigh, mix_columns
 from streamembed.spectral.tracker import Factor
 
 __all__ = [
@@ -167,7 +167,7 @@ def leading_pairs(
         near = values > values[max(count - 2, 0)] - margin
         keep = max(count, int(np.count_nonzero(near)))
     chosen = mix[:, :keep] / np.sqrt(values[:keep])
-    vectors = deflate(mixed(factor, chosen).astype(np.float64), constant)
+    vectors = deflate(mix_columns(factor, chosen).astype(np.float64), constant)
     # a pair that is rounding after all is left shorter or longer than 1; so may be those after it
     lengths = np.einsum("ij,ij->j", vectors, vectors)
     real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))

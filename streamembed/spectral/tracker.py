@@ -26,7 +26,7 @@ import numpy.typing as npt
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import (
     descending_eigh,
-    mixed,
+    mix_columns,
     nystrom_pairs,
     orthonormal_basis,
     symmetric,
@@ -167,7 +167,7 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     corner = symmetric(columns[slots].astype(np.float64))
     columns[slots] = 0.0
     inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal basis U M
-    rest = columns - mixed(vectors, stretch @ inside)
+    rest = columns - mix_columns(vectors, stretch @ inside)
     sizes, turn, inside = _border(rest, inside, vectors, stretch, factor.values[0])
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
 
@@ -182,8 +182,8 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     kept = _kept(values, cut, dtype)
     old, new, side = mix[:r, :kept], mix[r : r + b, :kept], into_rest @ mix[r + b :, :kept]
     # U M Z1 + (C - U M A) W Z3 in two products with n' rows
-    updated = mixed(vectors, stretch @ (old - inside @ side))
-    updated += mixed(columns, side)
+    updated = mix_columns(vectors, stretch @ (old - inside @ side))
+    updated += mix_columns(columns, side)
     updated[slots] = new
     return Factor(updated, values[:kept].copy(), scaling)
 

@@ -44,7 +44,7 @@ __all__ = [
     "replacing",
     "sound",
     "table_of",
-    "unpacked",
+    "unpack",
     "vectors_of",
     "writable",
     "write_table",
@@ -301,7 +301,7 @@ def table_of(arrays: Mapping[str, Array]) -> Any:
     Arrays of strings are objects in memory, of any length each: their bytes are the UTF-8 of all
     and, in front, where each ends.
     """
-    packed = [_packed(array) for array in arrays.values()]
+    packed = [_pack(array) for array in arrays.values()]
     return pa.table(
         {
             "name": pa.array(list(arrays), pa.string()),
@@ -314,7 +314,7 @@ def table_of(arrays: Mapping[str, Array]) -> Any:
     )
 
 
-def _packed(array: Array) -> tuple[str, bytes]:
+def _pack(array: Array) -> tuple[str, bytes]:
     if array.dtype != object:
         return array.dtype.str, np.ascontiguousarray(array).tobytes()
     texts = [text.encode() for text in array.tolist()]
@@ -322,7 +322,7 @@ def _packed(array: Array) -> tuple[str, bytes]:
     return _TEXT, ends.tobytes() + b"".join(texts)
 
 
-def unpacked(table: Any) -> dict[str, Array]:
+def unpack(table: Any) -> dict[str, Array]:
     """The named arrays of a table that `table_of` made, writable copies."""
     arrays: dict[str, Array] = {}
     must(table.schema.types == list(_ARRAYS), "its columns are of other types")

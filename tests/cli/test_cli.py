@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, options
-from streamembed.engine.config import Config
+from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.runs import transform
@@ -485,7 +485,7 @@ def test_an_interrupt_has_a_code(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transform, "_embedded", stop)
+    monkeypatch.setattr(transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == commands.INTERRUPTED

@@ -36,7 +36,7 @@ def test_engine_and_faces_read_the_same_numbers(kind: str) -> None:
     """To the bit, columns in the same order."""
     strict, lenient = batch.read(TABLES[kind]), impute.read(TABLES[kind])
     assert strict.names == in_order(lenient.names)
-    assert lenient.aligned(strict.names)[0].tobytes() == strict.points.tobytes()
+    assert lenient.align(strict.names)[0].tobytes() == strict.points.tobytes()
 
 
 def test_places_come_in_their_order_and_names_by_name() -> None:

@@ -188,7 +188,7 @@ def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch
         engine.learn_distances(d[:119, :119])
         twin.learn_distances(d[:119, :119])
         with monkeypatch.context() as patch:
-            patch.setattr("streamembed.engine.update._update_factor", lambda *_: 1 / 0)
+            patch.setattr("streamembed.embedding.update._update_factor", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 engine.learn_distances([row_for(engine, d)])
         assert engine.position == 119
@@ -385,7 +385,7 @@ def test_a_landmark_row_says_what_it_may_be() -> None:
     engine.learn_distances(d[:103, :103])
     with pytest.raises(BadRowError, match=r"expected 23 \(one to each of the 20 landmarks of supp"):
         engine.learn_distances([[1.0] * 50])
-    assert engine.row_ids.tolist() == [*engine.support_ids.tolist(), 100, 101, 102]
+    assert engine.distance_row_ids.tolist() == [*engine.support_ids.tolist(), 100, 101, 102]
 
 
 def test_new_rows_are_checked_too() -> None:
@@ -444,7 +444,7 @@ def test_river_takes_distances_by_id() -> None:
         engine = small(memory)
         rng = np.random.default_rng(0)
         for t in range(120):
-            held = [] if t == 0 else model.engine.row_ids.tolist()
+            held = [] if t == 0 else model.engine.distance_row_ids.tolist()
             keys = [names.index(name) for name in held] + [t]
             rng.shuffle(keys)
             x = {names[i]: float(d[t, i]) for i in keys}
@@ -466,7 +466,7 @@ def test_river_names_things_by_position_where_they_have_no_ids() -> None:
     d = things(60)[1]
     model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
     for t in range(60):
-        held = [] if t == 0 else model.engine.row_ids.tolist()
+        held = [] if t == 0 else model.engine.distance_row_ids.tolist()
         model.learn_one({i: d[t, i] for i in held})
     assert model.snapshot().ids.tolist() == list(range(30, 60))
     with pytest.raises(InputError, match="x has no distance to '30'"):
@@ -501,7 +501,7 @@ def test_river_transforms_by_what_is_known() -> None:
     model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
     model.learn_many([{"t0": 0.0}])
     for t in range(1, 80):
-        held = model.engine.row_ids.tolist()
+        held = model.engine.distance_row_ids.tolist()
         model.learn_one({**{name: d[t, int(name[1:])] for name in held}, f"t{t}": 0.0})
     ids = model.snapshot().ids.tolist()
     near = {name: d[60, int(name[1:])] for name in ids}

@@ -11,8 +11,8 @@ import pytest
 
 import streamembed as se
 from streamembed import errors
-from streamembed.engine import update
-from streamembed.engine.config import Config
+from streamembed.embedding import update
+from streamembed.embedding.config import Config
 from streamembed.errors import (
     BadRowError,
     DuplicateIdError,

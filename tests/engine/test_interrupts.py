@@ -18,8 +18,9 @@ from threadpoolctl import ThreadpoolController
 import streamembed as se
 from scenarios import fuzz_interrupts
 from scenarios.fuzz_interrupts import CASES, Sweep, digest
-from streamembed.engine import intake, update
-from streamembed.engine.chunk import Events
+from streamembed.embedding import update
+from streamembed.embedding.chunk import Events
+from streamembed.engine import intake
 from streamembed.errors import DuplicateIdError
 from streamembed.threads import one_blas_thread
 from tests import oracle

@@ -35,7 +35,7 @@ def test_landmarks_of_few_different_points_could_not_be_loaded(
 def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """The file with its arrays and its header changed, under a seal that fits."""
     table, header = archive.read_table(path, "engine")
-    arrays = archive.unpacked(table)
+    arrays = archive.unpack(table)
     change(arrays, header)
     archive.write_table(path, archive.table_of(arrays), "engine", header)
 

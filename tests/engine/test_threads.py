@@ -15,7 +15,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import streamembed as se
 from scenarios.fuzz_interrupts import digest
-from streamembed.engine import intake, publish, update
+from streamembed.embedding import publish, update
+from streamembed.engine import intake
 from streamembed.errors import ConcurrentUseError
 from streamembed.threads import Turns, one_blas_thread
 from tests import oracle

@@ -17,9 +17,9 @@ from sklearn.datasets import load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import label_key
+from streamembed.embedding import metrics
+from streamembed.embedding.metrics import NAMES
 from streamembed.engine import engine as engine_module
-from streamembed.engine import metrics
-from streamembed.engine.metrics import NAMES
 from streamembed.estimators import (
     FENN,
     ITML,
@@ -253,13 +253,13 @@ def test_remembered_pairs_wait_for_their_chunk() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> int:
     """How many labels were made plain while it ran."""
     lengths: list[int] = []
-    real = engine_module.listed
+    real = engine_module.list_labels
 
     def counting(y: Any, n: int) -> Any:
         lengths.append(n)
         return real(y, n)
 
-    monkeypatch.setattr(engine_module, "listed", counting)
+    monkeypatch.setattr(engine_module, "list_labels", counting)
     run()
     return sum(lengths)
 
@@ -329,25 +329,25 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     state = engine._intake.state
     assert state is not None
     assert state.metrics is not None
-    taught = metrics.labelled(state.metrics, points[100:150], kinds[100:150], 0)
+    taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)
     assert taught.infos["itml"].status == "refused"
-    after = metrics.published(taught, state.scaling.scale)["itml"]
+    after = metrics.publish(taught, state.scaling.scale)["itml"]
     np.testing.assert_array_equal(after.matrix, before.matrix)
     told = after.certificate
     assert (told["updates"], told["refused"], told["refused_events"]) == (3, 1, 50)
     assert told["by_status"] == {"ok": 2, "refused": 1}
-    again = metrics.labelled(taught, points[:50], kinds[:50], 0)
+    again = metrics.learn_labels(taught, points[:50], kinds[:50], 0)
     assert again.infos["itml"].status == "ok"
     kept = codec.unpack(metrics.Learners, *codec.pack(again), STATES)
-    assert metrics.published(kept, state.scaling.scale)["itml"].certificate["refused"] == 1
+    assert metrics.publish(kept, state.scaling.scale)["itml"].certificate["refused"] == 1
     assert face.totals.updates == face.info.totals.updates == 2
 
 
 def test_a_first_chunk_that_is_refused_is_counted() -> None:
     """Values of 1e200 leave the doubles when squared: the identity stays, and says why."""
     taught = metrics.init(NAMES, 13, 0)
-    taught = metrics.labelled(taught, WINE[:60] * 1e200, KINDS[:60], 0)
-    for name, metric in metrics.published(taught, np.ones(13)).items():
+    taught = metrics.learn_labels(taught, WINE[:60] * 1e200, KINDS[:60], 0)
+    for name, metric in metrics.publish(taught, np.ones(13)).items():
         np.testing.assert_array_equal(metric.matrix, np.eye(13), err_msg=name)
         told = metric.certificate
         assert (told["updates"], told["refused"], told["refused_events"]) == (1, 1, 50)

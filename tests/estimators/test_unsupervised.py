@@ -23,7 +23,7 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.estimators.strand import learned_metric
+from streamembed.estimators.strand import learn_metric
 from streamembed.numeric import codec
 from streamembed.pairs import thresholds
 
@@ -374,7 +374,7 @@ def test_halves_without_pairs_leave_standardised_distance():
     pipeline = small()
     pipeline.learn(strip(100, 11))
     whole = pipeline.strands[0].pairs
-    matrix, fit = learned_metric(whole, (thresholds.init(4), thresholds.init(4)))
+    matrix, fit = learn_metric(whole, (thresholds.init(4), thresholds.init(4)))
     assert np.array_equal(matrix, np.eye(4))
     assert fit.status == "halves not ready"
 

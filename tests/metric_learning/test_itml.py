@@ -226,7 +226,7 @@ def test_satisfied_bounds_leave_the_prior(backend):
     assert info.updates == 0
     assert info.evicted > 0
     assert itml.measure(state) == itml.Measures(0.0, 0.0, pytest.approx(0, abs=1e-13), 0.0)
-    assert np.array_equal(itml.rebuilt(state).matrix, start.matrix)
+    assert np.array_equal(itml.rebuild(state).matrix, start.matrix)
 
 
 # The stream.
@@ -367,7 +367,7 @@ def test_drift_is_repaired():
     state, _ = itml.update(itml.init(np.eye(13)), V, similar, upper, lower, buffer=200)
     off = replace(state, matrix=state.matrix * (1 + 1e-6))
     assert itml.measure(off).drift == pytest.approx(1e-6, rel=1e-3)
-    assert relative(itml.rebuilt(off).matrix, state.matrix) < EXACT
+    assert relative(itml.rebuild(off).matrix, state.matrix) < EXACT
     after, info = itml.update(off, V[:0], similar[:0], upper, lower, sweeps=0)
     assert info.status == "rebuilt"
     assert info.drift > 1e-7
@@ -508,7 +508,7 @@ def test_inputs_untouched():
         )
         itml.solve(V, similar, upper, lower, sweep=sweep)
     itml.measure(state)
-    itml.rebuilt(state)
+    itml.rebuild(state)
     lego.update(state.matrix, V, similar, upper, lower)
     for array, copy in zip(arrays, copies, strict=True):
         assert np.array_equal(array, copy)
@@ -522,7 +522,7 @@ def test_inputs_untouched():
 def test_numba_is_numpy(d):
     """One sweep, plain or blocked, from a warm start and in random order: equal to 2e-14."""
     V, similar = random_pairs(300, d)
-    pairs, _ = bregman.checked(V, similar, 0.7 * d, 2.0 * d, d)
+    pairs, _ = bregman.check_pairs(V, similar, 0.7 * d, 2.0 * d, d)
     order = np.random.default_rng(0).permutation(300)
     start = bregman.sweep(np.eye(d), np.zeros(300), pairs, GAMMA, order)
     slow = bregman.sweep(start.matrix, start.duals, pairs, GAMMA, order[::-1])

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.engine.chunk import Events, Waiting
 from streamembed.estimators.pipeline import UnsupervisedPipeline, _Kept, _Strand
 from streamembed.geometry.ring import Graph
 from streamembed.learners.table import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.chunks import Waiting
 from streamembed.storage import archive
 
 POINTS = np.random.default_rng(0).standard_normal((75, 3))
@@ -77,7 +77,7 @@ def through_a_file(kind: Any, value: Any, kinds: Mapping[str, Any] = STATES) -> 
     """What a file gives back: arrays as bytes, numbers as JSON."""
     arrays, numbers = codec.pack(value)
     table = archive.table_of(arrays)
-    return codec.unpack(kind, archive.unpacked(table), json.loads(json.dumps(numbers)), kinds)
+    return codec.unpack(kind, archive.unpack(table), json.loads(json.dumps(numbers)), kinds)
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -93,7 +93,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(value._intake.progress, path + ".progress")
     elif isinstance(value, Waiting) and value.count:  # in one piece, however the calls were cut
         yield path, value.count
-        yield from leaves(Events.joined(value.parts), path)
+        yield from leaves(value.joined(), path)
     elif is_dataclass(value):
         for each in fields(value):
             if each.metadata != codec.NOT_KEPT:

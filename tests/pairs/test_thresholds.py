@@ -355,7 +355,7 @@ def test_masses_are_shares_of_the_draws():
     masses = np.r_[n - 1.0, np.ones(n - 1)]
     shares = []
     for by_mass in (True, False):
-        left, right = thresholds._drawn(
+        left, right = thresholds._draw(
             masses, 0, thresholds.Settings(candidates=4000, by_mass=by_mass)
         )
         assert (left != right).all()
@@ -444,6 +444,6 @@ def test_inputs_untouched():
 def test_weighted():
     """lambda^t psi over lambda_1^t; plain psi without a time; negative eigenvalues are 0."""
     psi, values = np.ones((2, 3)), np.array([0.8, 0.4, -0.1])
-    np.testing.assert_allclose(thresholds.weighted(psi, values, 2.0)[0], [1.0, 0.25, 0.0])
-    assert thresholds.weighted(psi, values, None) is psi
-    np.testing.assert_allclose(thresholds.weighted(psi, np.zeros(3), 16.0), psi)
+    np.testing.assert_allclose(thresholds.weight_columns(psi, values, 2.0)[0], [1.0, 0.25, 0.0])
+    assert thresholds.weight_columns(psi, values, None) is psi
+    np.testing.assert_allclose(thresholds.weight_columns(psi, np.zeros(3), 16.0), psi)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.engine import metrics as learners
-from streamembed.engine.methods import METHODS, Method
+from streamembed.embedding import metrics as learners
+from streamembed.embedding.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.numeric.chunks import Chunks

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE, METHODS
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE, METHODS
 from streamembed.errors import ParameterError
 from streamembed.geometry.scaling import fit_distances, fit_points
 from streamembed.geometry.support import Support

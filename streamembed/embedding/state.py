@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.engine.metrics import Learners
+from streamembed.embedding.metrics import Learners
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE
-from streamembed.engine.state import FrameReference, State
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals

@@ -16,8 +16,8 @@ from sklearn.datasets import load_iris, load_wine
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.data.labels import Labels, label_key, listed
-from streamembed.engine.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
+from streamembed.data.labels import Labels, label_key, list_labels
+from streamembed.embedding.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -297,8 +297,8 @@ def test_labels_are_checked() -> None:
     with pytest.raises(InputError, match="the label of row 0 is a tuple"):
         engine.learn(WINE[:1], y=[(1, 2)])
     assert engine.position == 0
-    assert listed(np.array([1.0, np.nan]), 2) == [1.0, None]
-    assert listed(np.array(["a", None], dtype=object), 2) == ["a", None]
+    assert list_labels(np.array([1.0, np.nan]), 2) == [1.0, None]
+    assert list_labels(np.array(["a", None], dtype=object), 2) == ["a", None]
     labels = Labels()
     found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
     assert found.tolist() == [0, 1, 2, -1, 0, 2]

@@ -2,8 +2,8 @@
 
 Labelled points and pairs that somebody knows go to a course (`streamembed.learners.course`)
 in the caller's units: the very one that an estimator has, so that a metric of one name is the same
-here and there. Pairs that the embedding tells apart (`generated`) are a guess beside it, in the
-units of the kernel: a metric is the guess for as long as its course knows nothing.
+here and there. Pairs that the embedding separates (`learn_generated`) are a guess beside it, in
+the units of the kernel: a metric is the guess for as long as its course knows nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
     "NAMES",
     "PAIR_METRICS",
     "Learners",
-    "flushed",
-    "generated",
-    "given",
+    "flush",
     "init",
-    "labelled",
-    "published",
-    "reproduced",
-    "rescaled",
+    "learn_generated",
+    "learn_labels",
+    "learn_pairs",
+    "measure_reproduction",
+    "publish",
+    "rescale",
 ]
 
 
@@ -82,7 +82,7 @@ class Learners:
         found = {}
         for name in self.names:
             guessed = name in PAIR_METRICS and not self.teaches(name)
-            progress = (self.guess if guessed else self.course.progress)[table.kept(name)]
+            progress = (self.guess if guessed else self.course.progress)[table.states_of(name)]
             if progress.last is not None:
                 found[name] = progress.last
         return found
@@ -92,7 +92,7 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
     """Before any pair or label."""
     return Learners(
         names,
-        course.init(tuple(table.taught(names, seed)), n_features, seed),
+        course.init(tuple(table.learns_classes(names, seed)), n_features, seed),
         pairs.init(n_features),
         _fresh(names),
         0.0,
@@ -100,13 +100,13 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
 
 
 def _fresh(names: tuple[str, ...]) -> dict[str, Progress]:
-    return {table.kept(name): Progress() for name in names if name in PAIR_METRICS}
+    return {table.states_of(name): Progress() for name in names if name in PAIR_METRICS}
 
 
 # ------------------------------------------------------------------ what is taught
 
 
-def labelled(learners: Learners, points: Floats, classes: Ints, seed: int) -> Learners:
+def learn_labels(learners: Learners, points: Floats, classes: Ints, seed: int) -> Learners:
     """Learn the labelled points of a chunk, raw (c, d); class -1 is unknown, and left out.
 
     Parameters
@@ -118,27 +118,29 @@ def labelled(learners: Learners, points: Floats, classes: Ints, seed: int) -> Le
     if not known.any():
         return learners
     first = points[known]
-    return _taught(learners, first, np.zeros_like(first), classes[known], seed)
+    return _learn(learners, first, np.zeros_like(first), classes[known], seed)
 
 
-def given(learners: Learners, first: Floats, second: Floats, similar: Bools, seed: int) -> Learners:
+def learn_pairs(
+    learners: Learners, first: Floats, second: Floats, similar: Bools, seed: int
+) -> Learners:
     """Learn given pairs: both ends, raw (p, d), and whether they are similar (p,)."""
     codes = np.where(similar, SIMILAR, DISSIMILAR).astype(np.int64)
-    return _taught(learners, first, second, codes, seed)
+    return _learn(learners, first, second, codes, seed)
 
 
-def _taught(learners: Learners, first: Floats, second: Floats, codes: Ints, seed: int) -> Learners:
-    learning = table.taught(learners.names, seed)
+def _learn(learners: Learners, first: Floats, second: Floats, codes: Ints, seed: int) -> Learners:
+    learning = table.learns_classes(learners.names, seed)
     after = course.extend(learners.course, learning, first, second, codes, course.CHUNK_SIZE)
     learners = replace(learners, course=after)
     return replace(learners, guess={}) if learners.given else learners
 
 
-def flushed(learners: Learners, seed: int) -> Learners:
+def flush(learners: Learners, seed: int) -> Learners:
     """The learners with all pending events learned, as a short chunk; or the same object."""
     if not learners.course.waiting.count:
         return learners
-    learning = table.taught(learners.names, seed)
+    learning = table.learns_classes(learners.names, seed)
     learners = replace(learners, course=course.flush(learners.course, learning))
     return replace(learners, guess={}) if learners.given else learners
 
@@ -146,7 +148,7 @@ def flushed(learners: Learners, seed: int) -> Learners:
 # ------------------------------------------------------------------ what the map suggests
 
 
-def generated(
+def learn_generated(
     learners: Learners,
     coordinates: Floats,
     points: Floats,
@@ -168,13 +170,13 @@ def generated(
     drawn, _ = pairs.update(learners.pairs, coordinates, points, births, masses, position, settings)
     fresh = drawn.pairs.positions == position
     judged, _ = pairs.rejudge(drawn, coordinates, births, settings)
-    turned = _turned(before, judged.pairs)
+    turned = _find_turned(before, judged.pairs)
     differences = np.concatenate([judged.pairs.differences[turned], drawn.pairs.differences[fresh]])
     similar = np.concatenate([judged.pairs.similar[turned], drawn.pairs.similar[fresh]])
-    return _guessed(replace(learners, pairs=judged), differences, similar, position, seed)
+    return _learn_guess(replace(learners, pairs=judged), differences, similar, position, seed)
 
 
-def _guessed(
+def _learn_guess(
     learners: Learners, differences: Floats, similar: Bools, position: int, seed: int
 ) -> Learners:
     """Every learner that is not taught yet with these pairs, in the units of the kernel."""
@@ -183,15 +185,15 @@ def _guessed(
     examples = Examples.of_pairs(differences, similar, position, seed)
     examples = replace(examples, bounds=itml.percentile_bounds(learners.pairs.inputs))
     ones = np.ones(differences.shape[1])
-    learning = table.taught(learners.names, seed)
+    learning = table.learns_classes(learners.names, seed)
     guess = {
-        name: course.advanced(learning[name], progress, examples, ones)
+        name: course.advance(learning[name], progress, examples, ones)
         for name, progress in learners.guess.items()
     }
     return replace(learners, guess=guess)
 
 
-def reproduced(
+def measure_reproduction(
     learners: Learners,
     points: Floats,
     births: Ints,
@@ -203,11 +205,11 @@ def reproduced(
     """Measure again how reproducible the metrics of generated pairs are."""
     if learners.given:
         return learners
-    factor = reproduction.measured(points, births, bandwidth, alpha, position, seed)
+    factor = reproduction.measure(points, births, bandwidth, alpha, position, seed)
     return replace(learners, reproduced=factor)
 
 
-def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
+def _find_turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
     """Which remembered pairs are of the other kind now, shape (len(after),)."""
     kinds = zip(before.births.tolist(), before.similar.tolist(), strict=True)
     was = {(left, right): kind for (left, right), kind in kinds}
@@ -216,7 +218,7 @@ def _turned(before: pairs.Pairs, after: pairs.Pairs) -> Bools:
     return np.array(changed, dtype=bool)
 
 
-def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
+def rescale(learners: Learners, ratio: Floats, seed: int) -> Learners:
     """The learners after the scale of every feature has grown by ``ratio`` (d,).
 
     What was taught is in the caller's units, and stays as it is. Metrics of generated pairs start
@@ -230,19 +232,19 @@ def rescaled(learners: Learners, ratio: Floats, seed: int) -> Learners:
     if learners.given:
         return moved
     moved = replace(moved, guess=_fresh(learners.names))
-    return _guessed(moved, held.differences, held.similar, learners.pairs.position, seed)
+    return _learn_guess(moved, held.differences, held.similar, learners.pairs.position, seed)
 
 
 # ------------------------------------------------------------------ what is known
 
 
-def published(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
+def publish(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
     """Every metric in the caller's units, with its certificate; ``scale`` is the kernel's."""
     return {name: _metric(learners, name, scale) for name in learners.names}
 
 
 def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
-    events, key = learners.course, table.kept(name)
+    events, key = learners.course, table.states_of(name)
     learner = table.learner(name, events.seed)
     taught = course.read(events, learner, key)
     if taught is not None:
@@ -266,5 +268,5 @@ def _metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         pairs=learners.pairs.counts.kept,
         reproduced=learners.reproduced,
     )
-    matrix = shrink.tempered(measured.matrix, learners.reproduced)
+    matrix = shrink.temper(measured.matrix, learners.reproduced)
     return metric_of(Measured(matrix, scale, measured.info, measured.told), told)

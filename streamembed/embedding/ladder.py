@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.engine import frames
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE
-from streamembed.engine.state import State
+from streamembed.embedding import frames
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.geometry.ring import rounding_norm
 from streamembed.numeric.arrays import Floats
@@ -359,6 +359,7 @@ def _filter_block(
         deflate(np.concatenate(start, axis=1), constant),
         count,
         BATCH_SHARE * config.tolerance,
+        RANK_CUT[operator.dtype],
     )
     pairs = _measure(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
 

@@ -36,7 +36,7 @@ class Embedded(Protocol):
 
     points: Floats
     masses: Floats
-    density: Floats
+    density_weights: Floats
     degrees: Floats
     psi: Floats
     eigenvalues: Floats
@@ -117,7 +117,7 @@ def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
 def extend_eigenfunctions(snapshot: Embedded) -> Extension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
     values, masses = snapshot.eigenvalues, snapshot.masses
-    weights = masses * snapshot.density
+    weights = masses * snapshot.density_weights
     known = values > 0
     safe = np.where(known, values, 1.0)
     powers = np.where(known, safe ** (snapshot.diffusion_time - 1.0), 0.0)

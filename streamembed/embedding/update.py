@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamembed.engine import assignment, frames
-from streamembed.engine import metrics as learners
-from streamembed.engine.chunk import Chunk
-from streamembed.engine.config import Config
-from streamembed.engine.methods import EVERYWHERE
-from streamembed.engine.state import Counts, FrameReference, State
+from streamembed.embedding import assignment, frames
+from streamembed.embedding import metrics as learners
+from streamembed.embedding.chunk import Chunk
+from streamembed.embedding.config import Config
+from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.state import Counts, FrameReference, State
 from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph, ring_dtype
@@ -145,7 +145,7 @@ def rescale(state: State, config: Config) -> State:
     if state.metrics is None:
         return built
     ratio = scaling.scale / state.scaling.scale
-    return replace(built, metrics=learners.rescaled(state.metrics, ratio, config.seed))
+    return replace(built, metrics=learners.rescale(state.metrics, ratio, config.seed))
 
 
 def _update_degrees(
@@ -271,11 +271,11 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
         return state
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
-        metrics = learners.labelled(metrics, chunk.points, chunk.classes, config.seed)
+        metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
     if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
         is_first = metrics.pairs.counts.candidates == 0
         coordinates = _embed_for_pairs(state, config)
-        metrics = learners.generated(
+        metrics = learners.learn_generated(
             metrics,
             coordinates,
             support.scaled,
@@ -285,7 +285,7 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
             config.seed,
         )
         if is_first or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
-            metrics = learners.reproduced(
+            metrics = learners.measure_reproduction(
                 metrics,
                 support.scaled,
                 support.births,
@@ -304,7 +304,7 @@ def _embed_for_pairs(state: State, config: Config) -> Floats:
     root = operator.root_of(factor, normal)
     count = min(state.support.points.shape[1], len(factor.values))
     values, vectors = operator.leading_pairs(root, normal, count)
-    return thresholds.weighted(vectors / normal.constant[:, None], values)
+    return thresholds.weight_columns(vectors / normal.constant[:, None], values)
 
 
 def _make_ring(n: int, config: Config, exact: bool) -> Graph:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.engine.chunk import Chunk
-from streamembed.engine.config import Config
+from streamembed.embedding.chunk import Chunk
+from streamembed.embedding.config import Config
 from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph

@@ -1,6 +1,6 @@
 """From a state to published columns, certified as published. The state is not touched.
 
-The rungs of `streamembed.engine.ladder` are tried one by one; each is turned towards the frame and
+The rungs of `ladder` are tried one by one; each is turned towards the frame and
 certified as it would be handed out, and the first that meets the tolerance is. If none does, the
 best is. Without a tolerance only the view is taken, under an estimated normalisation, and its
 certificate is a sample of rows: it claims nothing.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.engine import frames, ladder
-from streamembed.engine.config import Config
-from streamembed.engine.ladder import Pairs
-from streamembed.engine.state import State
+from streamembed.embedding import frames, ladder
+from streamembed.embedding.config import Config
+from streamembed.embedding.ladder import Pairs
+from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate, frame, operator

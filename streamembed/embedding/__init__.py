@@ -1,0 +1,1 @@
+"""The embedding as pure functions: one chunk in, the next state out; a state in, columns out."""
