@@ -7,7 +7,7 @@ alone, at stream positions, so that a replay takes them again.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,15 @@ REPRODUCED_EVERY = 500
 LARGEST_DECOMPOSED = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the stream a state is made from scratch: its axes, and what was counted so far."""
+
+    position: int
+    epoch: int
+    counts: Counts
+
+
 def start(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.among, config)
@@ -72,9 +81,8 @@ def start(chunk: Chunk, config: Config) -> State:
         small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
         ring = _make_ring(len(held), config, exact=small or cover is not None)
         distances = ring.write(placed.slots, d)
-    state = _build(
-        held, placed.cover, distances, d, scaling, len(chunk), config, 0, Counts(0, 0, 0, 0.0)
-    )
+    now = _Place(len(chunk), 0, Counts(0, 0, 0, 0.0))
+    state = _build(held, placed.cover, distances, d, scaling, now, config)
     if config.metrics:
         untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
         state = replace(state, metrics=untaught)
@@ -138,10 +146,8 @@ def rescale(state: State, config: Config) -> State:
     if cover is not None and state.distances is None:
         points = landmarks.Points(moved.scaled, moved.scaled[:0], len(moved))
         cover = landmarks.cover_of(points, len(moved))
-    epoch = state.frame.epoch + 1
-    built = _build(
-        moved, cover, state.distances, d, scaling, state.position, config, epoch, state.counts
-    )
+    now = _Place(state.position, state.frame.epoch + 1, state.counts)
+    built = _build(moved, cover, state.distances, d, scaling, now, config)
     if state.metrics is None:
         return built
     ratio = scaling.scale / state.scaling.scale
@@ -321,10 +327,8 @@ def _build(
     distances: Graph | None,
     d: Floats | None,
     scaling: Scaling,
-    position: int,
+    now: _Place,
     config: Config,
-    epoch: int,
-    counts: Counts,
 ) -> State:
     """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
     n = len(held)
@@ -349,11 +353,12 @@ def _build(
         )
     births = np.zeros(0, dtype=np.int64)
     nothing = FrameReference(
-        np.zeros((0, 0)), np.zeros(0), births, position, epoch, False, 0.0, 0.0
+        np.zeros((0, 0)), np.zeros(0), births, now.position, now.epoch, False, 0.0, 0.0
     )
-    fresh = Counts(counts.refreshes, counts.rebuilds + 1, 0, 0.0)
-    state = State(position, scaling, held, cover, distances, graph, degrees, factor, nothing, fresh)
-    return replace(state, frame=frames.renew(state, config, epoch))
+    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0)
+    rings = distances, graph, degrees, factor
+    state = State(now.position, scaling, held, cover, *rings, nothing, fresh)
+    return replace(state, frame=frames.renew(state, config, now.epoch))
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
