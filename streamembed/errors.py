@@ -171,7 +171,9 @@ def path_text(path: object, name: str = "path") -> str:
             f"{name}={shown(path)} must be the path of a file or folder"
         ) from error
     if not text or "\0" in text:
-        raise ParameterError(f"{name}={shown(path)} must be a path, not empty and without NUL")
+        raise ParameterError(
+            f"{name}={shown(path)} must be a path that is not empty and has no NUL"
+        )
     return text
 
 
@@ -187,7 +189,7 @@ def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> st
     missing, unknown = sorted(known - found), sorted(found - known)
     parts = [f"lacks the features {shown(missing)}"] if missing else []
     if unknown:
-        parts.append(f"has the unknown {shown(unknown)}")
+        parts.append(f"has the unknown features {shown(unknown)}")
     remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
     return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
 

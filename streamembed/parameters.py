@@ -76,7 +76,7 @@ def percentiles(name: str, value: object) -> tuple[float, float]:
         raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
     ends = [real(name, end, 0.0, 100.0, opened=True) for end in cast("Sequence[object]", value)]
     if len(ends) != 2 or not ends[0] < ends[1]:
-        raise ParameterError(f"{name}={shown(value)} must be two numbers that ascend")
+        raise ParameterError(f"{name}={shown(value)} must be two ascending numbers")
     return ends[0], ends[1]
 
 

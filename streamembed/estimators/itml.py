@@ -95,8 +95,8 @@ class ITML(MetricEstimator):
                 parameters.real(name, bound, 0.0, np.inf, " or None", opened=True)
         if upper is not None and lower is not None and not upper <= lower:
             raise ParameterError(
-                f"upper={upper!r} must be at most lower={lower!r}: similar pairs stay below upper, "
-                "dissimilar ones above lower"
+                f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
+                "apart than dissimilar ones; swap them"
             )
         parameters.whole("buffer", buffer, 1)
         parameters.whole("sweeps", sweeps, 0)

@@ -77,12 +77,12 @@ class MustLinkMetric(MergeableMetric):
         if rank is not None and (diagonal or roots):
             other = "diagonal" if diagonal else "roots"
             raise ParameterError(
-                f"rank={rank!r} must be None with {other}=True, whose answers have no leading "
-                "directions; leave one of them out"
+                f"rank={rank!r} must be None with {other}=True, whose solution has no leading "
+                "directions; drop one of them"
             )
         if diagonal and roots:
             raise ParameterError(
-                "diagonal=True and roots=True are two different answers; leave one of them out"
+                "diagonal=True and roots=True are different metrics; drop one of them"
             )
         self._begin()
 

@@ -40,7 +40,7 @@ def check_carried(log: EventLog) -> None:
         except pa.ArrowException as error:
             raise FeatureError(
                 f"the column {name!r} of the log has type {kind}, which embedding.parquet cannot "
-                f"hold ({said(error)}); write it in another type, or under another name"
+                f"store ({said(error)}); write it in another type, or under another name"
             ) from error
 
 

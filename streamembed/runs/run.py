@@ -141,7 +141,9 @@ def replay(
     if not isinstance(engine, Engine):
         raise ParameterError(f"engine={shown(engine)} must be an Engine")
     if progress is not None and not callable(progress):
-        raise ParameterError(f"progress={shown(progress)} must be a function of a number, or None")
+        raise ParameterError(
+            f"progress={shown(progress)} must be a function of one number, or None"
+        )
     every = _cadence(engine.config.chunk_size, snapshot_every)
     opened = _opened(log, features, engine)
     check_carried(opened)
@@ -160,7 +162,7 @@ def replay(
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
-                error.add_note(f"the run up to here is written whole: {held} events in {folder}")
+                error.add_note(f"the run is complete up to this point: {held} events in {folder}")
             raise
     return Replayed(
         folder,
@@ -180,8 +182,7 @@ def _known_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
-            "pairs were given, but the engine learns no metrics: start it with metrics, such as "
-            "metrics=('itml',)"
+            "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
         )
     opened = open_pairs(pairs)
     in_order(opened, log.feature_names)
@@ -195,7 +196,7 @@ def _opened(log: EventLog | Paths, features: Sequence[str] | None, engine: Engin
         return _fitting(open_log(log, known if features is None else features), engine)
     if features is not None:
         raise ParameterError(
-            "features were given for an EventLog, which has its own: give them to open_log"
+            "features were given with an EventLog, which already has its own: pass them to open_log"
         )
     return _fitting(log, engine)
 
@@ -204,13 +205,13 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
     learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
     if log.kind != learned:
         raise FeatureError(
-            f"the log holds {log.kind}, and this engine has learned {learned}: choose another log "
-            "(features= makes one of points), or start a new engine"
+            f"the log contains {log.kind}, but this engine has learned {learned}: choose another "
+            "log (features= reads it as points), or create a new engine"
         )
     if engine.feature_names and set(engine.feature_names) != set(log.feature_names):
         raise FeatureError(
-            f"the log has the features {list(log.feature_names)}; this engine has learned "
-            f"{list(engine.feature_names)}: choose these with features, or start a new engine"
+            f"the log has the features {list(log.feature_names)}, but this engine has learned "
+            f"{list(engine.feature_names)}: select these with features=, or create a new engine"
         )
     return log
 
@@ -222,6 +223,6 @@ def _cadence(chunk_size: int, every: int | None) -> int:
     if every % chunk_size:
         raise ParameterError(
             f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
-            "snapshots change at whole chunks only"
+            "snapshots change only at complete chunks"
         )
     return every
