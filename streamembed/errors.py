@@ -161,7 +161,7 @@ def path_text(path: object, name: str = "path") -> str:
     Raises
     ------
     ParameterError
-        It is no path: neither text nor `os.PathLike`, or text that no file can be called.
+        It is not a path: neither text nor `os.PathLike`, or text that cannot name a file.
     """
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]
@@ -178,12 +178,12 @@ def path_text(path: object, name: str = "path") -> str:
 
 
 def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> str:
-    """What a `FeatureError` says of named features that are not those that are wanted.
+    """The message of a `FeatureError` for named features other than the expected ones.
 
     Examples
     --------
     >>> other_features("X", ["a", "z"], ["a"])
-    "X has the unknown ['z']; it must have ['a']: try X[list(feature_names)]"
+    "X has the unknown features ['z']; it must have ['a']: try X[list(feature_names)]"
     """
     found, known = set(found), set(wanted)
     missing, unknown = sorted(known - found), sorted(found - known)

@@ -102,7 +102,7 @@ class RowCall:
         return row, f"it has {len(row)} distances, expected {wanted} ({told}){fault}"
 
     def _dropped(self, index: int, length: int) -> list[int]:
-        """How far back the rows set aside are that a row to ``length`` accepted items spans."""
+        """How far back the rejected rows are that a row to ``length`` accepted objects spans."""
         dropped: list[int] = []
         for earlier in reversed(self.aside):
             if index - earlier > length + len(dropped):
@@ -218,7 +218,7 @@ def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]
 
 
 def _wrong_value(row: Floats) -> str | None:
-    """Why these numbers are no distances."""
+    """Why these numbers are not distances, or None."""
     if len(row) == 0:
         return None
     if not (row >= 0).all():

@@ -173,7 +173,7 @@ def _check_rows(call: RowCall, now: Progress, config: Config) -> None:
 
 
 def _reach(now: Progress, config: Config, ahead: int) -> Reach:
-    """What the row after the next ``ahead`` ones must hold."""
+    """What the row after the next ``ahead`` ones must contain."""
     position = now.position + ahead
     if config.memory == "window":
         length = min(position, config.size)
@@ -190,7 +190,7 @@ def _reach(now: Progress, config: Config, ahead: int) -> Reach:
 
 
 def _held_part(now: Progress, config: Config, row: Floats) -> Floats:
-    """Of a row to all things ever learned, the distances to landmarks and to what waits."""
+    """Of a row to all objects ever learned, the distances to landmarks and pending events."""
     if config.memory == "landmarks" and len(row) == now.position:
         return np.concatenate([row[now.support_positions], row[now.learned :]])
     return row

@@ -110,11 +110,11 @@ class Intake:
         return after
 
     def end(self, now: Progress, rejected: int) -> None:
-        """Take what waits, and count the rows that were set aside behind the last accepted one."""
+        """Take the pending events, and count the rows rejected after the last accepted one."""
         self.progress = now if now.rejected == rejected else replace(now, rejected=rejected)
 
     def refuse(self, before: Progress, keys: list[Any] | None, index: int, rows: Ints) -> NoReturn:
-        """Go back to where the call began, and say which of its ids may not come.
+        """Go back to where the call began, and say which of its ids is refused.
 
         ``keys`` and ``rows`` are those of `start`.
         """

@@ -17,7 +17,7 @@ Paths = Location | Sequence[Location]
 
 
 def list_paths(paths: Paths) -> list[str]:
-    """The paths as text; ParameterError where one is no path."""
+    """The paths as text; ParameterError if one is not a path."""
     if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
         return [path_text(path, "paths") for path in paths]
     return [path_text(paths, "paths")]

@@ -326,7 +326,7 @@ def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
 
 
 def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
-    """Refuse a file that has its events elsewhere than the first one."""
+    """Refuse a file whose events are in other columns than those of the first."""
     if layout == wanted:
         return
     if layout.list_column is None and wanted.list_column is None:

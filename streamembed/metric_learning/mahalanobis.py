@@ -339,7 +339,7 @@ class Mahalanobis:
 
 
 def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
-    """An array of any shape as float64, NaN where it is masked; an error where it is no numbers."""
+    """An array of any shape as float64, NaN where it is masked; an error if it is not numeric."""
     if type(values) is np.ndarray and values.dtype == np.float64:
         return values
     try:

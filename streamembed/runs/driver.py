@@ -169,7 +169,7 @@ class Driver:
         self._engine.log_offset = part.offset + len(part)
 
     def _take(self, rows: Rows) -> list[Rejected]:
-        """Have the engine accept rows of one chunk; returns those that were set aside."""
+        """Have the engine accept rows of one chunk; returns the rejected ones."""
         position = self._engine.position
         try:
             events, refused = self._feed.take(rows, self._on_bad_row)

@@ -214,7 +214,7 @@ class DistanceFeed:
         return row[needed - back], None
 
     def _too_short(self, length: int, number: int, needed: Ints) -> str:
-        """Why a row is no use that does not reach back to the oldest item."""
+        """Why a row that does not reach back to the oldest event cannot be used."""
         oldest, engine = int(needed[0]), self._engine
         where = f"row {oldest - self._start}"
         if oldest < self._start:

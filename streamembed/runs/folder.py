@@ -185,7 +185,7 @@ def _locked(folder: Path) -> BinaryIO:
 
 
 def _clear(folder: Path, overwrite: bool) -> None:
-    """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
+    """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     partials = [name for name in found if _is_partial(name)]
     if found and not overwrite:

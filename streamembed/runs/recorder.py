@@ -140,7 +140,7 @@ class Recorder:
 
 
 def _reasons(rows: Sequence[Rejected]) -> dict[str, Any]:
-    """Rows set aside, as columns of `_REJECTED`."""
+    """Rejected rows, as columns of `_REJECTED`."""
     return {
         "offset": [row.index for row in rows],
         "id": [None if row.id is None else str(row.id) for row in rows],
