@@ -233,7 +233,7 @@ def test_tables_of_other_names_are_refused(kind: Any) -> None:
         ({"a": [1.0], "c": [1.0]}, r"lacks the features \['b'\] and has the unknown .*\['c'\]"),
         (
             {**COLUMNS, "zz": ["x"] * 3},
-            r"Y has the unknown \['zz'\]; .*list\(feature_names",
+            r"Y has the unknown features \['zz'\]; .*list\(feature_names",
         ),
     ):
         with pytest.raises(FeatureError, match=says):
