@@ -161,7 +161,7 @@ def path_text(path: object, name: str = "path") -> str:
     Raises
     ------
     ParameterError
-        It is no path: neither text nor `os.PathLike`, or text that no file can be called.
+        It is not a path: neither text nor `os.PathLike`, or text that cannot name a file.
     """
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]
@@ -171,23 +171,25 @@ def path_text(path: object, name: str = "path") -> str:
             f"{name}={shown(path)} must be the path of a file or folder"
         ) from error
     if not text or "\0" in text:
-        raise ParameterError(f"{name}={shown(path)} must be a path, not empty and without NUL")
+        raise ParameterError(
+            f"{name}={shown(path)} must be a path that is not empty and has no NUL"
+        )
     return text
 
 
 def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> str:
-    """What a `FeatureError` says of named features that are not those that are wanted.
+    """The message of a `FeatureError` for named features other than the expected ones.
 
     Examples
     --------
     >>> other_features("X", ["a", "z"], ["a"])
-    "X has the unknown ['z']; it must have ['a']: try X[list(feature_names)]"
+    "X has the unknown features ['z']; it must have ['a']: try X[list(feature_names)]"
     """
     found, known = set(found), set(wanted)
     missing, unknown = sorted(known - found), sorted(found - known)
     parts = [f"lacks the features {shown(missing)}"] if missing else []
     if unknown:
-        parts.append(f"has the unknown {shown(unknown)}")
+        parts.append(f"has the unknown features {shown(unknown)}")
     remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
     return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
 

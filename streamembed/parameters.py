@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 
 def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
-    """The one of the words that the value is; ParameterError where it is none."""
+    """The word that the value equals; ParameterError if there is none."""
     for choice in allowed:
         if value is choice or (isinstance(value, str) and value == choice):
             return choice
@@ -37,7 +37,7 @@ def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "")
 
 
 def whole(name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT) -> int:
-    """The value as an int; ParameterError where it is no whole number in [low, high]."""
+    """The value as an int; ParameterError if it is not a whole number in [low, high]."""
     number = low - 1
     if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.timedelta64)):
         number = int(value)
@@ -70,18 +70,18 @@ def real(
 
 
 def percentiles(name: str, value: object) -> tuple[float, float]:
-    """Two numbers that ascend within (0, 100)."""
+    """Two ascending numbers within (0, 100)."""
     is_array = isinstance(value, np.ndarray) and value.ndim == 1
     if not is_array and not isinstance(value, (tuple, list)):
         raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
     ends = [real(name, end, 0.0, 100.0, opened=True) for end in cast("Sequence[object]", value)]
     if len(ends) != 2 or not ends[0] < ends[1]:
-        raise ParameterError(f"{name}={shown(value)} must be two numbers that ascend")
+        raise ParameterError(f"{name}={shown(value)} must be two ascending numbers")
     return ends[0], ends[1]
 
 
 def flag(name: str, value: object) -> bool:
-    """The value as a bool; ParameterError where it is neither True nor False."""
+    """The value as a bool; ParameterError if it is neither True nor False."""
     if not isinstance(value, (bool, np.bool_)):
         raise ParameterError(f"{name}={shown(value)} must be True or False")
     return bool(value)

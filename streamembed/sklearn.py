@@ -75,8 +75,8 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             learner.flush()
         except NotReadyError as error:
             raise InputError(
-                f"X has n_samples = {len(np.asarray(X))}, and {type(learner).__name__} needs more "
-                f"to start: {error}; give it a smaller warm_up, or more rows"
+                f"X has n_samples = {len(np.asarray(X))}, but {type(learner).__name__} needs more "
+                f"to start: {error}; use a smaller warm_up, or more rows"
             ) from error
         return self
 
@@ -118,7 +118,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         unknown = [name for name in [*params, *unknown] if name not in self.get_params()]
         if unknown:
             raise ParameterError(
-                f"{unknown[0]!r} is no parameter of {self!r}; it must be one of "
+                f"{unknown[0]!r} is not a parameter of {self!r}; it must be one of "
                 f"{sorted(self.get_params())}"
             )
         if inner:
@@ -134,8 +134,8 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """A fresh copy to learn with."""
         if not (isinstance(self.estimator, base.Base) and hasattr(self.estimator, "learn_many")):
             raise ParameterError(
-                f"estimator={self.estimator!r} must be an estimator of streamembed.estimators, as "
-                "GeometricMeanMetric()"
+                f"estimator={self.estimator!r} must be an estimator from streamembed.estimators, "
+                "such as GeometricMeanMetric()"
             )
         self.estimator_: Any = self.estimator.clone()
 

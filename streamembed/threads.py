@@ -83,8 +83,8 @@ class Turns:
                 if not self._has_come(turn):
                     raise ConcurrentUseError(
                         "this engine is learning in another thread, and a stream has one order: "
-                        "nothing of this call was learned; let one thread learn, or guard the "
-                        "calls with a lock"
+                        "this call had no effect; let one thread learn, or guard the calls with a "
+                        "lock"
                     )
                 return work(*args, **kwargs)
             finally:

@@ -243,7 +243,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_says_what_to_do(tmp_path: P
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     (tmp_path / "run" / f"embedding.parquet.{killed.pid}.part").touch()
-    with pytest.raises(ParameterError, match=r"did not end .*overwrite=True .--overwrite"):
+    with pytest.raises(ParameterError, match=r"unfinished replay .*overwrite=True .--overwrite"):
         se.replay(tmp_path / "log", small(), tmp_path / "run")
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
     assert done.accepted == 80
@@ -255,7 +255,7 @@ def test_run_folders_that_cannot_be_made_are_refused_by_type(tmp_path: Path) -> 
     """A file in the way, and what is no path at all."""
     write_log(tmp_path / "log", X, ["a", "b", "c"])
     (tmp_path / "file").touch()
-    with pytest.raises(ParameterError, match="is a file"):
+    with pytest.raises(ParameterError, match="it is a file"):
         se.replay(tmp_path / "log", small(), tmp_path / "file")
     with pytest.raises(FileError):
         se.replay(tmp_path / "log", small(), tmp_path / "file" / "below")

@@ -101,7 +101,7 @@ def update(
     if np.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"matrix, of shape {np.shape(matrix)}, must be (d, d) and finite")
     if not (np.isfinite(rate) and rate > 0):
-        raise ParameterError(f"rate is {rate}; it must be positive: 0.1 is a good start")
+        raise ParameterError(f"rate={rate} must be positive: 0.1 is a good start")
     pairs, dropped = bregman.check_pairs(differences, similar, upper, lower, len(matrix))
     eta = rate / lower**2
     A, updates = matrix.copy(), 0

@@ -136,7 +136,7 @@ def _existing(paths: tuple[str, ...]) -> list[str]:
             raise MissingFileError(f"{path} does not exist")
         if (Path(path) / "timeline.parquet").exists():
             raise ParameterError(
-                f"{path} is a run folder; it must be a log: name that, or one file of the run, "
+                f"{path} is a run folder; it must be a log: name the log, or one file of the run, "
                 f"such as {Path(path) / 'embedding.parquet'}"
             )
     return list(paths)
@@ -246,7 +246,7 @@ def transform_command(
     with _exit_codes():
         if folder.same(output, snapshot):
             raise ParameterError(
-                f"output={shown(output)} is the snapshot {snapshot} itself: choose another file"
+                f"output={shown(output)} is the input snapshot {snapshot}: choose another file"
             )
         loaded = _snapshot(snapshot)
         log = open_log(_existing(logs), features or loaded.feature_names or None)
@@ -263,8 +263,8 @@ def _snapshot(path: str) -> se.Snapshot:
     """The saved snapshot; where a folder was named, the error says which file of it to name."""
     if Path(path).is_dir():
         inside = Path(path) / "snapshot.arrow"
-        hint = f"try {inside}" if inside.exists() else "there is no snapshot.arrow in it"
-        raise NotAFileError(f"{path} is a folder; it must be the file of a saved snapshot: {hint}")
+        hint = f"try {inside}" if inside.exists() else "it contains no snapshot.arrow"
+        raise NotAFileError(f"{path} is a folder; name the file of a saved snapshot: {hint}")
     return se.Snapshot.load(path)
 
 

@@ -68,7 +68,9 @@ def run(folder: Path, events: int, console: Console) -> None:
     done = replay(log, engine, folder / "run", features=FEATURES, overwrite=True)
     seconds = time.perf_counter() - start
     if done.snapshot is None:
-        console.print(f"the warm-up takes 200 events, and there are {len(points)}: nothing to show")
+        console.print(
+            f"the warm-up takes 200 events, but there are only {len(points)}: nothing to show"
+        )
         return
     recent = np.array(labels, dtype=object)[done.snapshot.ids]
     console.print(_comparison(done.snapshot, recent, seconds, len(points), done))

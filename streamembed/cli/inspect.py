@@ -43,8 +43,8 @@ def inspect_path(path: Path) -> dict[str, Any]:
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and folder.unfinished(path):
         raise DamagedFileError(
-            f"{path} is an unfinished run: its replay is at work still, or was killed; wait for "
-            "its end, or replay the log again with --overwrite"
+            f"{path} is an unfinished run: its replay is still running, or was killed; wait until "
+            "it ends, or replay the log again with --overwrite"
         )
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspect_run(path)

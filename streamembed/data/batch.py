@@ -24,7 +24,7 @@ __all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "check_table", "read"
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
 # What errors of bad rows say to try, where rows are learned.
-LEARNING = "nothing was learned: mend them, or set them aside with on_bad_row='skip'"
+LEARNING = "nothing was learned: fix them, or reject them with on_bad_row='skip'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,7 @@ def read(
     if isinstance(X, Batch):
         if names is not None and X.names != names:
             raise FeatureError(
-                f"X has the features {shown(list(X.names))}; those that are known are "
-                f"{shown(list(names))}"
+                f"X has the features {shown(list(X.names))}; expected {shown(list(names))}"
             )
         return X
     wanted = names
@@ -149,8 +148,8 @@ def _names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tup
         return in_order(table.names) if names is None else names
     if names is not None and not ordered:
         raise FeatureError(
-            f"X has no feature names, and those that are known are {shown(list(names))}: pass "
-            "a frame or dicts, so that columns cannot be mixed up"
+            f"X has no feature names, but the features are known by name ({shown(list(names))}): "
+            "pass a data frame or dicts, so that columns cannot be mixed up"
         )
     if names is not None and len(table.names) != len(names):
         raise FeatureError(
@@ -216,4 +215,4 @@ def _reason(row: Floats, names: tuple[str, ...], nulls: Bools, index: int) -> st
         if test.any():
             return f"{what} in {names[int(np.argmax(test))]!r}"
     worst = int(np.argmax(np.abs(row)))
-    return f"value {row[worst]:g} in {names[worst]!r}: beyond 1e150 its square overflows"
+    return f"value {row[worst]:g} in {names[worst]!r} is beyond 1e150, so its square overflows"

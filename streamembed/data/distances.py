@@ -84,7 +84,7 @@ class RowCall:
         if self.ids is not None and self.ids[index] is None:
             fault = "the id is null"
         if row is None:
-            fault = fault or "it is null, or not a row of numbers"
+            fault = fault or "it is null or not a row of numbers"
         if fault is not None:
             return np.zeros(0), fault
         spans = [(length, self._drop(index, length)) for length in reach.lengths]
@@ -98,11 +98,11 @@ class RowCall:
         wanted = reach.lengths[0] + len(self._drop(index, reach.lengths[0]))
         told = reach.told
         if wanted > reach.lengths[0]:
-            told += f", and {wanted - reach.lengths[0]} of this call that were set aside"
+            told += f", and {wanted - reach.lengths[0]} rejected ones of this call"
         return row, f"it has {len(row)} distances, expected {wanted} ({told}){fault}"
 
     def _drop(self, index: int, length: int) -> list[int]:
-        """How far back the rows set aside are that a row to ``length`` accepted items spans."""
+        """How far back the rejected rows are that a row to ``length`` accepted objects spans."""
         dropped: list[int] = []
         for earlier in reversed(self.aside):
             if index - earlier > length + len(dropped):
@@ -121,8 +121,8 @@ class RowCall:
         for i, j in zip(*np.nonzero(np.tril(apart, -1)), strict=True):
             self._faults.setdefault(
                 int(i),
-                f"its distance to {self.name(int(j))} is {among[i, j]:g}, and {among[j, i]:g} the "
-                "other way: distances must be symmetric",
+                f"its distance to {self.name(int(j))} is {among[i, j]:g}, but {among[j, i]:g} in "
+                "the other direction: distances must be symmetric",
             )
         for i in np.flatnonzero(np.diag(among) != 0).tolist():
             self._faults[i] = f"its distance to itself is {among[i, i]:g}; it must be 0"
@@ -143,14 +143,18 @@ def to_all(rows: Any, ids: Array) -> Floats:
     for i, row in enumerate(raw):
         if row is None or len(row) != len(ids):
             size = "none" if row is None else len(row)
-            reason = f"{size} distances where the support has {len(ids)} items: one each, as in ids"
+            reason = (
+                f"{size} distances for a support of {len(ids)} objects: one for each of ids, in "
+                "order"
+            )
         elif np.isnan(row).any() or (row < 0).any():
             worst = int(np.argmax(np.isnan(row) | (row < 0)))
             reason = (
-                f"the distance {row[worst]:g} to item {ids.tolist()[worst]!r} must be 0 or more"
+                f"the distance to object {ids.tolist()[worst]!r} is {row[worst]:g}; distances must "
+                "not be negative or NaN"
             )
         elif not np.isfinite(row).any():
-            reason = "no distance is finite: at least one must be known"
+            reason = "no distance is finite: at least one is needed"
         else:
             result[i] = row
             continue
@@ -167,15 +171,18 @@ def _listed(rows: Any) -> list[Any]:
     if isinstance(rows, np.ndarray):
         if rows.ndim != 2 and (rows.dtype != object or rows.ndim != 1):
             raise InputError(
-                f"rows has shape {rows.shape}; it must hold one row an item: for one item, [row]"
+                f"rows has shape {rows.shape}; it must hold one row per object: for a single "
+                "object, [row]"
             )
     elif not isinstance(rows, Sequence) or isinstance(rows, (str, bytes, bytearray)):
         raise InputError(
-            f"rows is a {type(rows).__name__}; it must be a sequence of distance rows, one an "
-            "item, a square matrix or an Arrow column of lists"
+            f"rows is a {type(rows).__name__}; it must be a sequence of distance rows (one per "
+            "object), a square matrix or an Arrow column of lists"
         )
     if len(rows) and all(np.isscalar(row) for row in rows):
-        raise InputError("rows holds numbers; it must hold one row an item: for one item, [row]")
+        raise InputError(
+            "rows contains numbers; it must hold one row per object: for a single object, [row]"
+        )
     return [read_row(row) for row in rows]
 
 
@@ -206,18 +213,18 @@ def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]
     if len(row) == length + 1:
         if row[-1] == 0:
             return row[:-1], None
-        return row, f"; one more would be its own, which must be 0 and is {row[-1]:g}"
+        return row, f"; the extra one would be its own distance, which must be 0 and is {row[-1]:g}"
     return row, ""
 
 
 def _wrong_value(row: Floats) -> str | None:
-    """Why these numbers are no distances."""
+    """Why these numbers are not distances, or None."""
     if len(row) == 0:
         return None
     if not (row >= 0).all():
         worst = int(np.argmax(~(row >= 0)))
-        what = "NaN" if np.isnan(row[worst]) else f"{row[worst]:g}, negative"
-        return f"distance {worst} is {what}; distances must be 0 or more"
+        what = "NaN" if np.isnan(row[worst]) else f"{row[worst]:g}"
+        return f"distance {worst} is {what}; distances must not be negative or NaN"
     if row.max() > LARGEST_VALUE:
         worst = int(row.argmax())
         return f"distance {worst} is {row[worst]:g}; it must be finite, at most 1e150"

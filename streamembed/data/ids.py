@@ -92,8 +92,8 @@ def read_ids(ids: Any, n: int) -> Array | None:
         kinds = set(map(type, entries))
     if kinds >= {int, str}:
         raise InputError(
-            "ids holds whole numbers and strings, which cannot be told apart once written (1 and "
-            "'1'); make all of them strings, or all of them numbers"
+            "ids mixes whole numbers and strings, which look the same once written (1 and '1'); "
+            "use only strings, or only numbers"
         )
     if kinds == {int}:
         try:
@@ -101,8 +101,8 @@ def read_ids(ids: Any, n: int) -> Array | None:
         except OverflowError as error:
             large = next(key for key in entries if not -(2**63) <= key < 2**63)
             raise InputError(
-                f"ids holds {shown(large)}; whole numbers must fit into 64 bits with a sign: use "
-                "strings for larger ones"
+                f"ids has {shown(large)}; whole numbers must fit into signed 64 bits: use strings "
+                "for larger ones"
             ) from error
     if int in kinds:  # and nulls
         read_ids([key for key in entries if key is not None], n - entries.count(None))
@@ -121,7 +121,7 @@ def _plain_id(key: Any) -> int | str | None:
         return str(key)
     if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
         return int(key)
-    raise InputError(f"ids holds {shown(key)}; ids must be all strings, or all whole numbers")
+    raise InputError(f"ids has {shown(key)}; ids must be all strings, or all whole numbers")
 
 
 def _check_unicode(entries: Sequence[str | None]) -> None:
@@ -129,7 +129,7 @@ def _check_unicode(entries: Sequence[str | None]) -> None:
     try:
         "".join(key for key in entries if key is not None).encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"ids holds text that is not valid Unicode ({error})") from error
+        raise InputError(f"ids has text that is not valid Unicode ({error})") from error
 
 
 def typed_ids(known: Array | None, kept: Ints) -> Array | None:

@@ -66,18 +66,19 @@ class Rows(Table):
         by_place = are_places(names)
         if self.ordered and names and not by_place:
             raise FeatureError(
-                f"X has no feature names, and those that are known are {shown(list(names))}: pass "
-                "a frame or dicts, so that columns cannot be mixed up"
+                "X has no feature names, but the features are known by name "
+                f"({shown(list(names))}): pass a data frame or dicts, so that columns cannot be "
+                "mixed up"
             )
         if self.ordered and len(self.names) != len(names):
             raise FeatureError(
-                f"X has {len(self.names)} columns; {learner} learns {len(names)} features: "
+                f"X has {len(self.names)} columns; {learner} has {len(names)} features: "
                 f"{shown(list(names))}"
             )
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
-                f"X has the features {list(self.names)}; {learner} learned an array, whose "
-                f"features are {list(names)}: hand in arrays, or start with names"
+                f"X has the features {list(self.names)}; {learner} learned from arrays, whose "
+                f"features are {list(names)}: pass arrays, or start again with named features"
             )
 
     def align(self, names: tuple[str, ...]) -> tuple[Floats, int]:
@@ -181,8 +182,8 @@ def check_pairs(one: Rows, two: Rows) -> None:
     if one.ordered != two.ordered and named.names and not are_places(named.names):
         bare, other = ("X1", "X2") if one.ordered else ("X2", "X1")
         raise FeatureError(
-            f"{bare} has no feature names, and {other} has {shown(list(named.names))}: pass both "
-            "as arrays, or both as frames or dicts"
+            f"{bare} has no feature names, but {other} has {shown(list(named.names))}: pass both "
+            "as arrays, or both as data frames or dicts"
         )
     if one.is_dicts or two.is_dicts or set(one.names) == set(two.names):
         return

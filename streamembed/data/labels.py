@@ -72,8 +72,8 @@ def _answer(value: Any, row: int) -> bool | None:
         return None
     if number not in (0.0, 1.0):
         raise InputError(
-            f"similar holds {shown(value)}; it must be True or False (or 1 or 0) for every pair, "
-            f"and is not in row {row}: labels of +1 and -1 are similar=(y == 1)"
+            f"similar has {shown(value)} in row {row}; it must be True or False (or 1 or 0) for "
+            "every pair: for labels of +1 and -1 pass similar=(y == 1)"
         )
     return number == 1.0
 
@@ -90,8 +90,8 @@ def booleans(similar: Any, n: int) -> Bools:
     if None in found:
         row = found.index(None)
         raise InputError(
-            "similar holds None or NaN; it must be True or False (or 1 or 0) for every pair, and "
-            f"is not in row {row}: leave such pairs out of X1, X2 and similar"
+            f"similar has None or NaN in row {row}; it must be True or False (or 1 or 0) for every "
+            "pair: drop such pairs from X1, X2 and similar"
         )
     return np.array(found, dtype=bool)
 
@@ -106,15 +106,15 @@ def _plain(value: Any, row: int) -> Label | None:
         return None
     if isinstance(value, int) and abs(value) > LARGEST_LABEL:
         raise InputError(
-            f"the label of row {row} is a number of {value.bit_length()} bits; labels must have "
-            "at most 1000: use strings"
+            f"the label of row {row} is an integer of {value.bit_length()} bits; at most 1000 are "
+            "allowed: use strings"
         )
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return value if type(value) is kind else kind(value)  # an enum of str is its text
     raise InputError(
         f"the label of row {row} is a {type(value).__name__}; labels must be strings, numbers or "
-        "booleans, None where there is none"
+        "booleans, or None if unknown"
     )
 
 
@@ -138,7 +138,7 @@ def _key(value: Any) -> Hashable | None:
     try:
         hash(value)
     except TypeError as error:
-        raise InputError(f"the label {shown(value)} cannot be a key: {error}") from error
+        raise InputError(f"the label {shown(value)} is not hashable: {error}") from error
     key: Hashable = value
     return key if key == key else None  # NaN and NaT differ from themselves
 

@@ -57,8 +57,8 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     missing = [key for key in order if key not in given]
     if missing:
         raise InputError(
-            f"x has no distance to {_some(missing)}; it must have one to each of the {len(order)} "
-            "things that the engine holds or that wait: engine.distance_row_ids lists them"
+            f"x lacks the distance to {_some(missing)}; it needs one to each of the {len(order)} "
+            "objects that the engine holds: engine.distance_row_ids lists them"
         )
     known = set(order)
     beside = [key for key in x if feature_name(key) not in known]
@@ -66,21 +66,23 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
     if not named:
         if beside:
             raise InputError(
-                f"x has distances to {_some(beside)}, unknown or forgotten; things of this stream "
-                "are known by their positions; engine.distance_row_ids lists those that are held"
+                f"x has distances to {_some(beside)}, which are unknown or forgotten; objects of "
+                "this stream are identified by position, and engine.distance_row_ids lists those that the "
+                "engine holds"
             )
         return row, None
     if len(beside) != 1:
         raise InputError(
-            f"x has {len(beside)} keys beside the things that are held ({_some(beside)}); it must "
-            "have one, the thing's own id with the distance 0: the others may be forgotten, and "
-            "engine.distance_row_ids lists those that are not"
+            f"x has {len(beside)} keys besides the objects that the engine holds "
+            f"({_some(beside)}); it must have exactly one, the object's own id with distance 0: "
+            "the others may have been forgotten, see engine.distance_row_ids"
         )
     own = beside[0]
     if _number(own, x[own]) != 0.0:
         raise InputError(
-            f"the distance to {shown(own)} is {shown(x[own])}, and no such thing is held: it must "
-            "be 0 to name the new thing, or be left out where that one is forgotten"
+            f"the distance to {shown(own)} is {shown(x[own])}, but the engine holds no such "
+            "object: it must be 0 to name the new object, or left out if the object has been "
+            "forgotten"
         )
     return row, own
 
@@ -104,8 +106,8 @@ def distances_to(given: Sequence[Mapping[Any, Any]], ids: Array) -> Floats:
                 result[i, j] = _number(key, value)
         if len(ids) and not np.isfinite(result[i]).any():
             raise InputError(
-                f"x (row {i}) has no distance to any of the {len(ids)} things of the snapshot; it "
-                "must have one at least: snapshot().ids lists them"
+                f"x (row {i}) has no distance to any of the {len(ids)} objects of the snapshot; it "
+                "needs at least one: snapshot().ids lists them"
             )
     return result
 

@@ -106,7 +106,7 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
         Two columns of one name, rows of several widths, an array that is no matrix of numbers.
     """
     if isinstance(X, Mapping):
-        raise InputError("X is a dict; one point x is a list of one dict: pass [x]")
+        raise InputError("X is a dict; it must be a list of dicts: for a single point x pass [x]")
     if isinstance(X, (np.ndarray, memoryview, array.array)):
         return _from_array(np.asanyarray(X))
     if are_dicts(X):
@@ -127,8 +127,8 @@ def one_point(x: Any) -> Mapping[Any, Any]:
     """The dict that one point is; InputError for anything else."""
     if not isinstance(x, Mapping):
         raise InputError(
-            f"x is {shown(x)}; it must be a dict of features by name: for arrays and frames there "
-            "are learn_many and transform_many"
+            f"x is {shown(x)}; it must be a dict of features by name: for arrays and data frames "
+            "use learn_many and transform_many"
         )
     return x
 
@@ -176,7 +176,7 @@ def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
         names = [feature_name(name) for name in row]
         twice = next(name for name in names if names.count(name) > 1)
         raise FeatureError(
-            f"two features are called {shown(twice)}, such as 1 and '1'; rename one of them"
+            f"two features have the same name {shown(twice)}, such as 1 and '1'; rename one of them"
         )
     return named
 
@@ -194,7 +194,7 @@ def array_values(X: Any) -> Floats:
     except FeatureError:
         raise
     except Exception as error:  # of somebody else's __array__
-        raise InputError(f"{shown(X)} is no array ({said(error)})") from error
+        raise InputError(f"{shown(X)} is not an array ({said(error)})") from error
     table = _from_array(given)
     if table.refused is not None:
         raise table.refused
@@ -204,8 +204,8 @@ def array_values(X: Any) -> Floats:
 def _from_array(X: Array) -> Table:
     if X.ndim != 2:
         raise FeatureError(
-            f"X has shape {X.shape}; it must be (n, d), one row a point: reshape one point to "
-            "(1, d)"
+            f"X has shape {X.shape}; it must be (n, d), one row per point: reshape a single point "
+            "to (1, d)"
         )
     if X.dtype.kind not in "biufO":
         raise FeatureError(
@@ -215,8 +215,8 @@ def _from_array(X: Array) -> Table:
     refused = None
     if strays:
         refused = FeatureError(
-            f"X has dtype {X.dtype} and holds what is no number ({shown(strays[0])}); it must be "
-            "numeric"
+            f"X has dtype {X.dtype} and a value that is not a number ({shown(strays[0])}); all "
+            "must be numeric"
         )
     names = tuple(map(str, range(X.shape[1])))
     return Table(values, names, True, nulls, NO_NULLS, {}, refused, None)
@@ -290,12 +290,12 @@ def _from_frame(X: Any) -> Table:
     frame, given, columns = _columns(X)
     names = tuple(feature_name(name) for name in given)
     if len(set(names)) < len(names):
-        raise FeatureError(f"X has columns of the same name: {shown(list(names))}")
+        raise FeatureError(f"X has duplicate column names: {shown(list(names))}")
     values = np.empty((len(frame), len(names)))
     nulls, refused = NO_NULLS, None
     if any(isinstance(name, tuple) for name in given):
         refused = FeatureError(
-            f"X has columns of several levels ({shown(given)}): join their names into one text each"
+            f"X has multi-level columns ({shown(given)}): flatten their names, one text per column"
         )
     for j, (name, column) in enumerate(zip(names, columns, strict=True)):
         try:
@@ -337,8 +337,8 @@ def _columns(X: Any) -> tuple[Any, list[Any], list[Any]]:
     # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
     except Exception as error:
         raise FeatureError(
-            f"X is a {type(X).__name__} that cannot be read, or has two columns of the same "
-            f"name: {said(error)}"
+            f"X is a {type(X).__name__} with duplicate column names, or one that cannot be read: "
+            f"{said(error)}"
         ) from error
     if isinstance(X, pa.Table):
         return X, X.column_names, X.columns

@@ -89,8 +89,8 @@ def sequence_of(values: Any, n: int, name: str) -> list[Any]:
         one = values if isinstance(values, np.ndarray) else np.asarray(values)
         if one.ndim != 1 or one.dtype.kind in "mM":
             raise InputError(
-                f"{name} has shape {one.shape} and dtype {one.dtype}; it must be ({n},), one "
-                "number or string a row"
+                f"{name} has shape {one.shape} and dtype {one.dtype}; it must be ({n},): one "
+                "number or string per row"
             )
         found = one.tolist()
     elif is_sequence(values):
@@ -103,11 +103,11 @@ def sequence_of(values: Any, n: int, name: str) -> list[Any]:
             return sequence_of(np.asarray(values), n, name)
     if found is None:
         raise InputError(
-            f"{name} is a {type(values).__name__}; it must be a list, an array or a series of {n}, "
-            "one a row"
+            f"{name} is a {type(values).__name__}; it must be a list, an array or a series of "
+            f"length {n}, one entry per row"
         )
     if len(found) != n:
-        raise InputError(f"{name} has {len(found)} entries; it must have {n}, one a row")
+        raise InputError(f"{name} has {len(found)} entries; it must have {n}, one per row")
     return list(found)
 
 
@@ -119,7 +119,7 @@ def as_array(X: Sequence[Any]) -> Array:
         rows: Array = np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
-            f"the rows of X do not have the same width, or hold no numbers: {said(error)}"
+            f"the rows of X differ in length, or are not numeric: {said(error)}"
         ) from error
     return rows
 

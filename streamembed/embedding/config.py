@@ -97,7 +97,7 @@ class Config:
             )
         kept = tuple(one_of("metrics", name, learners.NAMES) for name in given)
         if len(set(kept)) < len(kept):
-            raise ParameterError(f"metrics={kept!r} must be different names")
+            raise ParameterError(f"metrics={kept!r} must not repeat a name")
         keep(self, metrics=kept)
 
     def _check_rank(self) -> None:
@@ -107,8 +107,8 @@ class Config:
         keep(self, rank=whole("rank", self.rank, 1, " or 'auto'"))
         if int(self.rank) <= self.n_components:
             raise ParameterError(
-                f"rank={self.rank} must be larger than n_components={self.n_components}: "
-                "the factor also holds the constant vector and some guards; try rank='auto'"
+                f"rank={self.rank} must be larger than n_components={self.n_components}: the "
+                "factor also holds the constant vector and guard columns; try rank='auto'"
             )
 
     def _check_memory(self) -> None:
@@ -136,12 +136,12 @@ class Config:
         if self.warm_up_events < self.n_components + 2:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
-                f"{self.n_components + 2}: fewer points have fewer components"
+                f"{self.n_components + 2}: n points have at most n - 2 components"
             )
         if self.memory == "landmarks" and self.size < self.n_components + 2:
             raise ParameterError(
-                f"size={self.size} must be at least n_components + 2 = {self.n_components + 2}: "
-                "fewer landmarks have fewer components"
+                f"size={self.size} must be at least n_components + 2 = {self.n_components + 2}: n "
+                "points have at most n - 2 components"
             )
         if self.memory == "window" and self.warm_up_events > self.size:
             raise ParameterError(

@@ -118,8 +118,8 @@ def admit_distances(
     config = intake.config
     if config.metrics:
         raise InputError(
-            f"metrics={config.metrics!r} learn from points, and distance rows were given: "
-            "start the engine without metrics"
+            f"metrics={config.metrics!r} learn from points, but distance rows were given: create "
+            "the engine without metrics"
         )
     call, before = RowCall(rows, ids), intake.progress
     n = len(call)
@@ -167,27 +167,30 @@ def _check_rows(call: RowCall, now: Progress, config: Config) -> None:
         first = "; ".join(f"{call.name(index)}: {fault}" for index, fault in faults[:3])
         raise BadRowError(
             f"{len(faults)} of {len(call)} distance rows cannot be used ({first}); nothing was "
-            "learned: mend them, or set them aside with on_bad_row='skip'",
+            "learned: fix them, or reject them with on_bad_row='skip'",
             tuple(faults),
         )
 
 
 def _reach(now: Progress, config: Config, ahead: int) -> Reach:
-    """What the row after the next ``ahead`` ones must hold."""
+    """What the row after the next ``ahead`` ones must contain."""
     position = now.position + ahead
     if config.memory == "window":
         length = min(position, config.size)
-        return Reach((length,), f"one to each of the last {length} things")
+        return Reach((length,), f"one to each of the last {length} objects")
     grows = config.memory == "all" or position >= now.next_cut(config)
     if now.state is None or grows:
-        return Reach((position,), f"one to each of the {position} things before it")
+        return Reach((position,), f"one to each of the {position} objects before it")
     held, waiting = len(now.state.support), now.pending + ahead
-    told = f"one to each of the {held} landmarks of support_ids, and to {waiting} after them"
+    told = (
+        f"one to each of the {held} landmarks of support_ids, and to the {waiting} objects after "
+        "them"
+    )
     return Reach((held + waiting, position), told)
 
 
 def _select_held(now: Progress, config: Config, row: Floats) -> Floats:
-    """Of a row to all things ever learned, the distances to landmarks and to what waits."""
+    """Of a row to all objects ever learned, the distances to landmarks and pending events."""
     if config.memory == "landmarks" and len(row) == now.position:
         return np.concatenate([row[now.support_positions], row[now.learned :]])
     return row

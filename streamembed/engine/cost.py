@@ -28,8 +28,8 @@ def of_chunk(config: Config) -> str | None:
         return None
     name = "n_components" if isinstance(config.rank, str) else "rank"
     return (
-        f"{name}={getattr(config, name)} takes a factor of {r} columns, which makes every chunk "
-        f"and snapshot about {ratio:.0f} times as dear as the usual {LARGEST_RANK}: take fewer"
+        f"{name}={getattr(config, name)} needs a factor of {r} columns, which makes every chunk "
+        f"and snapshot about {ratio:.0f} times as expensive as the usual {LARGEST_RANK}: use fewer"
     )
 
 
@@ -46,8 +46,8 @@ def of_snapshot(config: Config, rung: str, n: int) -> str | None:
     if ratio < CLIFF:
         return None
     return (
-        f"a snapshot of {n} points went to the last rung of the ladder ({rung!r}), about "
-        f"{ratio:.0f} times the usual price, because tolerance={config.tolerance} could not be "
-        "certified before: take a larger tolerance, a larger rank or fewer slots, or None for "
-        "snapshots without a certificate"
+        f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
+        f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
+        f"tolerance={config.tolerance}: use a larger tolerance, a larger rank or fewer slots, or "
+        "tolerance=None for uncertified snapshots"
     )

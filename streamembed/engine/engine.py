@@ -283,7 +283,7 @@ class Engine:
         return snapshot
 
     def _publish(self) -> tuple[State, Snapshot]:
-        state = self._need_state("learn more of them, or start the engine with a smaller warm_up")
+        state = self._need_state("learn more, or create the engine with a smaller warm_up")
         if self._published is None or self._published[0] is not state:
             with one_blas_thread():
                 columns = publish.publish(state, self.config)
@@ -297,7 +297,7 @@ class Engine:
         if self._intake.state is None:
             raise NotReadyError(
                 f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
-                f"come: {remedy}"
+                f"arrived: {remedy}"
             )
         return self._intake.state
 
@@ -306,8 +306,7 @@ class Engine:
             return None
         return (
             f"the {self.config.size} landmarks are {resolution:.2f} bandwidths apart, more than "
-            f"{COARSE}: the map is coarser than its kernel; take more landmarks (size=) or a "
-            "larger bandwidth"
+            f"{COARSE}: too sparse for the kernel: use more landmarks (size=) or a larger bandwidth"
         )
 
     def _warn(self, message: str | None, kind: type[Warning]) -> None:
@@ -350,13 +349,14 @@ class Engine:
         """
         if y is not None and not self.config.metrics:
             raise ParameterError(
-                "y was given, but this engine learns no metrics: leave it out, or start the engine "
-                "with metrics, such as metrics=('fenn',)"
+                "y was given, but this engine learns no metrics: leave it out, or create the "
+                "engine with metrics=('fenn',)"
             )
         if isinstance(X, pa.RecordBatchReader):
             if ids is not None or y is not None:
                 raise ParameterError(
-                    "ids and y cannot be given for a reader: learn its batches one by one"
+                    "ids and y cannot be combined with a record batch reader: learn its batches "
+                    "one by one"
                 )
             parts = [self.learn(part) for part in X]
             rejected = tuple(row for part in parts for row in part.rejected)
@@ -404,19 +404,19 @@ class Engine:
         """
         if not self.config.metrics:
             raise ParameterError(
-                "pairs were given, but this engine learns no metrics: start it with metrics, such "
-                "as metrics=('itml',)"
+                "pairs were given, but this engine learns no metrics: create it with "
+                "metrics=('itml',)"
             )
         names, ordered = self._features_of_points()
-        remedy = "nothing was learned: mend them, or leave such pairs out"
+        remedy = "nothing was learned: fix or drop these pairs"
         with batch.called("X1"):
             left = batch.read(X1, None, names, ordered, remedy=remedy)
         with batch.called("X2"):
             right = batch.read(X2, None, left.names, left.ordered, remedy=remedy)
         if len(left.points) != len(right.points):
             raise InputError(
-                f"X1 has {len(left.points)} points and X2 has {len(right.points)}: there must be "
-                "as many of each"
+                f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
+                "must be equal"
             )
         kinds = booleans(similar, len(left.points))
         self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
@@ -485,7 +485,7 @@ class Engine:
         if not isinstance(rows, Batch):
             raise InputError(
                 f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.data.batch: "
-                "for data of any other kind use learn"
+                "for other data use learn"
             )
         labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
         policy = on_bad_row or self.config.on_bad_row

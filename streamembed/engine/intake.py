@@ -65,9 +65,9 @@ class Intake:
     def _refuse_callers_back(self) -> None:
         if self._learning.taken_here() or self._rings.taken_here():
             raise ConcurrentUseError(
-                "this engine is at work in this very thread, and was called back from a signal "
-                "handler or a callback: nothing of this call was done; make it when the first call "
-                "has returned"
+                "this engine is already at work in this thread, and was called again from a signal "
+                "handler or a callback: this call had no effect; repeat it when the first call has "
+                "returned"
             )
 
     # ------------------------------------------------------------------ one call
@@ -110,20 +110,20 @@ class Intake:
         return after
 
     def end(self, now: Progress, rejected: int) -> None:
-        """Take what waits, and count the rows that were set aside behind the last accepted one."""
+        """Take the pending events, and count the rows rejected after the last accepted one."""
         self.progress = now if now.rejected == rejected else replace(now, rejected=rejected)
 
     def refuse(self, before: Progress, keys: list[Any] | None, index: int, rows: Ints) -> NoReturn:
-        """Go back to where the call began, and say which of its ids may not come.
+        """Go back to where the call began, and say which of its ids is refused.
 
         ``keys`` and ``rows`` are those of `start`.
         """
         self.progress = before
         key, row = None if keys is None else keys[index], int(rows[index])
-        fault = f"id {key!r} (row {row}) is held already"
+        fault = f"id {key!r} (row {row}) is already in the support"
         if keys is not None and key in keys[:index]:
             earlier = index - 1 - keys[:index][::-1].index(key)
-            fault = f"id {key!r} comes twice in this call (row {int(rows[earlier])} and row {row})"
+            fault = f"id {key!r} is repeated in this call (row {int(rows[earlier])} and row {row})"
         raise DuplicateIdError(
             f"{fault}: ids must be unique within the support; nothing was learned"
         )

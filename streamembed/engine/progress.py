@@ -131,13 +131,13 @@ class Progress:
         """Refuse points where distances are learned, and the other way round."""
         if distances and self.learns_distances is False:
             raise InputError(
-                f"distance rows were given, and this engine learns points with the features "
-                f"{list(self.feature_names)}: start another engine for them"
+                "distance rows were given, but this engine learns points with the features "
+                f"{list(self.feature_names)}: create another engine for them"
             )
         if not distances and self.learns_distances:
             raise InputError(
-                "points were given, and this engine learns distances: use learn_distances, or "
-                "start another engine for them"
+                "points were given, but this engine learns distances: use learn_distances, or "
+                "create another engine for them"
             )
 
     def check_kind(self, ids: Array | None) -> None:
@@ -145,8 +145,8 @@ class Progress:
         kind = kind_of(ids)
         if self.ids_kind is not None and kind != self.ids_kind:
             raise DuplicateIdError(
-                f"ids are {kind} in this call and were {self.ids_kind} in the first: they cannot "
-                "be told apart from one another; keep to one kind"
+                f"ids are {kind} in this call and were {self.ids_kind} in the first, so they could "
+                "be confused; use one kind"
             )
 
     def followed_by(

@@ -71,19 +71,22 @@ def check(saved: Saved) -> None:
     names, labels, state = progress.feature_names, progress.labels, progress.state
     must(len(set(names)) == len(names), "names are not unique")
     must(progress.ids_kind in (None, "positions", "numbers", "strings"), "ids_kind")
-    must(progress.rejected >= 0 and labels.unlearned >= 0, "counts of rows set aside")
+    must(progress.rejected >= 0 and labels.unlearned >= 0, "counts of rejected rows")
     must(progress.log_offset >= 0, "log_offset")
     must(len(labels.known) <= LARGEST_CLASSES, "labels")
     is_text = progress.ids_kind == "strings"
     if state is not None:
         _check_state(state, len(names), is_text, config)
     else:
-        must(progress.ids_kind is None or progress.waiting.parts, "no event is there")
+        must(progress.ids_kind is None or progress.waiting.parts, "there is no event")
     held = 0 if state is None else len(state.support)
     _check_waiting(progress.waiting, len(names), is_text, held, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
-        must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
+        must(
+            progress.position < progress.next_cut(config),
+            ("more events are pending than a chunk has"),
+        )
     if progress.early is not None:
         left, right, similar = progress.early
         for end in (left, right):
@@ -123,7 +126,7 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     if state.cover is not None:
         nearest, nearest_d2 = state.cover.nearest, state.cover.nearest_d2
         must(nearest.shape == nearest_d2.shape == (n,), "cover has another shape")
-        must(((nearest >= -1) & (nearest < n)).all(), "cover.nearest leads nowhere")
+        must(((nearest >= -1) & (nearest < n)).all(), "cover.nearest is out of range")
         # infinite for a landmark that is alone
         must(not np.isnan(nearest_d2).any(), "cover.nearest_d2 is not a number")
     _has_ids(support.ids, n, is_text)
@@ -141,14 +144,17 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     must(len(np.unique(births)) == n, "births are not unique")
     must(((births >= 0) & (births < position)).all(), "births lie outside of the stream")
     if config.memory != "landmarks":
-        must((masses == 1.0).all(), "masses of a window are 1")
+        must((masses == 1.0).all(), "the masses of a window must be 1")
         must(n == min(position, config.window or position), f"{n} points of {position} events")
         slots = slots_for(position - n, n, config.window)
         must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
     must(weights.dtype == vectors.dtype, "ring and factor differ in precision")
     with np.errstate(all="ignore"):
         sums = weights.astype(np.float64) @ masses
-    must(np.allclose(state.degrees, sums, rtol=ROUNDING, atol=0.0), "degrees are no sums")
+    must(
+        np.allclose(state.degrees, sums, rtol=ROUNDING, atol=0.0),
+        ("degrees are not the sums of the ring"),
+    )
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, config)
@@ -157,7 +163,7 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
 def _check_learners(learners: metrics.Learners, config: Config) -> None:
     arrays, numbers = codec.pack(learners)
     for name, array in arrays.items():  # infinities are among what metrics may hold
-        must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} holds NaN")
+        must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} has NaN")
     must(_least(numbers) >= 0, "a count of the metrics is negative")
     must(learners.names == config.metrics, "names of the metrics")
     expected = metrics.init(config.metrics, 1, config.seed)

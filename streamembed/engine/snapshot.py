@@ -314,7 +314,7 @@ class Snapshot:
         width = len(self.feature_names)
         if not width:
             raise FeatureError(
-                "this snapshot was learned from distances and knows no features: use "
+                "this snapshot was learned from distances and has no features: use "
                 "transform_distances, with distances to its ids"
             )
         if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
@@ -326,7 +326,7 @@ class Snapshot:
                 )
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
-        remedy = "nothing was transformed: mend them, or leave them out"
+        remedy = "nothing was transformed: fix or drop them"
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
@@ -497,7 +497,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(np.isfinite(array).all(), f"{name} is not finite")
     for name in ("masses", "stationary", "density_weights", "degrees", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
-    must(n >= 1 and k >= 1, "it holds no points")
+    must(n >= 1 and k >= 1, "it has no points")
     must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
     must(np.isfinite(tracked).all(), "tracked is not finite")
     ids = arrays["ids"]
@@ -506,10 +506,10 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     else:
         must(ids.dtype == np.int64, f"ids have dtype {ids.dtype}")
     must(len(set(ids.tolist())) == n, "ids are not unique")
-    must(isinstance(names, list) and all(type(one) is str for one in names), "names are no text")
+    must(isinstance(names, list) and all(type(one) is str for one in names), "names are not text")
     must(len(set(names)) == d, "names are not unique")
-    must(type(numbers["ordered"]) is bool, "ordered is no boolean")
-    must(type(numbers["rung"]) is str, "rung is no text")
+    must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
+    must(type(numbers["rung"]) is str, "rung is not text")
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
     parts = numbers["n_connected"]

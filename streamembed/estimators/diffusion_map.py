@@ -127,7 +127,7 @@ class DiffusionMap(SettlingTransformer):
         if self._engine is None:
             raise NotReadyError(
                 f"the warm-up takes {self._warm_up_events} events and {len(self._early)} have "
-                "come: the features are not settled yet"
+                "arrived: the features are not known yet"
             )
         return self._engine
 
@@ -217,7 +217,7 @@ class DiffusionMap(SettlingTransformer):
         rows = impute.read(X, LARGEST_VALUE, 0.0)
         is_settled = bool(self._names) and len(rows) > 0
         if rows.ordered and (is_settled or not are_places(self._seen)):
-            rows.check(self._seen, "this map")
+            rows.check(self._seen, "this embedding")
         return rows
 
     def _config(self) -> Config:

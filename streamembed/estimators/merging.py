@@ -39,7 +39,7 @@ class MergeableMetric(MetricEstimator):
         """
         if other is self:
             raise ParameterError(
-                "other is this very estimator, and all that it learned would count twice: merge "
+                "other is this estimator itself, so everything it learned would count twice: merge "
                 "one that learned another stream"
             )
         self._check_alike(other)
@@ -54,7 +54,7 @@ class MergeableMetric(MetricEstimator):
         """Refuse another class, other parameters, other features."""
         if type(other) is not type(self):
             raise ParameterError(
-                f"other is a {type(other).__name__} and this a {type(self).__name__}: only "
+                f"other is a {type(other).__name__} and this is a {type(self).__name__}: only "
                 "estimators of the same class and parameters can be merged"
             )
         mine, theirs = self._get_params(), other._get_params()
@@ -70,7 +70,7 @@ class MergeableMetric(MetricEstimator):
             )
         if self._course is not None and other._course is not None and self._names != other._names:
             raise FeatureError(
-                f"other learns the features {shown(list(other._names))} and this "
+                f"other has the features {shown(list(other._names))} and this has "
                 f"{shown(list(self._names))}: only metrics of the same features can be merged"
             )
 

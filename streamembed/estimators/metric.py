@@ -178,7 +178,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         names = self.feature_names
         if not names:
             raise NotReadyError(
-                "no event has come, so that the features are not known; learn one first"
+                "no event has been learned, so the features are unknown; learn one first"
             )
         return course.untaught(len(names)).named(impute.names_of_columns(names))
 
@@ -268,8 +268,8 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
             two = impute.read(X2)
         if len(one) != len(two):
             raise InputError(
-                f"X1 has {len(one)} rows and X2 {len(two)}; row i of both is pair i: they must "
-                "have the same length"
+                f"X1 has {len(one)} rows and X2 has {len(two)}; they must have the same number, "
+                "since row i of both is pair i"
             )
         given = read_answers(similar, len(one))
         impute.check_pairs(one, two)
@@ -414,7 +414,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
         if not usable:
             raise FeatureError(
-                f"the {len(ends)} points of the warm-up hold no usable number; features must be "
+                f"the {len(ends)} points of the warm-up have no usable number; features must be "
                 "numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
             )
         known = {name for end in ends for name in end}

@@ -139,7 +139,7 @@ class PairGenerator:
             The snapshot was learned from distances: its things have no points to pair.
         """
         if not isinstance(snapshot, Snapshot):
-            raise InputError(f"snapshot is {shown(snapshot)}; it must be a Snapshot of an engine")
+            raise InputError(f"snapshot={shown(snapshot)} must be a Snapshot of an engine")
         if not snapshot.feature_names:
             raise InputError("the snapshot was learned from distances: it has no points to pair")
         psi, values = snapshot.tracked_pairs()

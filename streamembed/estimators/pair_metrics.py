@@ -101,8 +101,8 @@ class ITML(MetricEstimator):
                 parameters.real(name, bound, 0.0, np.inf, " or None", opened=True)
         if upper is not None and lower is not None and not upper <= lower:
             raise ParameterError(
-                f"upper={upper!r} must be at most lower={lower!r}: similar pairs stay below upper, "
-                "dissimilar ones above lower"
+                f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
+                "apart than dissimilar ones; swap them"
             )
         parameters.whole("buffer", buffer, 1)
         parameters.whole("sweeps", sweeps, 0)
@@ -293,12 +293,12 @@ class MustLinkMetric(MergeableMetric):
         if rank is not None and (diagonal or roots):
             other = "diagonal" if diagonal else "roots"
             raise ParameterError(
-                f"rank={rank!r} must be None with {other}=True, whose answers have no leading "
-                "directions; leave one of them out"
+                f"rank={rank!r} must be None with {other}=True, whose solution has no leading "
+                "directions; drop one of them"
             )
         if diagonal and roots:
             raise ParameterError(
-                "diagonal=True and roots=True are two different answers; leave one of them out"
+                "diagonal=True and roots=True are different metrics; drop one of them"
             )
         self._begin()
 

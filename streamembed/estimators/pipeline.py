@@ -186,8 +186,8 @@ class UnsupervisedPipeline:
         if not self.ready:
             wanted = "one" if self._names is None else self._whole_config.warm_up_events
             raise NotReadyError(
-                f"the warm-up takes {wanted} events and {self.position} have come: learn more of "
-                "them, or start with a smaller warm_up"
+                f"the warm-up takes {wanted} events and {self.position} have arrived: learn more, "
+                "or create the pipeline with a smaller warm_up"
             )
         if self._fitted is None:
             states = [strand.pairs for strand in self._strands]
@@ -245,7 +245,7 @@ class UnsupervisedPipeline:
             Before the warm-up ends.
         """
         if not self.ready:
-            raise NotReadyError(f"{self.position} events have come, and the warm-up takes more")
+            raise NotReadyError(f"{self.position} events have arrived, but the warm-up takes more")
         if self._waiting.count:
             self._push()
 
@@ -355,7 +355,7 @@ class UnsupervisedPipeline:
         if given.get("graph") == "given":
             if not callable(graph):
                 raise ParameterError(
-                    f"{path} was learned with a graph of its own; pass it as graph"
+                    f"{path} was learned with a custom graph function; pass it as graph="
                 )
             given["graph"] = graph
         with archive.sound(path, "unsupervised"):

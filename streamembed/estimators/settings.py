@@ -91,7 +91,7 @@ class Settings:
             seed=whole("seed", self.seed, 0, high=LARGEST_SEED // 4),
         )
         if self.warm_up is not None:
-            halves = ": the halves have half of it"
+            halves = ": each half learns half of them"
             keep(self, warm_up=whole("warm_up", self.warm_up, LEAST_WARM_UP, halves))
         if isinstance(self.graph, str):
             keep(self, graph=one_of("graph", self.graph, tuple(GRAPHS), " or a function"))

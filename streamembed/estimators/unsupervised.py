@@ -105,8 +105,8 @@ class UnsupervisedMetric(SettlingTransformer):
         """The metric in the caller's units; NotReadyError before the warm-up ends."""
         if not self._names:
             raise NotReadyError(
-                f"{len(self._early)} events have come, and {SETTLING} settle the features: learn "
-                "more of them"
+                f"{len(self._early)} events have arrived, and {SETTLING} determine the features: "
+                "learn more"
             )
         return self._pipeline.metric.named(impute.names_of_columns(self._names))
 

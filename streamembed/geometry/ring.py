@@ -225,7 +225,7 @@ class Graph:
         """
         journal = self._ring.journal
         if journal.before is not self._name:
-            raise RuntimeError("this graph has been overwritten: read the one that followed it")
+            raise RuntimeError("this graph has been overwritten: use its successor")
         self._ring.buffer[journal.slots, : self.n] = journal.rows
         self._ring.buffer[: self.n, journal.slots] = journal.rows.T
         self._ring.journal = _settle(self._name)

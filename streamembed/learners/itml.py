@@ -140,7 +140,7 @@ class ITMLLearner(Learner):
         if not isinstance(self.prior, str):
             if self.prior.shape != (d, d):
                 raise FeatureError(
-                    f"prior has the shape {self.prior.shape}, and the stream {d} features: it must "
+                    f"prior has shape {self.prior.shape}, but the stream has {d} features: it must "
                     f"be ({d}, {d}), in the order of feature_names"
                 )
             return symmetric(self.prior) * np.outer(scale, scale)

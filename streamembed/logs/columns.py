@@ -42,8 +42,8 @@ CARRIED = ("label", "event_time")  # handed on as they are
 RESERVED = ("id", *CARRIED)
 DISTANCES = "distances"
 ADVICE = (
-    "lists of varying length are no features: write them as a fixed-size list, or as a numeric "
-    "column for each place"
+    "lists of varying length cannot be features: write them as fixed-size lists, or as one numeric "
+    "column per position"
 )
 
 
@@ -124,15 +124,15 @@ def _find(columns: _Columns) -> Layout:
     if vectors and (numeric or len(vectors) > 1):
         one = sorted(vectors)[0]
         raise FeatureError(
-            f"{file} has {columns} as features, which are more than one thing; choose with "
-            f"features=, for example {[one]} or {list(numeric[:3]) or [sorted(vectors)[1]]}"
+            f"{file} has several possible sets of features ({columns}); choose one with features=, "
+            f"for example {[one]} or {list(numeric[:3]) or [sorted(vectors)[1]]}"
         )
     if vectors:
         return _vector(*vectors.items())
     if not numeric:
         lists = [name for name, kind in columns.types.items() if _is_list_of_numbers(kind)]
         raise FeatureError(
-            f"{file} has no numeric column beside {list(RESERVED)}, only {sorted(columns.types)}; "
+            f"{file} has no numeric column besides {list(RESERVED)}, only {sorted(columns.types)}; "
             f"a log needs at least one feature{f' ({lists[0]!r}: {ADVICE})' if lists else ''}"
         )
     return Layout("points", numeric, None)
@@ -177,11 +177,14 @@ def _refusal(columns: _Columns, name: str) -> str:
     elif kind is None:
         what, advice = "missing", ""
     elif name in columns.vectors:
-        what, advice = f"a vector of {columns.vectors[name]} numbers", "; a vector is chosen alone"
+        what, advice = (
+            f"a vector of {columns.vectors[name]} numbers",
+            ("; a vector column must be chosen alone"),
+        )
     else:
         what, advice = f"of type {kind}", ""
         if name == DISTANCES and _is_list_of_numbers(kind):
-            advice = "; a log of distances is read without a choice of features"
+            advice = "; a log of distances takes no features"
         elif _is_list_of_numbers(kind):
             advice = f"; {ADVICE}"
     return f"the feature {name!r} of {columns.file} is {what}; it must be one of {columns}{advice}"
@@ -299,7 +302,7 @@ def id_kind(file: LogFile) -> str:
         return "whole numbers as ids"
     if not _is_castable(_value_type(kind), pa.large_string()):
         raise FeatureError(
-            f"the column 'id' of {file} has type {kind}; it must hold integers or strings"
+            f"the column 'id' of {file} has type {kind}; it must contain integers or strings"
         )
     return "text as ids"
 
@@ -316,8 +319,8 @@ def ids_of(part: Any, offset: int, file: LogFile) -> Array | None:
         column = column.cast(pa.int64() if whole else pa.large_string())
     except pa.ArrowException as error:
         raise FeatureError(
-            f"the column 'id' of {file} holds what is no 64-bit integer and no text, from row "
-            f"{offset} of the log on ({said(error)}); write ids as int64 or as strings"
+            f"the column 'id' of {file} has values that are neither 64-bit integers nor text, from "
+            f"row {offset} of the log on ({said(error)}); write ids as int64 or as strings"
         ) from error
     if whole and not column.null_count:
         return np.array(column, dtype=np.int64)
@@ -338,8 +341,9 @@ def carried_type(files: Sequence[LogFile], name: str) -> Any:
             first, kind = file, own
         elif not _is_castable(own, kind):
             raise FeatureError(
-                f"the column {name!r} of {file} has type {own}, which cannot become the {kind} of "
-                f"{first}; all files of a log must have the same type: read the files apart"
+                f"the column {name!r} of {file} has type {own}, which cannot be converted to the "
+                f"{kind} of {first}; all files of a log must have the same type: read the files "
+                "separately"
             )
     return kind
 
@@ -355,8 +359,8 @@ def carried(part: Any, name: str, kind: Any, offset: int, file: LogFile) -> Any:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:
         raise FeatureError(
-            f"the column {name!r} of {file} holds, from row {offset} of the log on, what is no "
-            f"{kind}, its type in the first file ({said(error)}); write it in that type"
+            f"the column {name!r} of {file} has values, from row {offset} of the log on, that are "
+            f"not {kind}, its type in the first file ({said(error)}); write it in that type"
         ) from error
 
 

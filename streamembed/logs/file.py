@@ -86,10 +86,10 @@ def probe_stdin() -> LogFile:
     """
     source = getattr(sys.stdin, "buffer", None)
     if source is None or sys.stdin.isatty():
-        what = "there is none" if source is None else "it is a terminal"
+        what = "there is no standard input" if source is None else "standard input is a terminal"
         raise ParameterError(
-            f"paths is '-', standard input, but {what}: send a log into it (producer | streamembed "
-            "replay - ...), or name files"
+            f"paths is '-', but {what}: pipe a log into it (producer | streamembed replay - ...), "
+            "or name files"
         )
     stdin = Stdin(source)
     kind = _format(stdin.head, "standard input")
@@ -106,12 +106,12 @@ def probe_stdin() -> LogFile:
 
 def _format(head: bytes, name: str) -> str:
     if not head:
-        raise LogError(f"{name} is empty (0 bytes); write it again, or take it out of the log")
+        raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
     kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
     if kind is None:
         raise LogError(
-            f"{name} is not Arrow: it begins with {head!r}; read are Arrow IPC streams, Arrow IPC "
-            "files (Feather 2) and Parquet: write it as one of these, or take it out of the log"
+            f"{name} is not Arrow: it begins with {head!r}; supported are Arrow IPC streams, Arrow "
+            "IPC files (Feather 2) and Parquet: write it as one of these, or remove it from the log"
         )
     return kind
 
@@ -298,7 +298,7 @@ def _slices(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[
 
 def damaged(file: LogFile, rows: int, why: str) -> LogError:
     return LogError(
-        f"{file} (Arrow {file.format}) cannot be read to its end: {why}; {rows} whole rows of "
-        "it were read. If its writer still runs, let it close the file; else write the file again, "
-        "or go on with the rows that were read"
+        f"{file} (Arrow {file.format}) cannot be read to the end: {why}; {rows} complete rows were "
+        "read. If its writer is still running, let it close the file; otherwise write the file "
+        "again, or continue with these rows"
     )

@@ -98,16 +98,16 @@ def open_pairs(paths: Paths) -> PairLog:
     names = set(log.feature_names)
     if SIMILAR not in names:
         raise FeatureError(
-            f"{log.paths[0]} has no column {SIMILAR!r} of booleans, only {sorted(names)}; a pair "
-            "log has that, and for every feature x the columns x_1 and x_2"
+            f"{log.paths[0]} has no boolean column {SIMILAR!r}, only {sorted(names)}; a pair log "
+            "needs it, and the columns x_1 and x_2 for every feature x"
         )
     ends = names - {SIMILAR}
     features = {name[:-2] for name in ends if name.endswith(("_1", "_2"))}
     expected = {f"{name}_{side}" for name in features for side in (1, 2)}
     if ends != expected or not features:
         raise FeatureError(
-            f"{log.paths[0]} lacks the columns {sorted(expected - ends)} and has also "
-            f"{sorted(ends - expected)}; a pair log has x_1 and x_2 for every feature x"
+            f"{log.paths[0]} lacks the columns {sorted(expected - ends)} and has the unexpected "
+            f"columns {sorted(ends - expected)}; a pair log has x_1 and x_2 for every feature x"
         )
     return PairLog(log, order_of(features))
 
@@ -122,7 +122,7 @@ def in_order(log: PairLog, names: tuple[str, ...]) -> Ints:
     """
     if set(names) != set(log.feature_names):
         raise FeatureError(
-            f"the pair log has the features {list(log.feature_names)}; this engine has learned "
+            f"the pair log has the features {list(log.feature_names)}, but this engine has learned "
             f"{list(names)}: they must be the same"
         )
     return np.array([log.feature_names.index(name) for name in names], dtype=np.int64)

@@ -17,7 +17,7 @@ Paths = Location | Sequence[Location]
 
 
 def list_paths(paths: Paths) -> list[str]:
-    """The paths as text; ParameterError where one is no path."""
+    """The paths as text; ParameterError if one is not a path."""
     if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
         return [path_text(path, "paths") for path in paths]
     return [path_text(paths, "paths")]
@@ -30,7 +30,7 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
         return tuple(probe(path) for path in _paths(given))
     if len(given) > 1:
         raise ParameterError(
-            f"paths holds '-', standard input, among {len(given)}; it must be there once and alone"
+            f"paths contains '-', standard input, among {len(given)}; it must be the only one"
         )
     return (probe_stdin(),)
 
@@ -38,7 +38,7 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
 def _paths(given: list[str]) -> list[Path]:
     """The files of files and folders, in reading order."""
     if not given:
-        raise ParameterError("paths is empty; it must name at least one file or folder")
+        raise ParameterError("paths=[] must name at least one file or folder")
     files: list[Path] = []
     for path in map(Path, given):
         try:
@@ -58,8 +58,8 @@ def _paths(given: list[str]) -> list[Path]:
         found = [path / name for name in names if not name.startswith((".", "_"))]
         if not found:
             raise LogError(
-                f"{path} is a folder without log files; subfolders, and names that begin with '.' "
-                "or '_', are not read: name the files, or another folder"
+                f"{path} is a folder without log files; subfolders, and names starting with '.' or "
+                "'_' are ignored: name the files, or another folder"
             )
         files += found
     return files

@@ -211,7 +211,7 @@ class EventLog:
 
 def _beyond(start: int, rows: int) -> ParameterError:
     return ParameterError(
-        f"start={start} must be at most {rows}, for the log has {rows} rows: is it the one that "
+        f"start={start} must be at most {rows}, the number of rows of the log: is it the one that "
         "was read before?"
     )
 
@@ -304,8 +304,8 @@ def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
         _check_same(file, columns.layout_of(file, chosen), first, layout)
         if columns.id_kind(file) != ids:
             raise FeatureError(
-                f"{file} has {columns.id_kind(file)} and {first} has {ids}; all files of a log "
-                "must have the same kind of ids: read the files apart"
+                f"{file} has {columns.id_kind(file)}, but {first} has {ids}; all files of a log "
+                "must have the same kind of ids: read the files separately"
             )
     counts = [file.rows for file in files if file.rows is not None]
     known = len(counts) == len(files) and first.stdin is None
@@ -326,20 +326,20 @@ def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
 
 
 def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
-    """Refuse a file that has its events elsewhere than the first one."""
+    """Refuse a file whose events are in other columns than those of the first."""
     if layout == wanted:
         return
     if layout.list_column is None and wanted.list_column is None:
         found, names = set(layout.feature_names), set(wanted.feature_names)
         differs = (
-            f"lacks the numeric columns {sorted(names - found)} of {first} and has also "
-            f"{sorted(found - names)}"
+            f"lacks the numeric columns {sorted(names - found)} of {first} and has the unexpected "
+            f"columns {sorted(found - names)}"
         )
     else:
-        differs = f"has {layout}, and {first} has {wanted}"
+        differs = f"has {layout}, but {first} has {wanted}"
     raise FeatureError(
         f"{file} {differs}; all files of a log must have the same features: choose them with "
-        "features=, or read the files apart"
+        "features=, or read the files separately"
     )
 
 
@@ -350,8 +350,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
     """
     if any(os.fspath(path) == str(STDIN) for path in list_paths(paths)):
         raise ParameterError(
-            "paths holds '-', standard input, which would be used up by a look at it: save it to a "
-            "file"
+            "paths contains '-', standard input, which inspecting would consume: save it to a file"
         )
     log = open_log(paths, features)
     reserved = {*RESERVED, *((log.list_column,) if log.kind == "distances" else ())}
@@ -374,7 +373,7 @@ def _chosen(features: Sequence[str]) -> tuple[str, ...]:
     names = [str(name) for name in given if isinstance(name, str)] if listed else []
     if not names or len(names) < len(given) or len(set(names)) < len(names):
         raise ParameterError(
-            f"features is {shown(features)}; it must be a list of different column names or "
-            "patterns, at least one, or None for all numeric columns"
+            f"features={shown(features)} must be a list of different column names or patterns, at "
+            "least one, or None for all numeric columns"
         )
     return in_order(names)

@@ -75,8 +75,8 @@ class Stdin:
                     sink.write(data)
         except OSError as error:
             raise LogError(
-                f"standard input cannot be copied to {name} ({said(error)}): its format needs a "
-                "file; set TMPDIR to where there is room, or send an Arrow IPC stream"
+                f"standard input cannot be copied to {name} ({said(error)}), which its format "
+                "requires; set TMPDIR to a folder with enough space, or send an Arrow IPC stream"
             ) from error
         self.spool = Path(name)
         return self.spool
@@ -85,8 +85,8 @@ class Stdin:
         """Begin to read its rows; LogError for the second time."""
         if self._is_taken:
             raise LogError(
-                "standard input was read already and cannot be read twice: open a log on it anew "
-                "where something else comes, or save it to a file and open that"
+                "standard input has already been read and cannot be read twice: save it to a file "
+                "and open that"
             )
         self._is_taken = True
 

@@ -73,14 +73,14 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
     """The columns id and label, where given, and the features."""
     if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
-            f"feature_names is {names}; it must be different names, at least one, and none of "
+            f"feature_names={names} must be different names, at least one, and none of "
             f"{list(RESERVED)}"
         )
     values = array_values(points)
     if values.shape[1] != len(names):
         raise FeatureError(
-            f"points has {values.shape[1]} columns; there must be {len(names)}, as feature_names "
-            "has names"
+            f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
+            "feature_names"
         )
     columns = {
         name: _column(name, given, len(values))
@@ -98,7 +98,7 @@ def _names(feature_names: Any) -> list[str]:
     is_list = is_array or isinstance(feature_names, Sequence)
     if not is_list or not all(isinstance(name, str) for name in feature_names):
         raise FeatureError(
-            f"feature_names is {shown(feature_names)}; it must be a list of different names"
+            f"feature_names={shown(feature_names)} must be a list of different names"
         )
     return [feature_name(name) for name in feature_names]
 
@@ -171,8 +171,8 @@ def _numbers(row: Any, index: int) -> Floats | None:
     values = read_row(row)
     if values is None:
         raise InputError(
-            f"row {index} of rows is no row of numbers ({shown(row)}); it must be (L,), one "
-            "distance an item"
+            f"row {index} of rows is not a row of numbers ({shown(row)}); it must be (L,), one "
+            "distance per object"
         )
     return values
 
@@ -184,9 +184,9 @@ def _column(name: str, given: Any, n: int) -> Any:
         column = pa.array(values)
     # what a label is, is the caller's: an object of somebody else's raises what it likes
     except Exception as error:
-        raise InputError(f"{name}s are no column of {n} rows ({said(error)})") from error
+        raise InputError(f"{name}s are not a column of {n} rows ({said(error)})") from error
     if len(column) != n:
-        raise InputError(f"there are {len(column)} {name}s; there must be {n}, one a row")
+        raise InputError(f"there are {len(column)} {name}s; there must be {n}, one per row")
     return column
 
 

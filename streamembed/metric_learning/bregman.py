@@ -147,28 +147,27 @@ def check_pairs(
     """
     v = np.ascontiguousarray(differences, dtype=np.float64)
     if v.ndim != 2:
-        raise InputError(f"differences have the shape {v.shape}; it must be (n, {n_features})")
+        raise InputError(f"differences have shape {v.shape}; they must be (n, {n_features})")
     if v.shape[1] != n_features:
-        raise FeatureError(f"differences have {v.shape[1]} features; the metric is of {n_features}")
+        raise FeatureError(f"differences have {v.shape[1]} features; the metric has {n_features}")
     flags = np.asarray(similar)
     if flags.shape != (len(v),) or not np.isin(flags, (0, 1)).all():
         raise InputError(
-            f"similar, of shape {flags.shape}, must be one of True and False for each of the "
-            f"{len(v)} pairs"
+            f"similar, of shape {flags.shape}, must be True or False for each of the {len(v)} pairs"
         )
     with np.errstate(over="ignore"):
         squares = np.einsum("ij,ij->i", v, v)
     if not np.isfinite(squares).all():
         raise InputError(
-            "differences hold NaN, infinities or values too large to square; leave such pairs out"
+            "differences have NaN, infinities or values too large to square; drop such pairs"
         )
     for name, bound in (("upper", upper), ("lower", lower)):
         if not (np.ndim(bound) == 0 and SMALLEST < bound < np.inf):
-            raise ParameterError(f"{name} is {bound}; it must be a positive squared distance")
+            raise ParameterError(f"{name}={bound} must be a positive squared distance")
     if upper > lower:
         raise ParameterError(
-            f"upper is {upper} and lower {lower}: similar pairs would be allowed to lie farther "
-            "apart than dissimilar ones must; exchange them"
+            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
+            "than dissimilar ones; swap them"
         )
     differ = squares >= SMALLEST
     kept = flags.astype(np.bool_)[differ]

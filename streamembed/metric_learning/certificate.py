@@ -53,8 +53,8 @@ class MetricCertificate(Mapping[str, Any]):
             found = {field.name: getattr(found, field.name) for field in fields(found)}
         if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
             raise InputError(
-                f"certificate is {shown(facts)}; it must be a mapping of names to facts, a "
-                "dataclass or None"
+                f"certificate={shown(facts)} must be a mapping of names to facts, a dataclass or "
+                "None"
             )
         plain = {str(name): _plain(fact) for name, fact in found.items()}
         object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
@@ -113,8 +113,8 @@ def _plain(fact: Any) -> Any:
     if fact is None or isinstance(fact, (str, bool, int, float)):
         return fact
     raise InputError(
-        f"the certificate holds {shown(fact)}; facts are numbers, strings, None, and collections "
-        "of these"
+        f"the certificate contains {shown(fact)}; its values must be numbers, strings, None, or "
+        "collections of these"
     )
 
 

@@ -110,18 +110,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
-            raise ParameterError(f"objective is {self.objective!r}; it must be smallest or root")
+            raise ParameterError(f"objective={self.objective!r} must be 'smallest' or 'root'")
         if self.policy not in ("hard", "recent"):
-            raise ParameterError(f"policy is {self.policy!r}; it must be hard or recent")
+            raise ParameterError(f"policy={self.policy!r} must be 'hard' or 'recent'")
         if not 0 < self.smoothing < np.inf:
-            raise ParameterError(f"smoothing is {self.smoothing}; it must be positive and finite")
+            raise ParameterError(f"smoothing={self.smoothing} must be positive and finite")
         for name, least in (("buffer", 2), ("steps", 0), ("step_cap", 1), ("seed", 0)):
             if getattr(self, name) < least:
-                raise ParameterError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+                raise ParameterError(f"{name}={getattr(self, name)} must be {least} or more")
         if self.decay is not None and not 0 < self.decay < 1:
-            raise ParameterError(f"decay is {self.decay}; it must be in (0, 1), or None")
+            raise ParameterError(f"decay={self.decay} must be in (0, 1), or None")
         if not 0 <= self.tolerance < 1:
-            raise ParameterError(f"tolerance is {self.tolerance}; it must be in [0, 1)")
+            raise ParameterError(f"tolerance={self.tolerance} must be in [0, 1)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

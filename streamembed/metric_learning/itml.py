@@ -178,18 +178,20 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
     """
     A = np.asarray(prior, dtype=np.float64)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
-        raise ParameterError(f"prior has the shape {A.shape}; it must be (d, d), as np.eye(d) is")
+        raise ParameterError(f"prior has shape {A.shape}; it must be (d, d), like np.eye(d)")
     if not np.isfinite(A).all():
-        raise ParameterError("prior holds NaN or infinities; it must be finite")
+        raise ParameterError("prior has NaN or infinities; it must be finite")
     if np.abs(A - A.T).max() > 1e-8 * np.abs(A).max():
-        raise ParameterError("prior is not symmetric; take (prior + prior.T) / 2 if that is meant")
+        raise ParameterError(
+            "prior is not symmetric; use (prior + prior.T) / 2 if that is intended"
+        )
     if not (np.isfinite(gamma) and gamma > 0):
-        raise ParameterError(f"gamma is {gamma}; it must be positive and finite: try 0.1")
+        raise ParameterError(f"gamma={gamma} must be positive and finite: try 0.1")
     A = symmetric(A)
     inverse = bregman.inverse(A) if bregman.positive_definite(A) else None
     if inverse is None:
         raise ParameterError(
-            "prior is not positive definite; add a ridge to it, as 1e-6 of its mean diagonal"
+            "prior is not positive definite; add a ridge, such as 1e-6 of its mean diagonal"
         )
     d, none = len(A), bregman.empty(len(A))
     return State(
@@ -327,9 +329,9 @@ def solve(
     """
     width = np.shape(differences)[-1] if np.ndim(differences) == 2 else 0
     if prior is None and width == 0:
-        raise InputError(f"differences have the shape {np.shape(differences)}; it must be (n, d)")
+        raise InputError(f"differences have shape {np.shape(differences)}; they must be (n, d)")
     if not 0 < tolerance < 1:
-        raise ParameterError(f"tolerance is {tolerance}; it must be in (0, 1)")
+        raise ParameterError(f"tolerance={tolerance} must be in (0, 1)")
     _check_options(1, max_sweeps, 0.0, seed)
     start = init(np.eye(width) if prior is None else prior, gamma)
     fresh, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
@@ -417,11 +419,9 @@ def _check_options(buffer: int, sweeps: int, forgetting: float, seed: int | None
         ("seed", seed or 0, 0),
     ):
         if isinstance(value, bool) or int(value) != value or value < least:
-            raise ParameterError(
-                f"{name} is {value}; it must be a whole number of at least {least}"
-            )
+            raise ParameterError(f"{name}={value} must be a whole number of at least {least}")
     if not 0 <= forgetting < 1:
-        raise ParameterError(f"forgetting is {forgetting}; it must be in [0, 1): try 0.005")
+        raise ParameterError(f"forgetting={forgetting} must be in [0, 1): try 0.005")
 
 
 class _Order:

@@ -57,10 +57,10 @@ def sweeper(backend: Literal["numpy", "numba"]) -> Sweep:
     if backend == "numpy":
         return sweep
     if backend != "numba":
-        raise ParameterError(f"backend is {backend!r}; it must be 'numpy' or 'numba'")
+        raise ParameterError(f"backend={backend!r} must be 'numpy' or 'numba'")
     if not available:
         raise ParameterError(
-            "backend is 'numba', which is not installed; install it, or take 'numpy'"
+            "backend='numba' is not installed; install numba, or use backend='numpy'"
         )
     return _compiled_sweep
 

@@ -110,14 +110,14 @@ class Mahalanobis:
             )
             if not whole or rank < 1:
                 raise ParameterError(
-                    f"rank is {shown(rank)}; it must be a whole number of at least 1, or None"
+                    f"rank={shown(rank)} must be a whole number of at least 1, or None"
                 )
             rank = int(rank)
         values, vectors = descending_eigh(A)
         if values[-1] < -ROUNDING * max(values[0], 0.0):
             raise InputError(
-                f"matrix has the eigenvalue {values[-1]:.3g} beside {values[0]:.3g}; it must be "
-                "positive semidefinite: clip the negative ones"
+                f"matrix has the eigenvalue {values[-1]:.3g} (the largest is {values[0]:.3g}); it "
+                "must be positive semidefinite: clip the negative ones"
             )
         kept = slice(0, min(int(np.count_nonzero(values > RANK_CUT * values[0])), rank or len(A)))
         rows = vectors[:, kept].T
@@ -162,7 +162,7 @@ class Mahalanobis:
         if not texts or len(names) != self.n_features or len(set(names)) != len(names):
             raise ParameterError(
                 f"feature_names={shown(feature_names)} must be {self.n_features} different names, "
-                "one a column, or None"
+                "one per column, or None"
             )
         return replace(self, feature_names=names)
 
@@ -260,14 +260,15 @@ class Mahalanobis:
         if s.shape not in ((), (self.n_features,)) or not (np.isfinite(s) & (s > 0)).all():
             raise ParameterError(
                 f"scale, of shape {s.shape}, must be {self.n_features} positive finite numbers, or "
-                "one; give constant features the scale 1"
+                "a single one; give constant features the scale 1"
             )
         s = np.broadcast_to(s, self.n_features)
         with np.errstate(over="ignore"):
             matrix, factor = self.matrix / s / s[:, None], self.factor / s
         if not (np.isfinite(matrix).all() and np.isfinite(factor).all()):
             raise ParameterError(
-                f"scale, from {s.min():g} on, is too small: the metric would leave the doubles"
+                f"scale is as small as {s.min():g}: the metric would exceed floating-point range; "
+                "use a larger scale"
             )
         return self._frozen(matrix, factor, self.certificate, self.feature_names)
 
@@ -277,7 +278,7 @@ class Mahalanobis:
         points = numbers_of(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
-                f"{name} has the shape {points.shape}; it must be (n, {self.n_features}): for one "
+                f"{name} has shape {points.shape}; it must be (n, {self.n_features}): for a single "
                 "point x pass [x]"
             )
         if points.shape[1] != self.n_features:
@@ -286,15 +287,13 @@ class Mahalanobis:
                 f"{self.n_features}"
             )
         if not np.isfinite(points).all():
-            raise InputError(
-                f"{name} holds NaN or infinities; it must be finite: leave such rows out"
-            )
+            raise InputError(f"{name} has NaN or infinities; it must be finite: drop such rows")
         return points if place is None else points[:, place]
 
     def _places(self, X: Any, name: str) -> list[int] | None:
         """Where the columns of a named table are; None for what has no names."""
         if hasattr(X, "collect"):
-            raise InputError(f"{name} is a lazy frame: hand in {name}.collect()")
+            raise InputError(f"{name} is a lazy data frame: pass {name}.collect()")
         found = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
         found = getattr(X, "columns", None) if found is None else found
         if found is None or callable(found):
@@ -302,12 +301,12 @@ class Mahalanobis:
         names = [str(one) for one in found]
         if self.feature_names is None:
             raise FeatureError(
-                f"{name} has the columns {shown(names)}, and this metric knows its "
-                f"{self.n_features} features by their place alone: pass an array with the columns "
-                f"in the order in which they were learned, such as {name}.to_numpy()"
+                f"{name} has the columns {shown(names)}, but this metric knows its "
+                f"{self.n_features} features by position only: pass an array with the columns in "
+                f"the order in which they were learned, such as {name}.to_numpy()"
             )
         if len(set(names)) < len(names):
-            raise FeatureError(f"{name} has columns of the same name: {shown(names)}")
+            raise FeatureError(f"{name} has duplicate column names: {shown(names)}")
         if set(names) != set(self.feature_names):
             raise FeatureError(other_features(name, names, self.feature_names))
         return [names.index(one) for one in self.feature_names]
@@ -340,7 +339,7 @@ class Mahalanobis:
 
 
 def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
-    """An array of any shape as float64, NaN where it is masked; an error where it is no numbers."""
+    """An array of any shape as float64, NaN where it is masked; an error if it is not numeric."""
     if type(values) is np.ndarray and values.dtype == np.float64:
         return values
     try:
@@ -352,7 +351,7 @@ def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) 
     if data.dtype.kind == "O" and all(isinstance(v, (int, float)) for v in data.ravel().tolist()):
         data = np.array([_float(v) for v in data.ravel().tolist()]).reshape(data.shape)
     if data.dtype.kind not in "biuf":
-        raise error(f"{name} has dtype {data.dtype}; it must be numbers")
+        raise error(f"{name} has dtype {data.dtype}; it must be numeric")
     with np.errstate(over="ignore"):  # infinite then, and refused as such
         result = data.astype(np.float64)
     if mask is not None:
@@ -371,12 +370,12 @@ def _check(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
     A = numbers_of(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
-        raise InputError(f"matrix has the shape {A.shape}; it must be (d, d) with d at least 1")
+        raise InputError(f"matrix has shape {A.shape}; it must be (d, d) with d at least 1")
     if not np.isfinite(A).all():
-        raise InputError("matrix holds NaN or infinities; it must be finite")
+        raise InputError("matrix has NaN or infinities; it must be finite")
     if np.abs(A - A.T).max() > ROUNDING * np.abs(A).max():
         raise InputError(
             f"matrix differs from its transpose by {np.abs(A - A.T).max():.3g}; it must be "
-            "symmetric: take (A + A^T) / 2 if that is meant"
+            "symmetric: use (A + A^T) / 2 if that is intended"
         )
     return symmetric(A)

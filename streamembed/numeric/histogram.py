@@ -113,8 +113,8 @@ def update(
     v = np.asarray(values, dtype=np.float64)
     if v.ndim != 1 or not np.isfinite(v).all() or (v < 0).any():
         raise InputError(
-            f"values, of shape {v.shape}, must be one row of finite numbers that are not negative; "
-            "leave NaN and infinities out"
+            f"values, of shape {v.shape}, must be a row of finite non-negative numbers; drop NaN "
+            "and infinities"
         )
     units = np.full(len(v), UNIT)
     if weights is not None:
@@ -148,7 +148,7 @@ def decay(histogram: Histogram, factor: float) -> Histogram:
         ``factor`` is not in [0, 1].
     """
     if not 0 <= factor <= 1:
-        raise ParameterError(f"factor is {factor}; it must be in [0, 1]")
+        raise ParameterError(f"factor={factor} must be in [0, 1]")
     if factor == 1:
         return histogram
     counts = np.floor(histogram.counts * factor).astype(np.int64)
@@ -190,10 +190,10 @@ def quantile(histogram: Histogram, p: float) -> float:
         The histogram is empty.
     """
     if not 0 <= p <= 1:
-        raise ParameterError(f"p is {p}; it must be a share in [0, 1], not a percentage")
+        raise ParameterError(f"p={p} must be a share in [0, 1], not a percentage")
     total = _total(histogram)
     if total == 0:
-        raise InputError("the histogram is empty, and has no quantiles; ask for its count first")
+        raise InputError("the histogram is empty and has no quantiles; check its count first")
     wanted = p * total
     if histogram.zeros > 0 and wanted <= histogram.zeros:
         return 0.0

@@ -65,9 +65,9 @@ def trace_free_log(matrix: Floats) -> Floats:
         A is not a finite square matrix with a positive eigenvalue.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"the metric is {matrix.shape}; it must be (d, d)")
+        raise InputError(f"the metric has shape {matrix.shape}; it must be (d, d)")
     if not np.isfinite(matrix).all():
-        raise InputError("the metric holds NaN or infinities; it must be finite")
+        raise InputError("the metric has NaN or infinities; it must be finite")
     values, vectors = descending_eigh(matrix)
     if len(values) == 0 or values[0] <= 0:
         raise InputError("the metric has no positive eigenvalue; it must be positive definite")

@@ -104,9 +104,7 @@ class Settings:
         )
         low, high = self.similar_below, self.dissimilar_above
         if low is not None and high is not None and not low < high:
-            raise ParameterError(
-                f"similar_below is {low}; it must be below dissimilar_above {high}"
-            )
+            raise ParameterError(f"similar_below={low} must be below dissimilar_above={high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,18 +367,20 @@ def _check(coordinates: Floats, points: Floats, births: Ints, masses: Floats, wi
     """The births, where everything fits together."""
     n = len(births)
     if coordinates.ndim != 2 or len(coordinates) != n:
-        raise InputError(f"coordinates are {coordinates.shape}; they must be ({n}, m): one a birth")
+        raise InputError(
+            f"coordinates have shape {coordinates.shape}; they must be ({n}, m): one row per birth"
+        )
     if points.shape != (n, width):
-        raise InputError(f"points are {points.shape}; they must be ({n}, {width})")
+        raise InputError(f"points have shape {points.shape}; they must be ({n}, {width})")
     if masses.shape != (n,):
-        raise InputError(f"masses are {masses.shape}; they must be ({n},): one a birth")
+        raise InputError(f"masses have shape {masses.shape}; they must be ({n},): one per birth")
     for name, array in (("coordinates", coordinates), ("points", points), ("masses", masses)):
         if not np.isfinite(array).all():
-            raise InputError(f"{name} hold NaN or infinities; they must be finite")
+            raise InputError(f"{name} have NaN or infinities; they must be finite")
     if not (masses > 0).all():
         raise InputError(f"the smallest mass is {masses.min()}; masses must be positive")
     if len(np.unique(births)) < n:
-        raise InputError("births come twice; each event of the support has its own")
+        raise InputError("births are repeated; each event of the support must have its own")
     return births
 
 

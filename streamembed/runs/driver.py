@@ -169,7 +169,7 @@ class Driver:
         self._engine.log_offset = part.offset + len(part)
 
     def _take(self, rows: Rows) -> list[Rejected]:
-        """Have the engine accept rows of one chunk; returns those that were set aside."""
+        """Have the engine accept rows of one chunk; returns the rejected ones."""
         position = self._engine.position
         try:
             events, refused = self._feed.take(rows, self._on_bad_row)
@@ -271,15 +271,15 @@ def _named(error: BadRowError | DuplicateIdError, rows: Rows) -> Exception:
     key = "missing" if rows.ids is None else shown(rows.ids.tolist()[0])
     return DuplicateIdError(
         f"row {number} of the log cannot be learned (its id is {key}): ids must be of one kind and "
-        "unique within the support; mend the log, or set rows whose id comes again aside with "
+        "unique within the support; fix the log, or reject rows with repeated ids with "
         "on_bad_row='skip'"
     )
 
 
 def _bad_row(number: int, reason: str, log: str = "log") -> BadRowError:
-    remedy = "mend it" if log == "pair log" else "mend the log"
+    remedy = "fix it" if log == "pair log" else "fix the log"
     return BadRowError(
-        f"row {number} of the {log} cannot be learned ({reason}): {remedy}, or set such rows aside "
+        f"row {number} of the {log} cannot be learned ({reason}): {remedy}, or reject such rows "
         "with on_bad_row='skip'",
         ((number, reason),),
     )

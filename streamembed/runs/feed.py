@@ -121,9 +121,9 @@ class DistanceFeed:
         self._start = engine.position - len(taken)
         if self._start < 0:
             raise ParameterError(
-                f"aside has {len(aside)} rows; of the {engine.log_offset} that this engine has "
-                f"taken from its log of distances, at least {len(aside) - self._start} were set "
-                "aside: give the row number of each"
+                f"aside has {len(aside)} rows; of the {engine.log_offset} rows that this engine "
+                f"has read from its log of distances, at least {len(aside) - self._start} were "
+                "rejected: give the row number of each"
             )
         waiting = np.arange(engine.learned, engine.position)
         self._positions: Ints = np.concatenate([engine.support_positions, waiting])
@@ -203,7 +203,7 @@ class DistanceFeed:
         """The distances to the rows that are needed, out of those to the last ones."""
         back = number - len(row)
         if back < 0:
-            return row, f"it has {len(row)} distances, but only {number} rows came before"
+            return row, f"it has {len(row)} distances, but only {number} rows precede it"
         if len(needed) == 0:
             return row[:0], None
         oldest = int(needed[0])
@@ -214,20 +214,20 @@ class DistanceFeed:
         return row[needed - back], None
 
     def _too_short(self, length: int, number: int, needed: Ints) -> str:
-        """Why a row is no use that does not reach back to the oldest item."""
+        """Why a row that does not reach back to the oldest event cannot be used."""
         oldest, engine = int(needed[0]), self._engine
         where = f"row {oldest - self._start}"
         if oldest < self._start:
             where = f"an event {self._start - oldest} before this log"
         if engine.config.memory == "landmarks" and engine.ready:
             name = engine.support_ids.tolist()[0]
-            return f"it refers only to the last {length} rows; landmark {name!r} ({where}) is older"
+            return f"it covers only the last {length} rows; landmark {name!r} ({where}) is older"
         what = "the window" if engine.config.memory == "window" else "the support"
         aside = number - oldest - len(needed)
-        among = f", {aside} of them set aside" if aside else ""
+        among = f", {aside} of them rejected" if aside else ""
         return (
-            f"it refers only to the last {length} rows; {what} holds {len(needed)} events and "
-            f"begins at {where}: it must refer to the last {number - oldest}{among}"
+            f"it covers only the last {length} rows; {what} holds {len(needed)} events and begins "
+            f"at {where}: it must cover the last {number - oldest} rows{among}"
         )
 
     def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:

@@ -76,15 +76,15 @@ def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> No
         read = next((one for one in log.folders if _identities([one]) & inside), None)
         if read is not None:
             raise ParameterError(
-                f"{name}={shown(str(target))} is, or lies in, the folder {read} that the log is "
-                "read from: choose another place"
+                f"{name}={shown(str(target))} is, or is inside, the folder {read} from which the "
+                "log is read: choose another place"
             )
         files = [path for path in log.paths if path.exists()]  # standard input is not there
         if touched & _identities([*files, *_above(files)]):
             first = next(path for path in files if touched & _identities([path, *_above([path])]))
-            what = f"holds {first}, which" if target.is_dir() else "is a file that"
+            what = f"contains {first}, from which" if target.is_dir() else "is a file from which"
             raise ParameterError(
-                f"{name}={shown(str(target))} {what} the log is read from: choose another place"
+                f"{name}={shown(str(target))} {what} the log is read: choose another place"
             )
 
 
@@ -130,7 +130,7 @@ def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
     try:
         if folder.exists() and not folder.is_dir():
             raise ParameterError(
-                f"run={shown(str(folder))} is a file; it must be a folder, or not exist yet"
+                f"run={shown(str(folder))} must be a folder, or not exist yet; it is a file"
             )
         folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
@@ -176,7 +176,7 @@ def _lock(folder: Path) -> BinaryIO:
             lock.close()
             raise ParameterError(
                 f"run={shown(str(folder))} is being written by another replay (process {owner}): "
-                "wait for its end, or choose another folder"
+                "wait until it ends, or choose another folder"
             ) from error
         except BaseException:
             lock.close()
@@ -185,19 +185,19 @@ def _lock(folder: Path) -> BinaryIO:
 
 
 def _clear(folder: Path, overwrite: bool) -> None:
-    """Remove the files of an older run; ParameterError where there are any, and it is not asked."""
+    """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     partials = [name for name in found if _is_partial(name)]
     if found and not overwrite:
         what = (
-            "not empty: choose another folder, or replace the run with overwrite=True (--overwrite)"
+            "is not empty: choose another folder, or replace the run with overwrite=True "
+            "(--overwrite)"
         )
         if partials:
             what = (
-                f"what a replay left behind that did not end ({partials[0]}): choose another "
-                "folder, or replace the run with overwrite=True (--overwrite), which learns the "
-                "log from its start"
+                f"contains an unfinished replay ({partials[0]}): choose another folder, or replace "
+                "the run with overwrite=True (--overwrite), which learns the log from the start"
             )
-        raise ParameterError(f"run={shown(str(folder))} is {what}")
+        raise ParameterError(f"run={shown(str(folder))} {what}")
     for name in (*FILES, *partials):
         (folder / name).unlink(missing_ok=True)

@@ -40,7 +40,7 @@ def check_carried(log: EventLog) -> None:
         except pa.ArrowException as error:
             raise FeatureError(
                 f"the column {name!r} of the log has type {kind}, which embedding.parquet cannot "
-                f"hold ({said(error)}); write it in another type, or under another name"
+                f"store ({said(error)}); write it in another type, or under another name"
             ) from error
 
 
@@ -140,7 +140,7 @@ class Recorder:
 
 
 def _reasons(rows: Sequence[Rejected]) -> dict[str, Any]:
-    """Rows set aside, as columns of `_REJECTED`."""
+    """Rejected rows, as columns of `_REJECTED`."""
     return {
         "offset": [row.index for row in rows],
         "id": [None if row.id is None else str(row.id) for row in rows],

@@ -46,7 +46,7 @@ class Replayed:
     snapshot : Snapshot or None
         The final one; None if the log ended before the warm-up.
     damage : str or None
-        Why the log could not be read to its end; None if it was.
+        Why the log could not be read to the end; None if it was.
     pairs, rejected_pairs : int
         Rows of the pair log that were learned, and that were rejected; 0 without one.
     """
@@ -81,23 +81,23 @@ def replay(
     ----------
     log
         Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
-        open `EventLog`; of points or of distances.
+        open `EventLog`, of points or of distances.
     engine
-        Learns the log, and can go on learning afterwards.
+        Learns the log, and can continue learning afterwards.
     run
-        The folder to make; it must not exist or be empty, unless ``overwrite``, and lie outside of
-        the folders that are read. One replay at a time works in it.
+        The folder to create. It must be empty or not exist, unless ``overwrite``, and be outside
+        the folders that are read. Only one replay at a time can use it.
     snapshot_every
-        Events between snapshots, a multiple of ``chunk_size``; default: the first one from 100 on.
+        Events between snapshots, a multiple of ``chunk_size``; default: the smallest from 100 on.
     features
-        Columns to take as features, or patterns of them, as in `open_log`; default: those that the
-        engine knows, or what the log has.
+        Columns to use as features, or patterns of them, as in `open_log`; default: the features of
+        the engine, or those of the log.
     pairs
-        A pair log (`streamembed.logs.pairs`) for the engine's metrics, taught whole at the end of
-        the warm-up, before the first snapshot.
+        A pair log (`streamembed.logs.pairs`) for the engine's metrics, learned completely at the
+        end of the warm-up, before the first snapshot.
     on_bad_row
-        "skip" sets rows that cannot be learned aside, "raise" stops at the first; the engine's own
-        parameter is for its own calls.
+        "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
+        same name of the engine applies only to calls of the engine.
     progress
         Called with the rows of the log read so far.
 
@@ -108,40 +108,42 @@ def replay(
     Raises
     ------
     FileError
-        The run folder cannot be made or written to.
+        The run folder cannot be created or written to.
     ParameterError
-        The run folder is not empty, another replay is at work in it, or the log or the pairs are
-        read from it; ``snapshot_every`` does not fit the chunks, ``features`` were given for a log
-        that is open already, or ``pairs`` for an engine that learns none.
+        The run folder is not empty, another replay is using it, or the log or the pairs are read
+        from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` were given
+        with an open log, or ``pairs`` for an engine without metrics.
     FeatureError
-        The log does not have the features that the engine has learned, or a label or time that
-        Parquet cannot hold.
+        The log lacks the features that the engine has learned, or has a label or time that Parquet
+        cannot store.
     LogError
-        Nothing of the log can be read. A log that is damaged later on is learned up to there, the
-        run is written whole, and ``Replayed.damage`` says where it ended.
+        Nothing of the log can be read. A log that is damaged further on is learned up to there, the
+        run is complete up to that point, and ``Replayed.damage`` says why it ended.
     BadRowError, DuplicateIdError
-        Under "raise", naming the row's offset in the log; every row before it is learned and
-        the run is written, as it is after a KeyboardInterrupt.
+        With "raise"; the message has the row's offset in the log. Every row before it is learned
+        and the run is written, as after a KeyboardInterrupt.
 
     Notes
     -----
-    Coordinates of an event are those of the first snapshot that has learned it. Memory does not
-    grow with the log: the events since the last snapshot are held, nothing else.
+    An event has the coordinates of the first snapshot that has learned it. Memory does not grow
+    with the log: only the events since the last snapshot are kept.
 
-    Row t of a log of distances refers to the rows before it, learned or set aside; where the engine
-    has learned before, its events count as the rows before the first. The driver picks what the
-    engine asks for, so a row may be longer than the window, and must reach back to every landmark.
-    It should reach back further than the window, by as many rows as may be set aside: one that does
-    not reach all that the window holds is set aside itself, and so are those after it.
-    The coordinates of an event are those of its own slot; where the snapshot holds it no more, for
-    it was merged into a landmark or left the window, they follow from the distances that its row
-    brought to what the snapshot holds, and are null where there are none.
+    Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
+    engine has learned before, its events precede the first row. The driver selects the distances
+    that the engine needs, so a row may be longer than the window; it must reach back to every
+    landmark. Let it reach back beyond the window by as many rows as may be rejected: a row that
+    does not cover everything in the window is rejected itself, and so are the rows after it.
+    An event has the coordinates of its own slot. If the snapshot no longer has the event (it was
+    merged into a landmark, or it left the window), they are computed from the distances of its row
+    to what the snapshot has; they are null if there are none.
     """
     on_bad_row = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
     if not isinstance(engine, Engine):
         raise ParameterError(f"engine={shown(engine)} must be an Engine")
     if progress is not None and not callable(progress):
-        raise ParameterError(f"progress={shown(progress)} must be a function of a number, or None")
+        raise ParameterError(
+            f"progress={shown(progress)} must be a function of one number, or None"
+        )
     every = _cadence(engine.config.chunk_size, snapshot_every)
     opened = _open(log, features, engine)
     check_carried(opened)
@@ -160,7 +162,7 @@ def replay(
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
-                error.add_note(f"the run up to here is written whole: {held} events in {folder}")
+                error.add_note(f"the run is complete up to this point: {held} events in {folder}")
             raise
     return Replayed(
         folder,
@@ -180,8 +182,7 @@ def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
-            "pairs were given, but the engine learns no metrics: start it with metrics, such as "
-            "metrics=('itml',)"
+            "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
         )
     opened = open_pairs(pairs)
     in_order(opened, log.feature_names)
@@ -195,7 +196,7 @@ def _open(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine)
         return _fitting(open_log(log, known if features is None else features), engine)
     if features is not None:
         raise ParameterError(
-            "features were given for an EventLog, which has its own: give them to open_log"
+            "features were given with an EventLog, which already has its own: pass them to open_log"
         )
     return _fitting(log, engine)
 
@@ -204,13 +205,13 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
     learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
     if log.kind != learned:
         raise FeatureError(
-            f"the log holds {log.kind}, and this engine has learned {learned}: choose another log "
-            "(features= makes one of points), or start a new engine"
+            f"the log contains {log.kind}, but this engine has learned {learned}: choose another "
+            "log (features= reads it as points), or create a new engine"
         )
     if engine.feature_names and set(engine.feature_names) != set(log.feature_names):
         raise FeatureError(
-            f"the log has the features {list(log.feature_names)}; this engine has learned "
-            f"{list(engine.feature_names)}: choose these with features, or start a new engine"
+            f"the log has the features {list(log.feature_names)}, but this engine has learned "
+            f"{list(engine.feature_names)}: select these with features=, or create a new engine"
         )
     return log
 
@@ -222,6 +223,6 @@ def _cadence(chunk_size: int, every: int | None) -> int:
     if every % chunk_size:
         raise ParameterError(
             f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
-            "snapshots change at whole chunks only"
+            "snapshots change only at complete chunks"
         )
     return every

@@ -60,7 +60,7 @@ def transform_log(
     folder.apart("output", path, (log,), folder=False)
     if not flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
-            f"output={shown(str(path))} exists already: choose another file, or replace it with "
+            f"output={shown(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True (--overwrite)"
         )
     schema = pa.schema(
@@ -94,9 +94,9 @@ def transform_log(
 def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
     if set(snapshot.feature_names) != set(log.feature_names):
         raise FeatureError(
-            f"the log has the features {list(log.feature_names)} and the snapshot "
-            f"{list(snapshot.feature_names)} (none where it was learned from distances): choose a "
-            "log, or columns with --features, that fit"
+            f"the log has the features {list(log.feature_names)}, but the snapshot has "
+            f"{list(snapshot.feature_names)} (none if it was learned from distances): choose "
+            "another log, or select columns with --features"
         )
 
 

@@ -119,7 +119,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
                 error,
                 target,
                 "written",
-                f"the folder {target.parent} does not exist: make it first",
+                f"the folder {target.parent} does not exist: create it first",
             ) from error
         return target
     except OSError as error:
@@ -167,7 +167,7 @@ def _places(data: bytes | bytearray) -> tuple[int, ...]:
     found = []
     for start, stop in regions:
         if not 16 <= start <= stop <= end:
-            raise ValueError("its frame is damaged")
+            raise ValueError("its framing is damaged")
         matches = [match.start(1) for match in _SEAL.finditer(data, start, stop)]
         if len(matches) != 1:
             raise ValueError("its seal is damaged")
@@ -199,7 +199,7 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     data = _bytes_of(path)
     try:
         if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
-            raise ValueError("its ends are not those of an Arrow file")
+            raise ValueError("it does not begin and end like an Arrow file")
         places = _places(data)
     except (ValueError, struct.error) as error:
         raise DamagedFileError(
@@ -209,8 +209,8 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     seal = b"%08x" % _checksum(data, places)
     if any(data[place : place + _DIGITS] != seal for place in places):
         raise DamagedFileError(
-            f"{path} is damaged: its bytes do not have the checksum they were saved with; "
-            "restore it from a copy, or save it again"
+            f"{path} is damaged: its bytes do not match the checksum it was saved with; restore it "
+            "from a copy, or save it again"
         )
     with sound(path, kind):
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
@@ -224,9 +224,9 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
             )
         found = meta["streamembed-kind"]
         if found != kind:
-            raise DamagedFileError(f"{path} holds a saved {found}; it must be a saved {kind}")
+            raise DamagedFileError(f"{path} is a saved {found}; it must be a saved {kind}")
         header = json.loads(meta["streamembed-header"])
-        must(isinstance(header, dict), "its header is no object")
+        must(isinstance(header, dict), "its header is not an object")
     return table, header
 
 
@@ -256,7 +256,7 @@ def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DamagedFileError(
-            f"{path} has its checksum, but does not hold what a saved {kind} holds "
+            f"{path} matches its checksum, but is not a valid saved {kind} "
             f"({type(error).__name__}: {shown(str(error))[1:-1]}): save it again"
         ) from error
 
@@ -325,7 +325,7 @@ def _pack(array: Array) -> tuple[str, bytes]:
 def unpack(table: Any) -> dict[str, Array]:
     """The named arrays of a table that `table_of` made, writable copies."""
     arrays: dict[str, Array] = {}
-    must(table.schema.types == list(_ARRAYS), "its columns are of other types")
+    must(table.schema.types == list(_ARRAYS), "its columns have the wrong types")
     columns = (table.column(name).combine_chunks() for name in ("name", "dtype", "shape", "data"))
     for name, dtype, shape, data in zip(*columns, strict=True):
         kind, size = dtype.as_py(), shape.as_py()

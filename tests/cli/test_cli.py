@@ -224,7 +224,7 @@ def test_a_terminal_is_no_log(tmp_path: Path) -> None:
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2
-    assert "it is a terminal: send a log into it" in done.stderr
+    assert "standard input is a terminal: pipe a log into it" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -262,7 +262,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
     table = pq.read_table(output)
     reasons = table["reason"].to_pylist()
     assert reasons[1] == "null in 'distances'"
-    assert reasons[2].startswith("79 distances where the support has 80 items")
+    assert reasons[2].startswith("79 distances for a support of 80 objects")
     assert "nan" in reasons[3]
     assert [reason is None for reason in reasons] == [True, False, False, False, True, True]
     assert table["id"].to_pylist() == list("uvwxyz")
@@ -280,7 +280,7 @@ def test_a_log_of_vectors(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": vectors, "w": vectors, "x": [1.0] * 120}), tmp_path / "log")
     replay = ["replay", tmp_path / "log", "--run", tmp_path / "run"]
     done = call(*replay)
-    assert (done.exit_code, "more than one thing" in done.stderr) == (2, True)
+    assert (done.exit_code, "several possible sets of features" in done.stderr) == (2, True)
     assert call(*replay, "--features", "v").exit_code == 0
     output = tmp_path / "out.parquet"
     transform = ["transform", tmp_path / "run" / "snapshot.arrow", tmp_path / "log", "-o", output]
@@ -349,7 +349,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     transform = ["transform", run / "snapshot.arrow", log, "-o", output]
     done = call(*transform)
     assert done.exit_code == commands.USAGE
-    assert "exists already" in done.stderr
+    assert "already exists" in done.stderr
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
     with pytest.raises(ParameterError, match="overwrite=True"):
@@ -366,7 +366,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     output = tmp_path / "nodir" / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == commands.IO
-    assert f"the folder {output.parent} does not exist: make it first" in done.stderr
+    assert f"the folder {output.parent} does not exist: create it first" in done.stderr
     assert ".part" not in done.stderr
 
     def vanishes(*_: Any) -> Any:
@@ -425,9 +425,13 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             2,
             "'q*' matches no",
         ),
-        "stdin twice": (["replay", "-", "-", "--run", out], 2, "once and alone"),
+        "stdin twice": (["replay", "-", "-", "--run", out], 2, "the only one"),
         "empty stdin": (["replay", "-", "--run", out], 3, "standard input is empty"),
-        "points for distances": (["transform", far / "snapshot.arrow", log, "-o", out], 2, "fit"),
+        "points for distances": (
+            ["transform", far / "snapshot.arrow", log, "-o", out],
+            2,
+            "choose another log",
+        ),
         "distances for points": (
             ["transform", run / "snapshot.arrow", tmp_path / "far", "-o", out],
             2,
@@ -512,7 +516,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert done.exit_code == commands.INTERRUPTED
     held = pq.read_metadata(target / "embedding.parquet").num_rows
     assert held == 132
-    assert f"interrupted; the run up to here is written whole: {held} events in" in done.stderr
+    assert f"interrupted; the run is complete up to this point: {held} events in" in done.stderr
     assert str(target) in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held

@@ -157,9 +157,9 @@ def test_components_are_counted() -> None:
 
 def test_a_cliff_was_not_said() -> None:
     """What costs more than ten times the usual is told once, with the parameter and the price."""
-    with pytest.warns(CostWarning, match=r"n_components=300 .* about \d\d times as dear"):
+    with pytest.warns(CostWarning, match=r"n_components=300 .* about \d\d times as expensive"):
         se.Engine(n_components=300, size=600)
-    with pytest.warns(CostWarning, match=r"rank=400 .* take fewer"):
+    with pytest.warns(CostWarning, match=r"rank=400 .* use fewer"):
         se.Engine(rank=400)
     # a spectrum without a gap, in a factor that is too small for it: nothing but the last rung does
     points = np.random.default_rng(0).standard_normal((700, 10))

@@ -318,9 +318,15 @@ def test_pairs_are_checked() -> None:
     for left, right, similar, error, says in (
         (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points and X2 has 2"),
         (WINE[:2], WINE[:2], [True], InputError, "similar has 1 entries; it must have 2"),
-        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar holds .* must be True or False"),
+        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar has .* must be True or False"),
         (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X2 has 4 columns"),
-        (bad, WINE[:2], [True, True], BadRowError, "rows of X1 .*NaN in '3'.*leave such pairs"),
+        (
+            bad,
+            WINE[:2],
+            [True, True],
+            BadRowError,
+            "rows of X1 .*NaN in '3'.*fix or drop these pairs",
+        ),
         (WINE[:2], bad, [True, True], BadRowError, "rows of X2 .*NaN in '3'"),
         (WINE[:2], {"a": 1.0}, [True, True], InputError, "X2 is a dict"),
     ):
@@ -332,7 +338,7 @@ def test_pairs_are_checked() -> None:
 
 def test_things_without_coordinates_have_no_metrics() -> None:
     """Said at the first row."""
-    with pytest.raises(InputError, match="learn from points, and distance rows were given"):
+    with pytest.raises(InputError, match="learn from points, but distance rows were given"):
         small().learn_distances([[]])
 
 

@@ -275,8 +275,8 @@ def test_set_aside_rows_count_in_a_full_window_too() -> None:
     assert set(reasons) == {1, 3}
     assert "is -" in reasons[1]
     assert reasons[3] == (
-        "it has 90 distances, expected 91 (one to each of the last 90 things, and 1 of this call "
-        "that were set aside)"
+        "it has 90 distances, expected 91 (one to each of the last 90 objects, and 1 rejected "
+        "ones of this call)"
     )
     clean.learn_distances([d[150, 60:150]])
     clean.learn_distances([d[152, 61:151]])
@@ -296,14 +296,14 @@ def good(count: int) -> list[list[float]]:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ([[1.0] * 9], r"row 0: it has 9 distances, expected 5 \(one to each of the last 5 things\)"),
+    ([[1.0] * 9], r"row 0: it has 9 distances, expected 5 \(one to each of the last 5 objects\)"),
     ([[1.0] * 4], "row 0: it has 4 distances, expected 5"),
-    ([[1.0, 2, 3, 4, -5]], r"row 0: distance 4 is -5, negative; distances must be 0 or more"),
+    ([[1.0, 2, 3, 4, -5]], r"row 0: distance 4 is -5; distances must not be negative"),
     ([[1.0, 2, float("nan"), 4, 5]], "row 0: distance 2 is NaN"),
     ([[1.0, 2, float("inf"), 4, 5]], "row 0: distance 2 is inf; it must be finite"),
     ([[1.0, 2, 1e200, 4, 5]], "row 0: distance 2 is 1e.200; it must be finite, at most 1e150"),
-    ([[1.0, 2, 3, 4, 5, 6]], "one more would be its own, which must be 0 and is 6"),
-    ([[1.0, 2, 3, 4, "x"]], "row 0: it is null, or not a row of numbers"),
+    ([[1.0, 2, 3, 4, 5, 6]], "the extra one would be its own distance, which must be 0 and is 6"),
+    ([[1.0, 2, 3, 4, "x"]], "row 0: it is null or not a row of numbers"),
     ([None], "row 0: it is null"),
     ([[1.0] * 5, [1.0] * 5], "row 1: it has 5 distances, expected 6"),
 ]
@@ -325,7 +325,7 @@ def test_wrong_rows_are_named_by_their_ids() -> None:
     engine.learn_distances(good(0), ids=list("abcde"))
     with pytest.raises(BadRowError, match=r"row 1 \(id 'g'\): it has 2 distances, expected 6"):
         engine.learn_distances([[1.0] * 5, [1.0, 2.0]], ids=["f", "g"])
-    with pytest.raises(DuplicateIdError, match=r"id 'c' \(row 1\) is held already"):
+    with pytest.raises(DuplicateIdError, match=r"id 'c' \(row 1\) is already in the support"):
         engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=["f", "c"])
     with pytest.raises(DuplicateIdError, match="ids are positions in this call and were strings"):
         engine.learn_distances([[1.0] * 5])
@@ -342,7 +342,9 @@ def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
     asymmetric, loud = d.copy(), d.copy()
     asymmetric[7, 2] += 1.0
     loud[4, 4] = 0.5
-    with pytest.raises(BadRowError, match=r"row 7: its distance to row 2 is .* the other way"):
+    with pytest.raises(
+        BadRowError, match=r"row 7: its distance to row 2 is .* in the other direction"
+    ):
         small().learn_distances(asymmetric)
     with pytest.raises(BadRowError, match=r"row 4: its distance to itself is 0.5; it must be 0"):
         small().learn_distances(loud)
@@ -354,7 +356,7 @@ def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
 def test_rows_are_rows() -> None:
     """One row alone, text, a dict: what it was and what to pass."""
     for rows, says in (
-        ([1.0, 2.0], "rows holds numbers; it must hold one row an item"),
+        ([1.0, 2.0], "rows contains numbers; it must hold one row per object"),
         (np.zeros(3), r"rows has shape \(3,\)"),
         ("abc", "rows is a str"),
         ({"a": [1.0]}, "rows is a dict"),
@@ -374,7 +376,7 @@ def test_points_and_distances_do_not_mix() -> None:
     other.learn(points)
     with pytest.raises(InputError, match="this engine learns points with the features"):
         other.learn_distances([d[0]])
-    with pytest.raises(FeatureError, match="learned from distances and knows no features"):
+    with pytest.raises(FeatureError, match="learned from distances and has no features"):
         engine.snapshot().transform(points)
 
 
@@ -402,9 +404,12 @@ def test_new_rows_are_checked_too() -> None:
     row[far] = np.inf
     np.testing.assert_allclose(snapshot.transform_distances([row]), known, atol=0.05)
     for bad, says in (
-        (row[:-1], "59 distances where the support has 60 items"),
-        (np.where(np.arange(60) == 3, -1.0, row), "the distance -1 to item 't3' must be 0 or more"),
-        (np.where(np.arange(60) == 3, np.nan, row), "the distance nan to item 't3'"),
+        (row[:-1], "59 distances for a support of 60 objects"),
+        (
+            np.where(np.arange(60) == 3, -1.0, row),
+            "the distance to object 't3' is -1; distances must not be negative",
+        ),
+        (np.where(np.arange(60) == 3, np.nan, row), "the distance to object 't3' is nan"),
         (np.full(60, np.inf), "no distance is finite"),
     ):
         with pytest.raises(BadRowError, match=says):
@@ -469,9 +474,9 @@ def test_river_names_things_by_position_where_they_have_no_ids() -> None:
         held = [] if t == 0 else model.engine.distance_row_ids.tolist()
         model.learn_one({i: d[t, i] for i in held})
     assert model.snapshot().ids.tolist() == list(range(30, 60))
-    with pytest.raises(InputError, match="x has no distance to '30'"):
+    with pytest.raises(InputError, match="x lacks the distance to '30'"):
         model.learn_one(dict.fromkeys(range(31, 60), 1.0))
-    with pytest.raises(InputError, match=r"x has distances to 3, unknown or forgotten"):
+    with pytest.raises(InputError, match=r"x has distances to 3, which are unknown or forgotten"):
         model.learn_one(dict.fromkeys([3, *range(30, 60)], 1.0))
 
 
@@ -481,12 +486,15 @@ def test_river_refuses_what_it_cannot_know() -> None:
     model.learn_one({"a": 0.0})
     model.learn_one({"b": 0.0, "a": 1.0})
     for x, says in (
-        ({"c": 0.0, "b": 1.0}, "x has no distance to 'a'"),
-        ({"b": 1.0, "a": 1.0}, "x has 0 keys beside the things that are held"),
-        ({"b": 1.0, "a": 1.0, "c": 0.0, "z": 2.0}, "x has 2 keys beside the things"),
-        ({"b": 1.0, "a": 1.0, "z": 2.0}, "the distance to 'z' is 2.0, and no such thing is held"),
+        ({"c": 0.0, "b": 1.0}, "x lacks the distance to 'a'"),
+        ({"b": 1.0, "a": 1.0}, "x has 0 keys besides the objects that the engine holds"),
+        ({"b": 1.0, "a": 1.0, "c": 0.0, "z": 2.0}, "x has 2 keys besides the objects"),
+        (
+            {"b": 1.0, "a": 1.0, "z": 2.0},
+            "the distance to 'z' is 2.0, but the engine holds no such object",
+        ),
         ({"b": 1.0, "a": "far", "z": 0.0}, "the distance to 'a' is 'far'; it must be a number"),
-        ({"b": 1.0, "a": -1.0, "z": 0.0}, "distance 0 is -1, negative"),
+        ({"b": 1.0, "a": -1.0, "z": 0.0}, "distance 0 is -1; distances must not be negative"),
     ):
         with pytest.raises(InputError, match=says):
             model.learn_one(x)
@@ -508,7 +516,7 @@ def test_river_transforms_by_what_is_known() -> None:
     assert model.transform_one({**near, "stranger": 1.0}) == model.transform_one(near)
     some = dict(sorted(near.items(), key=lambda item: item[1])[:20])
     assert np.isfinite(list(model.transform_one(some).values())).all()
-    with pytest.raises(InputError, match=r"x .row 0. has no distance to any of the 30 things"):
+    with pytest.raises(InputError, match=r"x .row 0. has no distance to any of the 30 objects"):
         model.transform_one({"stranger": 1.0})
 
 

@@ -42,7 +42,7 @@ def test_the_warm_up_ends_at_its_event() -> None:
     engine = se.Engine(n_components=3)
     engine.learn(POINTS[:49])
     assert not engine.ready
-    with pytest.raises(NotReadyError, match=r"50 events and 49 have come"):
+    with pytest.raises(NotReadyError, match=r"50 events and 49 have arrived"):
         engine.snapshot()
     with pytest.raises(NotReadyError):
         engine.flush()
@@ -186,7 +186,7 @@ def test_skipped_rows_are_reported_and_do_not_count() -> None:
 def test_duplicate_ids_are_refused() -> None:
     """Within a call and against the support; an id that left the window may come again."""
     engine = small()
-    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice in this call \(row 0 and"):
+    with pytest.raises(DuplicateIdError, match=r"id 'a' is repeated in this call \(row 0 and"):
         engine.learn(POINTS[:3], ids=["a", "b", "a"])
     assert engine.position == 0
     engine.learn(POINTS[:70], ids=[f"e{i}" for i in range(70)])
@@ -200,13 +200,13 @@ def test_duplicate_ids_are_refused() -> None:
 def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> None:
     """With both rows, the nearest earlier one where there are several."""
     engine = small()
-    with pytest.raises(DuplicateIdError, match=r"id 1 comes twice .*\(row 0 and row 1\)"):
+    with pytest.raises(DuplicateIdError, match=r"id 1 is repeated .*\(row 0 and row 1\)"):
         engine.learn(POINTS[:2], ids=[1, 1])
     engine.learn(POINTS[:5], ids=range(5))
-    with pytest.raises(DuplicateIdError, match=r"id 4 \(row 1\) is held already"):
+    with pytest.raises(DuplicateIdError, match=r"id 4 \(row 1\) is already in the support"):
         engine.learn(POINTS[:3], ids=[7, 4, 4])
     things = se.Engine(size=10, warm_up=5)
-    with pytest.raises(DuplicateIdError, match=r"id 'a' comes twice .*\(row 0 and row 2\)"):
+    with pytest.raises(DuplicateIdError, match=r"id 'a' is repeated .*\(row 0 and row 2\)"):
         things.learn_distances([[], [1.0], [1.0, 1.0]], ids=["a", "b", "a"])
 
 

@@ -193,7 +193,9 @@ def test_a_callback_into_the_engine_that_learns_is_refused(monkeypatch: pytest.M
 
     def called_back(*arguments: Any) -> Any:
         for call in (engine.snapshot, engine.flush, lambda: engine.learn(POINTS[:1])):
-            with pytest.raises(ConcurrentUseError, match="this very thread") as caught:
+            with pytest.raises(
+                ConcurrentUseError, match="already at work in this thread"
+            ) as caught:
                 call()
             told.append(str(caught.value))
         assert engine.position == 60
@@ -217,7 +219,7 @@ def test_points_that_call_back_into_the_engine_are_refused() -> None:
             engine.learn(POINTS[:5])
             return super().__iter__()
 
-    with pytest.raises(ConcurrentUseError, match="this very thread"):
+    with pytest.raises(ConcurrentUseError, match="already at work in this thread"):
         engine.learn(CallingBack(POINTS[60:65].tolist()))
     assert engine.position == 60
     assert engine.learn(POINTS[60:65]).accepted == 5

@@ -38,9 +38,9 @@ WRONG = [
     (ITML, {"forgetting": 1.0}, "forgetting=1.0 must be a number between 0 and 1"),
     (ITML, {"prior": "euclid"}, "prior='euclid' must be one of 'identity', 'covariance' or a"),
     (ITML, {"prior": np.diag([1.0, -1.0])}, "prior is not positive definite; add a ridge"),
-    (ITML, {"prior": np.ones((2, 3))}, "prior has the shape"),
+    (ITML, {"prior": np.ones((2, 3))}, "prior has shape"),
     (ITML, {"prior": np.array([[1.0, 0.5], [0.0, 1.0]])}, "prior is not symmetric"),
-    (ITML, {"prior": np.full((2, 2), np.nan)}, "prior holds NaN"),
+    (ITML, {"prior": np.full((2, 2), np.nan)}, "prior has NaN"),
     (EigDML, {"smoothing": 0.0}, "smoothing=0.0 must be a number strictly between 0 and inf"),
     (EigDML, {"buffer": 1}, "buffer=1 must be a whole number of at least 2"),
     (EigDML, {"policy": "fifo"}, "policy='fifo' must be one of 'hard', 'recent'"),
@@ -78,7 +78,7 @@ def test_a_prior_of_another_width_is_refused() -> None:
     model.learn_many(POINTS[:19], LABELS[:19])
     before = pickle.dumps(model)
     for _ in range(2):
-        with pytest.raises(FeatureError, match=r"prior has the shape \(3, 3\), and the stream 4"):
+        with pytest.raises(FeatureError, match=r"prior has shape \(3, 3\), but the stream has 4"):
             model.learn_many(POINTS[19:], LABELS[19:])
         assert pickle.dumps(model) == before
 
@@ -102,12 +102,17 @@ CALLS: list[tuple[str, Any, Any, Any]] = [
     ("y has shape", InputError, POINTS, LABELS[:, None]),
     ("y is a NoneType; it must be a list", InputError, POINTS, None),
     ("y is a str; it must be a list", InputError, POINTS, "abc"),
-    ("cannot be a key", InputError, POINTS, [[1]] * 60),
-    ("X has 3 columns; this metric learns 4", FeatureError, POINTS[:, :3], LABELS),
-    ("this metric learned an array", FeatureError, pd.DataFrame(POINTS, columns=list("abcd")), 0),
+    ("is not hashable", InputError, POINTS, [[1]] * 60),
+    ("X has 3 columns; this metric has 4", FeatureError, POINTS[:, :3], LABELS),
+    (
+        "this metric learned from arrays",
+        FeatureError,
+        pd.DataFrame(POINTS, columns=list("abcd")),
+        0,
+    ),
     ("X has shape", FeatureError, POINTS[0], LABELS),
-    ("columns of the same name", FeatureError, pa.table([[1.0], [2.0]], names=["0", "0"]), [1]),
-    ("do not have the same width", FeatureError, [[1.0], [1.0, 2.0]], [1, 2]),
+    ("duplicate column names", FeatureError, pa.table([[1.0], [2.0]], names=["0", "0"]), [1]),
+    ("differ in length", FeatureError, [[1.0], [1.0, 2.0]], [1, 2]),
     ("X is a dict", InputError, {"a": 1.0}, [1]),
     ("X is a int", InputError, 7, [1]),
 ]
@@ -130,10 +135,10 @@ def test_refused_pairs_change_nothing() -> None:
     model.learn_many(POINTS, LABELS)
     before = pickle.dumps(model)
     for X1, X2, similar, message in (
-        (POINTS[:5], POINTS[:4], [True] * 5, "X1 has 5 rows and X2 4"),
+        (POINTS[:5], POINTS[:4], [True] * 5, "X1 has 5 rows and X2 has 4"),
         (POINTS[:5], POINTS[:5], [True] * 4, "similar has 4 entries; it must have 5"),
-        (POINTS[:2], POINTS[:2], [1, -1], r"similar holds -1; .*similar=\(y == 1\)"),
-        (POINTS[:2], POINTS[:2], ["yes", "no"], "similar holds 'yes'"),
+        (POINTS[:2], POINTS[:2], [1, -1], r"similar has -1 in row 1; .*similar=\(y == 1\)"),
+        (POINTS[:2], POINTS[:2], ["yes", "no"], "similar has 'yes'"),
         (POINTS[:2], POINTS[:2, :3], [True, False], "X1 has 4 columns and X2 has 3"),
     ):
         with pytest.raises(InputError, match=message):
@@ -369,7 +374,7 @@ def test_other_answers_are_refused_with_one_message(wrong: Any) -> None:
     """The hint for labels of +1 and -1 in both."""
     engine, face = Engine(metrics=("itml",)), ITML()
     for model in (engine, face):
-        with pytest.raises(InputError, match=r"similar holds .* in row 1: .*similar=\(y == 1\)"):
+        with pytest.raises(InputError, match=r"similar has .* in row 1; .*similar=\(y == 1\)"):
             model.learn_pairs(POINTS[:2], POINTS[2:4], [1, wrong])
         assert model.position == 0
 
@@ -380,7 +385,7 @@ def test_missing_answers_are_refused_by_engines_and_counted_by_estimators(missin
     face = ITML()
     face.learn_pairs(POINTS[:2], POINTS[2:4], [missing, True])
     assert (face.unlabelled, face.position) == (1, 1)
-    with pytest.raises(InputError, match=r"similar holds None or NaN; .* in row 0: leave such"):
+    with pytest.raises(InputError, match=r"similar has None or NaN in row 0; .*: drop such"):
         Engine(metrics=("itml",)).learn_pairs(POINTS[:2], POINTS[2:4], [missing, True])
 
 
@@ -393,9 +398,9 @@ FRAME = pd.DataFrame(POINTS[:3], columns=list("abcd"))
         (POINTS[:3], POINTS[:3, :2], "X1 has 4 columns and X2 has 2"),
         (FRAME, FRAME.drop(columns="b"), r"X1 has the features .*'b'.* and X2 has \['a', 'c'"),
         (FRAME, FRAME.rename(columns={"b": "X"}), r"X2 has \['X', 'a'"),
-        (FRAME, POINTS[:3], "X2 has no feature names, and X1 has"),
-        (POINTS[:3], FRAME, "X1 has no feature names, and X2 has"),
-        (POINTS[:3], FRAME.to_dict("records"), "X1 has no feature names, and X2 has"),
+        (FRAME, POINTS[:3], "X2 has no feature names, but X1 has"),
+        (POINTS[:3], FRAME, "X1 has no feature names, but X2 has"),
+        (POINTS[:3], FRAME.to_dict("records"), "X1 has no feature names, but X2 has"),
         (POINTS[:3], POINTS[0], "X2 has shape"),
         ({"a": 1.0}, FRAME, "X1 is a dict"),
     ],

@@ -94,7 +94,7 @@ def test_an_estimator_is_not_merged_with_itself() -> None:
     """All that it learned would count twice."""
     model = learned("FENN")
     before = pickle.dumps(model)
-    with pytest.raises(ParameterError, match="other is this very estimator"):
+    with pytest.raises(ParameterError, match="other is this estimator itself"):
         model.merge(model)
     assert pickle.dumps(model) == before
 
@@ -104,8 +104,8 @@ def test_refused_merges_are_told_on_one_line() -> None:
     model = learned("FENN")
     for wrong, says in (
         (learned("FENN", chunk_size=9), r"other has chunk_size=9 and this has chunk_size=\d+:"),
-        (learned("ContrastMetric"), "other is a ContrastMetric and this a FENN:"),
-        (None, "other is a NoneType and this a FENN:"),
+        (learned("ContrastMetric"), "other is a ContrastMetric and this is a FENN:"),
+        (None, "other is a NoneType and this is a FENN:"),
     ):
         with pytest.raises(ParameterError, match=says) as caught:
             model.merge(wrong)
@@ -122,11 +122,11 @@ def test_what_does_not_fit_is_not_merged() -> None:
             model.merge(wrong)
     named = built("FENN")
     named.learn_many(DICTS, LABELS)
-    with pytest.raises(FeatureError, match="other learns the features"):
+    with pytest.raises(FeatureError, match="other has the features"):
         model.merge(named)
     early = built("FENN")
     early.learn_many(DICTS[:5], LABELS[:5])
-    with pytest.raises(FeatureError, match="this metric learned an array"):
+    with pytest.raises(FeatureError, match="this metric learned from arrays"):
         model.merge(early)
     assert pickle.dumps(model) == before
     assert not hasattr(ITML(), "merge")

@@ -99,7 +99,7 @@ def test_what_cannot_be_is_refused() -> None:
     for parameters, says in (
         ({"n_components": 0}, "n_components=0 must be a whole number of at least 1"),
         ({"diffusion_time": -1.0}, "diffusion_time=-1.0 must be a number between 0"),
-        ({"percentiles": (95.0, 5.0)}, "percentiles=.* must be two numbers that ascend"),
+        ({"percentiles": (95.0, 5.0)}, "percentiles=.* must be two ascending numbers"),
         ({"similar_below": 2.0, "dissimilar_above": 1.0}, "must be below"),
     ):
         with pytest.raises(ParameterError, match=says):

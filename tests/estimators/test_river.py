@@ -167,7 +167,7 @@ def test_the_cold_start_is_zeros_of_the_final_width() -> None:
     assert model.transform_one(DICTS[0]) == {0: 0.0, 1: 0.0, 2: 0.0}
     assert not model.transform_many(POINTS).any()
     assert not model.ready
-    with pytest.raises(NotReadyError, match="20 events and 0 have come"):
+    with pytest.raises(NotReadyError, match="20 events and 0 have arrived"):
         model.snapshot()
     model.learn_many(DICTS)
     assert model.ready

@@ -88,7 +88,7 @@ def test_clones_grids_and_pickles() -> None:
     assert not hasattr(fresh, "estimator_")
     assert fresh.get_params()["estimator__t"] == model.estimator.t
     assert np.array_equal(pickle.loads(pickle.dumps(model)).transform(X), model.transform(X))
-    with pytest.raises(ParameterError, match="'estimator__gamma' is no parameter"):
+    with pytest.raises(ParameterError, match="'estimator__gamma' is not a parameter"):
         fresh.set_params(estimator__gamma=1.0)
 
 

@@ -327,10 +327,10 @@ def test_nan_is_refused_and_nothing_is_learned():
 def test_before_the_warm_up():
     """No metric yet, and the message says how many events are missing."""
     pipeline = small()
-    with pytest.raises(NotReadyError, match="0 have come"):
+    with pytest.raises(NotReadyError, match="0 have arrived"):
         pipeline.metric  # noqa: B018 - reading raises
     pipeline.learn(strip(59))
-    with pytest.raises(NotReadyError, match="takes 60 events and 59 have come"):
+    with pytest.raises(NotReadyError, match="takes 60 events and 59 have arrived"):
         pipeline.transform(strip(3))
     assert not pipeline.ready
 

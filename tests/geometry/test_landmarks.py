@@ -320,7 +320,9 @@ def test_an_id_may_come_again_once_it_is_merged_away() -> None:
     gone = next(name for name in names if name not in held)
     kept = engine.support_ids.tolist()[0]
     before = pickled(engine)
-    with pytest.raises(DuplicateIdError, match=f"id '{kept}' \\(row 20\\) is held already"):
+    with pytest.raises(
+        DuplicateIdError, match=f"id '{kept}' \\(row 20\\) is already in the support"
+    ):
         engine.learn(blob(21, 14), ids=[f"m{i}" for i in range(20)] + [kept])
     assert pickled(engine) == before
     assert engine.learn(blob(1, 15), ids=[gone]).accepted == 1

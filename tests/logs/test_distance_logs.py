@@ -76,7 +76,7 @@ def spoilt() -> tuple[list[Any], list[str], dict[int, str]]:
             56: "negative",
             57: "must be finite",
             120: "NaN",
-            130: "it has 131 distances, but only 130 rows came before",
+            130: "it has 131 distances, but only 130 rows precede it",
             140: "duplicate id",
         },
     )
@@ -161,15 +161,15 @@ def test_a_row_must_reach_back_to_the_window(tmp_path: Path) -> None:
     found = reasons(done)
     assert found.pop(70) == "null in 'distances'"
     assert found.pop(100) == (
-        "it refers only to the last 59 rows; the window holds 60 events and begins at row 39: it "
-        "must refer to the last 61, 1 of them set aside"
+        "it covers only the last 59 rows; the window holds 60 events and begins at row 39: it "
+        "must cover the last 61 rows, 1 of them rejected"
     )
     assert sorted(found) == list(range(101, N))  # none reaches 62 rows back, or more
     rows = rows_of(last=SIZE)
     rows[100] = rows[100][1:]
     done = replayed(tmp_path / "b", rows, engine("window"))
     assert list(reasons(done)) == list(range(100, N))
-    assert reasons(done)[100].endswith("begins at row 40: it must refer to the last 60")
+    assert reasons(done)[100].endswith("begins at row 40: it must cover the last 60 rows")
 
 
 def test_a_row_must_reach_back_to_every_landmark(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_row_must_reach_back_to_every_landmark(tmp_path: Path) -> None:
     before = by_hand("landmarks", list(range(150)), IDS)
     oldest = before.support_ids.tolist()[0]
     assert reasons(done) == {
-        150: f"it refers only to the last 100 rows; landmark {oldest!r} (row {oldest[1:]}) is older"
+        150: f"it covers only the last 100 rows; landmark {oldest!r} (row {oldest[1:]}) is older"
     }
     expected = by_hand("landmarks", [t for t in range(N) if t != 150], IDS).snapshot()
     assert done.snapshot is not None
@@ -194,8 +194,8 @@ def test_a_row_must_reach_back_to_everything(tmp_path: Path) -> None:
         rows[30] = rows[30][1:]
         done = replayed(tmp_path / f"{k}", rows, engine(memory))
         assert reasons(done) == {
-            30: "it refers only to the last 29 rows; the support holds 30 events and begins at "
-            "row 0: it must refer to the last 30"
+            30: "it covers only the last 29 rows; the support holds 30 events and begins at "
+            "row 0: it must cover the last 30 rows"
         }
 
 
@@ -290,8 +290,8 @@ def test_labels_and_ids_are_carried(tmp_path: Path, memory: str) -> None:
     [
         (134, "nan", BadRowError, "row 134 of the log .*NaN"),
         (134, "null", BadRowError, "row 134 of the log .*null in 'distances'"),
-        (134, "long", BadRowError, "row 134 of the log .*only 134 rows came before"),
-        (134, "short", BadRowError, "row 134 of the log .*refers only to the last 5 rows"),
+        (134, "long", BadRowError, "row 134 of the log .*only 134 rows precede it"),
+        (134, "short", BadRowError, "row 134 of the log .*covers only the last 5 rows"),
         (134, "id", DuplicateIdError, "row 134 of the log .*id is 133"),
     ],
 )
@@ -339,7 +339,7 @@ def test_points_and_distances_do_not_mix(tmp_path: Path) -> None:
     write_distance_log(tmp_path / "distances", rows_of())
     taught = engine("window")
     taught.learn_distances(rows_of(60))
-    with pytest.raises(FeatureError, match=r"the log holds points, and .* learned distances"):
+    with pytest.raises(FeatureError, match=r"the log contains points, but .* learned distances"):
         se.replay(tmp_path / "points", taught, tmp_path / "run")
     taught = engine("window")
     taught.learn(POINTS)

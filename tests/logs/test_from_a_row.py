@@ -162,5 +162,5 @@ def test_damage_behind_the_row_counts_all_whole_rows(tmp_path: Path) -> None:
     write(tmp_path / "log", "stream", slice(None))
     data = (tmp_path / "log").read_bytes()
     (tmp_path / "log").write_bytes(data[:-8])
-    with pytest.raises(LogError, match=f"{N} whole rows of it were read"):
+    with pytest.raises(LogError, match=f"{N} complete rows were read"):
         list(open_log(tmp_path / "log").batches(50))

@@ -88,9 +88,9 @@ def test_what_is_no_pair_log_is_refused_before_anything_is_learned(
     """No `similar`, half of a pair, other features, an engine without such metrics."""
     whole = columns()
     wrong = {
-        "no column 'similar'": {k: v for k, v in whole.items() if k != "similar"},
+        "no boolean column 'similar'": {k: v for k, v in whole.items() if k != "similar"},
         r"lacks the columns \['b_2'\]": {k: v for k, v in whole.items() if k != "b_2"},
-        r"has also \['d'\]": {**whole, "d": whole["a_1"]},
+        r"unexpected columns \['d'\]": {**whole, "d": whole["a_1"]},
         "the pair log has the features": {k: v for k, v in whole.items() if k[0] != "c"},
     }
     for i, (says, table) in enumerate(wrong.items()):

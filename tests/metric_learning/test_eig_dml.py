@@ -608,7 +608,7 @@ def test_refit(online):
 def test_settings_are_checked(wrong):
     """A message names the parameter and what it was."""
     (name, value), *_ = wrong.items()
-    with pytest.raises(ParameterError, match=f"{name} is .*{value}"):
+    with pytest.raises(ParameterError, match=f"{name}=.*{value}"):
         Settings(**wrong)
 
 

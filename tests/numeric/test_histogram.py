@@ -154,7 +154,7 @@ def test_bad_arguments():
             of([1.0, 2.0], weights)
     with pytest.raises(ParameterError, match="not a percentage"):
         histogram.quantile(of([1.0]), 5)
-    with pytest.raises(ParameterError, match="factor is 2"):
+    with pytest.raises(ParameterError, match="factor=2"):
         histogram.decay(of([1.0]), 2)
     with pytest.raises(InputError, match="empty"):
         histogram.quantile(histogram.init(), 0.5)

@@ -285,13 +285,13 @@ def test_more_features_than_points():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"coordinates": np.full((60, 2), np.nan)}, "coordinates hold NaN"),
-        ({"points": np.full((60, 3), np.inf)}, "points hold NaN"),
-        ({"points": np.zeros((60, 4))}, "points are"),
-        ({"coordinates": np.zeros((59, 2))}, "coordinates are"),
-        ({"masses": np.ones(59)}, "masses are"),
+        ({"coordinates": np.full((60, 2), np.nan)}, "coordinates have NaN"),
+        ({"points": np.full((60, 3), np.inf)}, "points have NaN"),
+        ({"points": np.zeros((60, 4))}, "points have shape"),
+        ({"coordinates": np.zeros((59, 2))}, "coordinates have shape"),
+        ({"masses": np.ones(59)}, "masses have shape"),
         ({"masses": np.zeros(60)}, "smallest mass"),
-        ({"births": np.zeros(60, dtype=np.int64)}, "births come twice"),
+        ({"births": np.zeros(60, dtype=np.int64)}, "births are repeated"),
     ],
 )
 def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -206,7 +206,7 @@ def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> No
     write(tmp_path / "log", "distances window")
     taught = engine("distances window")
     set_aside = drive(taught, tmp_path / "log", tmp_path / "first").aside
-    with pytest.raises(ParameterError, match=f"at least {len(set_aside)} were set aside"):
+    with pytest.raises(ParameterError, match=f"at least {len(set_aside)} were rejected"):
         drive(taught, tmp_path / "log", tmp_path / "again")
 
 

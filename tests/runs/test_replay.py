@@ -273,7 +273,7 @@ def test_a_run_is_not_written_where_its_log_is_read(
         source = open_log(log) if opened else log
         with pytest.raises(ParameterError, match=r"run=.*choose") as caught:
             se.replay(source, learner, run, overwrite=overwrite, **given)
-        assert "the log is read from" in str(caught.value), (log, run)
+        assert "from which the log is read" in str(caught.value), (log, run)
         assert contents(tmp_path) == before, (log, run)
     se.replay(file, engine(), folder / "run", overwrite=overwrite)
     se.replay(folder, engine(), folder / "below" / "run", overwrite=overwrite)
@@ -376,7 +376,7 @@ def test_a_log_with_other_features_is_refused(tmp_path: Path) -> None:
     for given in (log, open_log(log)):
         with pytest.raises(FeatureError):
             se.replay(given, taught, tmp_path / "run")
-    with pytest.raises(ParameterError, match="give them to open_log"):
+    with pytest.raises(ParameterError, match="pass them to open_log"):
         se.replay(open_log(log), engine(), tmp_path / "run", features=["x"])
     assert not (tmp_path / "run").exists()
     assert taught.position == 100
@@ -519,7 +519,7 @@ def test_an_engine_taught_arrays_finds_the_vectors(tmp_path: Path) -> None:
     done = se.replay(tmp_path / "log", taught, tmp_path / "run")
     assert done.snapshot is not None
     np.testing.assert_array_equal(done.snapshot.coordinates, whole.snapshot().coordinates)
-    with pytest.raises(FeatureError, match="more than one thing"):
+    with pytest.raises(FeatureError, match="several possible sets of features"):
         se.replay(tmp_path / "log", engine(), tmp_path / "other")
     done = se.replay(tmp_path / "log", engine(), tmp_path / "other", features=["embedding"])
     assert done.accepted == 100
