@@ -67,8 +67,8 @@ def row_of(x: Mapping[Any, Any], ids: Array, named: bool) -> tuple[Floats, Hasha
         if beside:
             raise InputError(
                 f"x has distances to {_some(beside)}, which are unknown or forgotten; objects of "
-                "this stream are identified by position, and engine.distance_row_ids lists those that the "
-                "engine holds"
+                "this stream are identified by position, and engine.distance_row_ids lists those "
+                "that the engine holds"
             )
         return row, None
     if len(beside) != 1:
