@@ -33,7 +33,7 @@ class Sizes:
 
 
 FULL = Sizes(200_000, 500, 8000)
-QUICK = Sizes(60_000, 500, 3000)
+QUICK = Sizes(20_000, 500, 1500)
 
 
 def run(full: bool) -> Outcome:

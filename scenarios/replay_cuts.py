@@ -26,8 +26,8 @@ def engine() -> se.Engine:
 
 def run(full: bool) -> Outcome:
     """Three formats, four batch sizes, folders; by hand in random splits; the river face."""
-    events = 3000 if full else 700
-    points = drifting_rings(events, 0, window=400)
+    events, size = (3000, 400) if full else (250, 100)
+    points = drifting_rings(events, 0, window=size)
     with tempfile.TemporaryDirectory() as folder:
         logs = _layouts(points, Path(folder) / "logs")
         digests = [
