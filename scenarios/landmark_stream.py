@@ -33,7 +33,7 @@ class Sizes:
 
 
 FULL = Sizes(200_000, 500, 8000)
-QUICK = Sizes(60_000, 500, 3000)
+QUICK = Sizes(40_000, 400, 2000)
 
 
 def run(full: bool) -> Outcome:
@@ -157,7 +157,7 @@ def _sine(left: Floats, right: Floats, count: int) -> float:
 
 
 _EXPECTED = {
-    # the quick size has batches of 3,000, whose own error hides more; the full size reaches 3.6
+    # the quick size has batches of 2,000, whose own error hides more; the full size reaches 3.6
     "gain": Expected(1.5, np.inf, "closer to the batch map than as many uniform events"),
     "over_second": Expected(0.0, 2.0, "within twice the error of another batch map"),
     "angle": Expected(0.0, 2.0, "eigenfunctions at events never seen, likewise"),

@@ -19,27 +19,27 @@ from streamembed.numeric.arrays import Floats
 NAMES = [f"x{i:02d}" for i in range(16)]
 
 
-def engine() -> se.Engine:
+def engine(size: int) -> se.Engine:
     """The same engine for every layout."""
-    return se.Engine(n_components=4, size=400, chunk_size=10)
+    return se.Engine(n_components=4, size=size, chunk_size=10)
 
 
 def run(full: bool) -> Outcome:
     """Three formats, four batch sizes, folders; by hand in random splits; the river face."""
-    events = 3000 if full else 700
-    points = drifting_rings(events, 0, window=400)
+    events, size = (3000, 400) if full else (160, 60)
+    points = drifting_rings(events, 0, window=size)
     with tempfile.TemporaryDirectory() as folder:
         logs = _layouts(points, Path(folder) / "logs")
         digests = [
-            _digest(se.replay(log, engine(), Path(folder) / f"run{i}").path / "snapshot.arrow")
+            _digest(se.replay(log, engine(size), Path(folder) / f"run{i}").path / "snapshot.arrow")
             for i, log in enumerate(logs)
         ]
         for sizes in _splits(events):
-            by_hand = engine()
+            by_hand = engine(size)
             for part in np.split(points, sizes):
                 by_hand.learn([dict(zip(NAMES, row, strict=True)) for row in part.tolist()])
             digests.append(_saved(by_hand.snapshot(), Path(folder)))
-        digests += [_saved(face.snapshot(), Path(folder)) for face in _faces(points)]
+        digests += [_saved(face.snapshot(), Path(folder)) for face in _faces(points, size)]
     return Outcome(
         {"layouts and splits": len(digests), "different snapshots": len(set(digests))},
         notes=[f"{events} events; {len(logs)} layouts of the log, the others by hand"],
@@ -69,9 +69,9 @@ def _splits(events: int) -> list[list[int]]:
     return [[], list(range(1, events)), np.sort(rng.choice(events, 40)).tolist()]
 
 
-def _faces(points: Floats) -> list[DiffusionMap]:
+def _faces(points: Floats, size: int) -> list[DiffusionMap]:
     """The river face, event by event and in mini-batches of a table."""
-    one, many = (DiffusionMap(n_components=4, size=400, chunk_size=10) for _ in range(2))
+    one, many = (DiffusionMap(n_components=4, size=size, chunk_size=10) for _ in range(2))
     for row in points.tolist():
         one.learn_one(dict(zip(NAMES, row, strict=True)))
     table = pa.table(dict(zip(NAMES, points.T, strict=True)))

@@ -36,9 +36,9 @@ class Row:
 
 
 ROWS = {
-    "iris": Row("iris", 83.3, 76.6, 93.0, 60, 10),
-    "wine": Row("wine", 75.9, 74.1, 94.5, 60, 30),
-    "scale": Row("balance_scale", 84.7, 82.6, 88.0, 40, 5),
+    "iris": Row("iris", 83.3, 76.6, 93.0, 60, 5),
+    "wine": Row("wine", 75.9, 74.1, 94.5, 60, 8),
+    "scale": Row("balance_scale", 84.7, 82.6, 88.0, 40, 3),
     "yeast": Row("yeast", 60.7, 59.4, 59.0, 30, 0),
     "letter": Row("letter", 95.25, 93.75, 94.5, 10, 0),
 }

@@ -211,7 +211,7 @@ def small(**changes: Any) -> se.Engine:
     return se.Engine(**{"size": 60, "warm_up": 25, "chunk_size": 7, **changes})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.integers(1, 159), max_size=20),
     st.sampled_from(["window", "all"]),

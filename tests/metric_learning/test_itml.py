@@ -232,13 +232,13 @@ def test_satisfied_bounds_leave_the_prior(backend):
 # The stream.
 
 
-def test_two_hundred_streams_stay_definite():
+def test_eighty_streams_stay_definite():
     """After every call, evictions and forgetting included, of pairs that contradict each other.
 
     Taking evicted terms out of A^-1, as an exact window would, makes A indefinite in many.
     """
     lost = 0
-    for seed in range(200):
+    for seed in range(80):
         rng = np.random.default_rng(seed)
         gamma, forgetting = 10.0 ** rng.uniform(-2, 1), rng.choice([0.0, 0.05])
         state = exact = itml.init(np.eye(4), gamma)
@@ -255,7 +255,7 @@ def test_two_hundred_streams_stay_definite():
             if whole:
                 exact, whole = windowed(exact, V, similar, options)
         lost += not whole
-    assert lost >= 100  # measured: see docs/algorithms/itml.md
+    assert lost >= 40  # measured: see docs/algorithms/itml.md
 
 
 def windowed(state, V, similar, options):
@@ -273,9 +273,9 @@ def windowed(state, V, similar, options):
 
 @pytest.fixture(scope="module")
 def passes():
-    """Objective of one pass over that of the batch, mean of four draws of 4000 wine pairs."""
+    """Objective of one pass over that of the batch, mean of two draws of 4000 wine pairs."""
     ratios = {"lego": [], "euclid": [], 50: [], 200: [], 2000: [], "whole": [], "norm": []}
-    for seed in range(4):
+    for seed in range(2):
         pairs = V, similar, upper, lower = wine_pairs(4000, seed)
         batch, info = itml.solve(*pairs)
         assert info.status == "ok"

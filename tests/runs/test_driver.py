@@ -269,7 +269,7 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
     assert counted.run(lambda: run(engine(kind))) is None
     whole.save(tmp_path / "whole.engine")
     offsets = set()
-    for place in np.random.default_rng(2).choice(counted.count, 24, replace=False).tolist():
+    for place in np.random.default_rng(2).choice(counted.count, 12, replace=False).tolist():
         taught = engine(kind)
         broken = Breaker(place + 1)
         broken.run(lambda taught=taught: run(taught))  # type: ignore[misc]

@@ -117,7 +117,7 @@ def test_giving_up():
 
 def test_linear_maps_and_units():
     """X -> X T changes neither value nor bound; squares of 1e-300 and 1e300 are no trouble."""
-    H, far = wine_problem(100)
+    H, far = wine_problem(30)
     plain = mirror_prox.solve(H, far)
     for T in (np.eye(13) + 0.3 * normal(13, 13), 1e-150 * np.eye(13), 1e150 * np.eye(13)):
         mapped = mirror_prox.solve(T.T @ H @ T, far @ T)
@@ -129,7 +129,7 @@ def test_linear_maps_and_units():
 
 def test_repeated_pairs():
     """Every far pair twice is the same problem."""
-    H, far = wine_problem(100)
+    H, far = wine_problem(30)
     once, twice = mirror_prox.solve(H, far), mirror_prox.solve(H, np.repeat(far, 2, axis=0))
     assert once.objective == pytest.approx(twice.objective, rel=2e-3)
 
