@@ -184,7 +184,8 @@ def certify(
     separation = last - min(1.0, outside.bound) - block_norm - 2.0 * rounding
     angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
     margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
-    runs = near_equal(np.append(values, min(outside.known, last)), margin)
+    known = min(float(outside.known), 1.0)  # no eigenvalue is larger, but for rounding
+    runs = near_equal(np.append(values, min(known, last)), margin)
     cut = tuple(i for i in runs[-1] if i < len(values))
     met = None
     if tolerance is not None:
@@ -194,13 +195,13 @@ def certify(
         room = max(room, rounding)
         # turning may have put a later eigenvalue in the place of an earlier one
         short = float((outside.leading - values[: len(outside.leading)]).max(initial=0.0))
-        small = max(outside.known, outside.bound) <= last + room
+        small = max(known, outside.bound) <= last + room
         met = bool(residual <= tolerance and small and short <= room)
     return Certificate(
         residual=residual,
-        outside=float(outside.known),
-        outside_bound=min(1.0, max(outside.bound, outside.known) + rounding),
-        gap=last - float(outside.known),
+        outside=known,
+        outside_bound=min(1.0, max(outside.bound, known) + rounding),
+        gap=last - known,
         angle_bound=float(angle),
         cut=cut,
         method=method,
