@@ -211,6 +211,7 @@ def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
+@pytest.mark.slow
 def test_a_terminal_is_no_log(tmp_path: Path) -> None:
     """It would be waited for; the message says what to do."""
     ours, theirs = os.openpty()
@@ -537,6 +538,7 @@ def test_the_demo_says_how_to_get_its_picture(
     assert not (tmp_path / "demo" / "embedding.png").exists()
 
 
+@pytest.mark.slow
 def test_the_demo_runs(tmp_path: Path) -> None:
     """On a part of its data: the table and the picture, twice over the same folder."""
     for _ in range(2):
@@ -548,6 +550,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert call("demo", "--into", tmp_path / "few", "--events", 100).exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     """`python -m streamembed`."""
     done = subprocess.run(

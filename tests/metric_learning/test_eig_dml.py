@@ -559,6 +559,7 @@ def online():
     }
 
 
+@pytest.mark.slow
 def test_online_reaches_the_batch_optimum(online):
     """One pass comes within 7 % of the batch optimum over all 10 000 far pairs; FIFO within 40 %.
 

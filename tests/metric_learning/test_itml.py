@@ -154,6 +154,7 @@ def test_literal_sweeps():
         np.testing.assert_allclose(state.duals, duals, atol=EXACT * duals.max())
 
 
+@pytest.mark.slow
 def test_random_order_needs_fewer_sweeps():
     """A tenth or so of those of the fixed order (measured here: 13 for 81)."""
     V, similar, upper, lower = wine_pairs(1000)
@@ -232,6 +233,7 @@ def test_satisfied_bounds_leave_the_prior(backend):
 # The stream.
 
 
+@pytest.mark.slow
 def test_eighty_streams_stay_definite():
     """After every call, evictions and forgetting included, of pairs that contradict each other.
 
@@ -301,6 +303,7 @@ def passes():
     return {name: float(np.mean(found)) for name, found in ratios.items()}
 
 
+@pytest.mark.slow
 def test_one_pass_is_near_the_batch(passes):
     """Within 10 % with 50 pairs remembered, 3 % with 2000 (measured: 5 % and 0.2 %)."""
     assert 1 <= passes[50] <= 1.10
@@ -308,11 +311,13 @@ def test_one_pass_is_near_the_batch(passes):
     assert passes[2000] <= 1.03
 
 
+@pytest.mark.slow
 def test_lego_is_not(passes):
     """The fallback misses that by far, at the best of five rates, and beats doing nothing."""
     assert 1.15 < passes["lego"] < passes["euclid"]
 
 
+@pytest.mark.slow
 def test_whole_buffer_is_the_batch(passes):
     """With everything remembered and five sweeps a call, A itself is the batch's to 5 %."""
     assert passes["norm"] <= 0.05
@@ -519,6 +524,7 @@ def test_inputs_untouched():
 
 @pytest.mark.skipif(not itml_numba.available, reason="numba is not installed")
 @pytest.mark.parametrize("d", [1, 16, 64, 96, 97, 130])
+@pytest.mark.slow
 def test_numba_is_numpy(d):
     """One sweep, plain or blocked, from a warm start and in random order: equal to 2e-14."""
     V, similar = random_pairs(300, d)

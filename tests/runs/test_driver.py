@@ -247,6 +247,7 @@ def test_a_log_shorter_than_what_was_taken_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["points", "distances landmarks"])
+@pytest.mark.slow
 def test_an_interrupt_anywhere_leaves_offset_and_position_together(
     tmp_path: Path, kind: str
 ) -> None:
