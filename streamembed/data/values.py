@@ -174,7 +174,10 @@ def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
 def column_values(column: Any, name: str) -> Floats:
     """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
     kind = column.type
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if pa.types.is_decimal(kind):  # Arrow's own cast is off by a unit in the last place
+        exact = [np.nan if each is None else float(each) for each in column.to_pylist()]
+        return np.array(exact, dtype=np.float64)
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif not numeric:

@@ -58,6 +58,10 @@ def starts(n: int, seed: int, position: int) -> Floats:
     return generator.standard_normal((n, count(n)), dtype=np.float32).astype(np.float64)
 
 
+# Directions with less than this outside what is known are rounding of it.
+INSIDE = 1e-6
+
+
 def small_ball(p: int, chance: float = MISS) -> float:
     """A length that a standard normal vector of ``p`` entries falls below with at most ``chance``.
 
@@ -120,9 +124,17 @@ def first(missed: Floats, strength: float, known: Floats | None = None) -> Silen
         return Silence(missed @ (turn / roots), roots[:, None] * turn.T, missed, 0.0, 1.0, shortest)
     directions, mix = np.linalg.qr(missed)
     if known is not None:
-        for _ in range(2):
-            directions, again = np.linalg.qr(directions - known @ (known.T @ directions))
-            mix = again @ mix
+        # of points in the same place, what is missed may be rounding within what is known
+        known = np.linalg.qr(known)[0]  # in float32 they are orthonormal to 1e-6
+        beyond = directions - known @ (known.T @ directions)
+        left, sizes, right = np.linalg.svd(beyond, full_matrices=False)
+        real = sizes > INSIDE
+        if not real.any():
+            nothing = np.zeros((len(missed), 1)), np.zeros((1, missed.shape[1]))
+            return Silence(*nothing, missed, 0.0, 1.0, shortest)
+        directions = left[:, real] - known @ (known.T @ left[:, real])
+        directions, again = np.linalg.qr(directions)
+        mix = again @ (sizes[real, None] * right[real]) @ mix
     return Silence(directions, mix, missed, 0.0, 1.0, shortest)
 
 

@@ -301,6 +301,7 @@ def table_of(arrays: Mapping[str, Array]) -> Any:
     Arrays of strings are objects in memory, of any length each: their bytes are the UTF-8 of all
     and, in front, where each ends.
     """
+    arrays = dict(sorted(arrays.items()))  # the bytes do not tell in which order they were put in
     packed = [_pack(array) for array in arrays.values()]
     return pa.table(
         {

@@ -107,6 +107,30 @@ def test_a_clipped_eigenvalue_kept_the_residual_of_the_negative_one() -> None:
         assert not snapshot.psi[:, snapshot.eigenvalues == 0.0].any()
 
 
+@pytest.mark.parametrize("seed", [3, 11, 33, 45])
+def test_outside_was_above_the_next_eigenvalue_where_points_repeat(seed: int) -> None:
+    """What the probes missed was rounding within what is known, and was made directions of."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(30, 330))
+    points = np.zeros((n, 2))
+    points[:, 0] = rng.choice([0, 3.0], n, p=[0.99, 0.01])
+    points[:, 1] = rng.choice([0, 6e-4], n)
+    bandwidth = 3e-4 * float(rng.uniform(0.5, 4))
+    warm_up = int(n * rng.uniform(0.4, 1))
+    engine = se.Engine(
+        n_components=1,
+        size=n,
+        alpha=0.0,
+        scaling=None,
+        bandwidth=bandwidth,
+        warm_up=warm_up,
+        chunk_size=min(n // 3, 50),
+    )
+    engine.learn(points)
+    engine.flush()
+    assert fuzz_certificate.check(engine.snapshot(), 3e-3) == []
+
+
 @pytest.mark.parametrize(("k", "rank"), [(2, 3), (5, 6), (20, 21)])
 def test_an_angle_bound_below_the_truth_with_a_rank_near_k(k: int, rank: int) -> None:
     """What lies outside was taken from the few columns that the factor has: it bounds nothing."""
