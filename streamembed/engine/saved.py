@@ -25,9 +25,10 @@ from streamembed.geometry.support import slots_for
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import Waiting
+from streamembed.pairs import memory
 from streamembed.storage.archive import must
 
-__all__ = ["Saved", "check", "check_metrics"]
+__all__ = ["Saved", "check", "check_metrics", "check_pairs"]
 
 # Of floats: large rings, and what is made of them alone, may have the second.
 WIDTHS = ("<f8", "<f4")
@@ -170,6 +171,26 @@ def _check_learners(learners: metrics.Learners, config: Config) -> None:
     must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
     guessed = {} if learners.given else expected.guess
     must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
+    seen = learners.course.spread
+    d = len(seen.means)
+    for array in (seen.means, seen.squares, seen.counts):
+        _has("moments of the features", array, (d,))
+    check_pairs(learners.pairs, d)
+
+
+def check_pairs(state: memory.State, d: int) -> None:
+    """Refuse remembered pairs of ``d`` features whose parts do not fit one another."""
+    found, n = state.pairs, len(state.pairs.similar)
+    _has("differences of pairs", found.differences, (n, d))
+    _has("births of pairs", found.births, (n, 2))
+    for array in (found.similar, found.positions, found.d2):
+        _has("pairs", array, (n,))
+    for array in (found.similar_below, found.dissimilar_above):  # may be infinite
+        must(array.shape == (n,), "thresholds of pairs")
+    for counted in (state.embedded, state.inputs):
+        buckets = counted.buckets
+        must(buckets.ndim == 1 and buckets.shape == counted.counts.shape, "a histogram")
+        must((np.diff(buckets) > 0).all() and (counted.counts > 0).all(), "a histogram")
 
 
 def _least(numbers: Any) -> int:

@@ -25,6 +25,7 @@ from streamembed.data import batch
 from streamembed.embedding.chunk import Events
 from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
+from streamembed.engine.saved import check_pairs
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators.settings import Settings
 from streamembed.estimators.strand import Embedding, Fit, Strand, learn_metric
@@ -376,6 +377,7 @@ class UnsupervisedPipeline:
             self._strands = self._fresh_strands()
         for strand, one in zip(self._strands, kept.strands, strict=True):
             must(one.engine.config == strand.engine.config, "an engine has other parameters")
+            check_pairs(one.pairs, width)
             strand.engine, strand.pairs = one.engine, one.pairs
         if self.ready:
             _ = self.metric  # whatever it is made of must fit together

@@ -26,6 +26,7 @@ from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.estimators.strand import learn_metric
 from streamembed.numeric import codec
 from streamembed.pairs import thresholds
+from streamembed.storage import archive
 
 
 def strip(n: int, seed: int = 0, d: int = 4) -> np.ndarray:
@@ -409,3 +410,19 @@ def test_the_order_of_a_batch_matters_little(graph: str) -> None:
         ratios.append(weights[0] / weights[1:].mean())
     # the clusters' feature weighs more; by how much depends on 500 pairs of 44,850
     assert min(ratios) > (1.2 if graph == "neighbors" else 0.5)
+
+
+def test_a_sealed_file_with_arrays_of_another_shape_is_damaged(tmp_path: Path) -> None:
+    """Every array of a pipeline, a row short or with an axis more: it was an IndexError later."""
+    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
+    pipeline.learn(np.random.default_rng(0).normal(size=(60, 3)))
+    path = tmp_path / "pipeline"
+    pipeline.save(path)
+    table, header = archive.read_table(path, "unsupervised")
+    arrays = archive.unpack(table)
+    for name, array in arrays.items():
+        for changed in (array[:-1], array[None]) if array.size else ():
+            altered = archive.table_of({**arrays, name: changed})
+            archive.write_table(path, altered, "unsupervised", header)
+            with pytest.raises(DamagedFileError):
+                UnsupervisedPipeline.load(path)
