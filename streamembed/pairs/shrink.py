@@ -130,7 +130,7 @@ def temper(matrix: Floats, s: float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> tempered(np.diag([1.0, 16.0]), 0.5).round(12).tolist()
+    >>> temper(np.diag([1.0, 16.0]), 0.5).round(12).tolist()
     [[0.5, 0.0], [0.0, 2.0]]
     """
     log = trace_free_log(matrix)

@@ -181,7 +181,7 @@ def weight_columns(psi: Floats, eigenvalues: Floats, diffusion_time: float | Non
     Examples
     --------
     >>> import numpy as np
-    >>> weighted(np.ones((1, 2)), np.array([0.8, 0.4]), 2.0).tolist()
+    >>> weight_columns(np.ones((1, 2)), np.array([0.8, 0.4]), 2.0).tolist()
     [[1.0, 0.25]]
     """
     if diffusion_time is None or len(eigenvalues) == 0 or eigenvalues[0] <= 0:

@@ -279,7 +279,7 @@ def test_wrong_metrics_are_named() -> None:
     for metrics, says in (
         (("umap",), "metrics='umap' must be one of 'itml'"),
         ("itml", "metrics='itml' must be a tuple of names"),
-        (("itml", "itml"), "must be different names"),
+        (("itml", "itml"), "must not repeat a name"),
     ):
         with pytest.raises(ParameterError, match=says):
             se.Engine(metrics=metrics)

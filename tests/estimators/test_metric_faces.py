@@ -207,7 +207,7 @@ def test_the_cold_start_is_the_identity(way: str) -> None:
     Metrics of sums show what came, in the warm-up too.
     """
     model = built(way)
-    with pytest.raises(NotReadyError, match="features are not known"):
+    with pytest.raises(NotReadyError, match="features are unknown"):
         _ = model.metric
     assert model.transform_one(DICTS[0]) == dict(enumerate(POINTS[0]))
     model.learn_many(DICTS[:20], LABELS[:20])

@@ -109,7 +109,7 @@ def test_frames_and_names() -> None:
 
 def test_what_cannot_be_learned_is_told() -> None:
     """Too few rows for a map, no labels for a metric, no river estimator."""
-    with pytest.raises(InputError, match="X has n_samples = 20, and DiffusionMap needs more"):
+    with pytest.raises(InputError, match="X has n_samples = 20, but DiffusionMap needs more"):
         OnlineTransformer(DiffusionMap()).fit(X[:20])
     with pytest.raises(InputError, match="requires y"):
         OnlineTransformer(FENN()).fit(X)
