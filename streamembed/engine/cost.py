@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from streamembed.embedding.config import LARGEST_RANK, Config
+from streamembed.embedding.ladder import LARGEST_EXACT
+from streamembed.engine.snapshot import Snapshot
 
 __all__ = ["of_chunk", "of_snapshot"]
 
@@ -37,11 +39,14 @@ def _operations(n: int, b: int, r: int) -> float:
     return 4.0 * n * r**2 + 10.0 * (r + 2.0 * b) ** 3
 
 
-def of_snapshot(config: Config, rung: str, n: int) -> str | None:
-    """Why a snapshot of n points was ten times as expensive as usual, and by how much; or None.
+def of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
+    """Why a snapshot was ten times as expensive as usual, and by how much; None if it was not.
 
-    ``rung`` is how far up the ladder, `streamembed.embedding.ladder`, it went.
+    One that is not met has climbed `streamembed.embedding.ladder` to its end for nothing.
     """
+    n, rung = len(snapshot.ids), snapshot.rung
+    if snapshot.certificate.met is False:
+        rung = "exact" if n <= LARGEST_EXACT else "batch"
     ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
     if ratio < CLIFF:
         return None

@@ -15,7 +15,6 @@ from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
 from streamembed.embedding.config import Config
-from streamembed.embedding.ladder import LARGEST_EXACT
 from streamembed.embedding.state import State
 from streamembed.engine import admission, cost, saved
 from streamembed.engine.admission import Learned
@@ -279,7 +278,7 @@ class Engine:
             made = self._intake.between_chunks(self._publish)
         snapshot = made[1]
         self._warn(self._coarse(snapshot.resolution), ResolutionWarning)
-        dear = cost.of_snapshot(self.config, _last_rung(snapshot), len(snapshot.ids))
+        dear = cost.of_snapshot(self.config, snapshot)
         self._warn(dear, CostWarning)
         return snapshot
 
@@ -582,10 +581,3 @@ class Engine:
 
 
 codec.prepare(Engine, *STATES.values())
-
-
-def _last_rung(snapshot: Snapshot) -> str:
-    """How far up the ladder it went: to the end, whatever was published, where that is not met."""
-    if snapshot.certificate.met is False:
-        return "exact" if len(snapshot.ids) <= LARGEST_EXACT else "batch"
-    return snapshot.rung

@@ -194,10 +194,7 @@ class Driver:
     @property
     def _next_cut(self) -> int:
         """The stream position at which the engine learns next."""
-        if not self._engine.ready:
-            return self._engine.config.warm_up_events
-        size = self._engine.config.chunk_size
-        return (self._engine.learned // size + 1) * size
+        return self._engine.config.chunks.next_cut(self._engine.learned)
 
     def _is_due(self, position: int) -> bool:
         """Whether there is to be a snapshot of this position."""
