@@ -158,10 +158,10 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     )
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
-        _check_learners(state.metrics, config)
+        _check_learners(state.metrics, d, config)
 
 
-def _check_learners(learners: metrics.Learners, config: Config) -> None:
+def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:
     arrays, numbers = codec.pack(learners)
     for name, array in arrays.items():  # infinities are among what metrics may hold
         must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} has NaN")
@@ -172,7 +172,6 @@ def _check_learners(learners: metrics.Learners, config: Config) -> None:
     guessed = {} if learners.given else expected.guess
     must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
     seen = learners.course.spread
-    d = len(seen.means)
     for array in (seen.means, seen.squares, seen.counts):
         _has("moments of the features", array, (d,))
     check_pairs(learners.pairs, d)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -32,9 +32,9 @@ class Examples:
         Upper and lower bound on squared distances, where whoever made the pairs knows them.
     """
 
-    first: Floats
-    second: Floats
-    codes: Ints
+    first: Annotated[Floats, "n d"]
+    second: Annotated[Floats, "n d"]
+    codes: Annotated[Ints, "n"]
     position: int
     seed: int
     bounds: tuple[float, float] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -55,9 +55,9 @@ class ITMLState:
 
     core: itml.State
     sample: Reservoirs
-    recent: Floats
+    recent: Annotated[Floats, "m d"]
     distances: Histogram
-    scale: Floats
+    scale: Annotated[Floats, "d"]
     upper: float | None
     lower: float | None
     backend: Literal["numpy", "numba"]

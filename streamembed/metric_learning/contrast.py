@@ -14,7 +14,7 @@ Source: docs/algorithms/contrast.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class PairSums:
         Sums of the weights.
     """
 
-    close: Floats
-    far: Floats
+    close: Annotated[Floats, "d d"]
+    far: Annotated[Floats, "d d"]
     n_close: float
     n_far: float
 

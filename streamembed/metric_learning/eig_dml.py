@@ -18,7 +18,7 @@ Frank-Wolfe, ICML.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
@@ -150,13 +150,13 @@ class State:
         Far pairs that came; those with delta = 0 among them; calls of `update`.
     """
 
-    close: Floats
+    close: Annotated[Floats, "d d"]
     mass: float
-    matrix: Floats
-    far: Floats
-    births: Ints
-    values: Floats
-    duals: Floats
+    matrix: Annotated[Floats, "d d"]
+    far: Annotated[Floats, "n d"]
+    births: Annotated[Ints, "n"]
+    values: Annotated[Floats, "n"]
+    duals: Annotated[Floats, "n"]
     step: int
     seen: int
     dropped: int

@@ -18,7 +18,7 @@ metric learning, ICML; Jain, section 1.2.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -74,14 +74,14 @@ class State:
         Pairs that came; those of equal points among them; calls of `update`.
     """
 
-    prior: Floats
-    precision: Floats
-    absorbed: Floats
-    matrix: Floats
-    differences: Floats
-    similar: Bools
-    bounds: Floats
-    duals: Floats
+    prior: Annotated[Floats, "d d"]
+    precision: Annotated[Floats, "d d"]
+    absorbed: Annotated[Floats, "d d"]
+    matrix: Annotated[Floats, "d d"]
+    differences: Annotated[Floats, "n d"]
+    similar: Annotated[Bools, "n"]
+    bounds: Annotated[Floats, "n"]
+    duals: Annotated[Floats, "n"]
     gamma: float
     seen: int
     dropped: int

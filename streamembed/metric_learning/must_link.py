@@ -19,7 +19,7 @@ with application to clustering with side-information, NIPS 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class State:
     """
 
     pairs: eig_dml.State
-    far: Floats
+    far: Annotated[Floats, "d d"]
     mass: float
 
 

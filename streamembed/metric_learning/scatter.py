@@ -15,6 +15,7 @@ Source: docs/algorithms/discriminant.md; Chan, Golub & LeVeque (1983), The Ameri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -62,11 +63,11 @@ class ClassMoments:
         M_c, in squared units.
     """
 
-    masses: Floats
-    squares: Floats
-    origin: Floats
-    shifts: Floats
-    scatters: Floats
+    masses: Annotated[Floats, "N"]
+    squares: Annotated[Floats, "N"]
+    origin: Annotated[Floats, "d"]
+    shifts: Annotated[Floats, "N d"]
+    scatters: Annotated[Floats, "N d d"]
 
     @property
     def means(self) -> Floats:

@@ -4,7 +4,9 @@ The fields of a dataclass are its format. Arrays go by their path (``support.poi
 ``parts.0.ids``), and all the rest is a tree of what JSON has, in which every array has a
 placeholder: dicts of dataclasses and of dicts, lists of tuples, numbers, texts, None. Types are
 those that the fields declare; nothing is made of a name in a file. Whatever is there and is not
-declared, or the other way round, is an error.
+declared, or the other way round, is an error. So is an array of another shape than is declared
+beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
+a state, other letters throughout an object, ``*`` is any size and a digit that size.
 
 A class may differ in two ways only. A field with the metadata `NOT_KEPT` is left to its default,
 or to None. And a class with ``__pack__`` is kept as what that gives, a dataclass, of which its
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -116,6 +118,7 @@ class _Parts:
     def __init__(self, arrays: Mapping[str, Array], kinds: Mapping[str, Any]) -> None:
         self._arrays = arrays
         self._kinds = kinds
+        self._sizes: dict[str, int] = {}
 
     def read(self, hint: Any, found: Any, path: str, key: str) -> Any:
         """The value of that type, of what was found there; ``key`` is the innermost of a dict."""
@@ -130,6 +133,10 @@ class _Parts:
             return None if found is None else self.read(self._kinds[key], found, path, key)
         if origin is np.ndarray:
             return self._read_array(options[1], found, path)
+        if origin is Annotated:
+            array = self.read(options[0], found, path, key)
+            self._check_shape(array.shape, options[1], path)
+            return array
         if origin is tuple:
             _must(isinstance(found, list | tuple), path, found)
             several = options[-1] is Ellipsis
@@ -156,6 +163,16 @@ class _Parts:
         array, wanted = self._arrays[path], get_args(dtype)[0]
         _must(wanted is Any or array.dtype == np.dtype(wanted), path, array.dtype)
         return array
+
+    def _check_shape(self, shape: tuple[int, ...], declared: str, path: str) -> None:
+        letters = declared.split()
+        _must(len(letters) == len(shape), path, shape)
+        for letter, size in zip(letters, shape, strict=True):
+            if letter.isdecimal():
+                _must(size == int(letter), path, shape)
+            elif letter != "*":
+                owner = "" if letter == "d" else path.rpartition(".")[0]
+                _must(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
 
     def _read_object(self, kind: Any, found: Any, path: str, key: str) -> Any:
         inner = _inner(kind)
@@ -209,7 +226,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     """Declared types by name, those of certain parts filled in; read once."""
     if kind not in _KNOWN:
         made = _class_of(kind)
-        hints = get_type_hints(made)
+        hints = get_type_hints(made, include_extras=True)
         if made is not kind:
             known = dict(zip(made.__parameters__, get_args(kind), strict=True))
             hints = {name: _fill(hint, known) for name, hint in hints.items()}

@@ -16,6 +16,7 @@ doubles make 67 thousand, real data a few hundred. 3. Counts are fixed-point, fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +72,8 @@ class Histogram:
         Weight of the values 0, in the same units.
     """
 
-    buckets: Ints
-    counts: Ints
+    buckets: Annotated[Ints, "m"]
+    counts: Annotated[Ints, "m"]
     zeros: int
 
 

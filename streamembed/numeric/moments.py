@@ -9,6 +9,7 @@ Source: Chan, Golub & LeVeque (1983), The American Statistician 37(3), 242-247, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -21,9 +22,9 @@ __all__ = ["Spread", "init", "merge", "update"]
 class Spread:
     """Of each feature: how many values came, their mean, and the sum of squared deviations."""
 
-    counts: Floats
-    means: Floats
-    squares: Floats
+    counts: Annotated[Floats, "d"]
+    means: Annotated[Floats, "d"]
+    squares: Annotated[Floats, "d"]
 
     @property
     def scale(self) -> Floats:

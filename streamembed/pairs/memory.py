@@ -6,6 +6,7 @@ Source: docs/algorithms/pairs.md. The verbs are in `streamembed.pairs.thresholds
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -36,13 +37,13 @@ class Pairs:
         Stream position at which it was last judged, int64.
     """
 
-    births: Ints
-    differences: Floats
-    similar: Bools
-    d2: Floats
-    similar_below: Floats
-    dissimilar_above: Floats
-    positions: Ints
+    births: Annotated[Ints, "n 2"]
+    differences: Annotated[Floats, "n d"]
+    similar: Annotated[Bools, "n"]
+    d2: Annotated[Floats, "n"]
+    similar_below: Annotated[Floats, "n"]
+    dissimilar_above: Annotated[Floats, "n"]
+    positions: Annotated[Ints, "n"]
 
     def __len__(self) -> int:
         return len(self.d2)

@@ -13,6 +13,7 @@ Source: Vitter (1985), Random sampling with a reservoir, ACM TOMS 11(1), algorit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -40,8 +41,19 @@ class Reservoirs:
 
     capacity: int
     recent: bool
-    samples: tuple[Floats, ...]
-    seen: Ints
+    samples: tuple[Annotated[Floats, "* d"], ...]
+    seen: Annotated[Ints, "N"]
+
+    @staticmethod
+    def __unpack__(found: Reservoirs) -> Reservoirs:
+        """Those of a file, where there can be such: ValueError otherwise."""
+        sizes = np.array([len(points) for points in found.samples], dtype=np.int64)
+        if (
+            sizes.shape != found.seen.shape
+            or (sizes > np.minimum(found.seen, found.capacity)).any()
+        ):
+            raise ValueError(f"{sizes} points remembered of {found.seen}")
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

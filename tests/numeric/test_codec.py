@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -243,3 +243,36 @@ def test_numbers_are_pythons_own() -> None:
     value = replace(outer(), ratio=np.float64(0.1), label=np.int64(3))
     numbers = codec.pack(value)[1]
     assert (type(numbers["ratio"]), type(numbers["label"])) == (float, int)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shaped:
+    points: Annotated[Floats, "n d"]
+    weights: Annotated[Floats, "n"]
+    ends: Annotated[Ints, "n 2"] | None
+    samples: tuple[Annotated[Floats, "* d"], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TwoShaped:
+    first: Shaped
+    second: Shaped
+
+
+def test_arrays_have_the_shapes_that_are_declared() -> None:
+    """Sealed files of other shapes were loaded, and failed in the middle of a later chunk."""
+    some = Shaped(np.ones((4, 3)), np.ones(4), np.ones((4, 2), np.int64), (np.ones((1, 3)),))
+    few = Shaped(np.ones((0, 3)), np.ones(0), None, (np.ones((0, 3)), np.ones((2, 3))))
+    arrays, numbers = codec.pack(TwoShaped(some, few))
+    codec.unpack(TwoShaped, arrays, numbers)  # each with an n of its own
+    for name, shape in {
+        "first.points": (3, 3),
+        "first.weights": (4, 1),
+        "first.ends": (4, 3),
+        "first.samples.0": (1, 2),
+        "second.points": (0, 4),
+        "second.samples.1": (6,),
+    }.items():
+        changed = np.ones(shape, arrays[name].dtype)
+        with pytest.raises(ValueError, match=name.partition(".")[0]):
+            codec.unpack(TwoShaped, {**arrays, name: changed}, numbers)
