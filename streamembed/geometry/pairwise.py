@@ -1,0 +1,160 @@
+"""Squared distances between the things that slots hold, as bounds first and then to the bit.
+
+Of many pairs only few matter, those nearer than something. A geometry gives `Block`s of bounds, one
+matrix product for points in coordinates, and the distances themselves where the bounds do not
+decide: by differences, so that every path has the same bits, from either end.
+
+Symbols: n = slots, b = rows of a block, d2 = squared distances; inf is no neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["Block", "Coordinates", "Pairwise", "Table", "tiles"]
+
+# Entries of a block of distances: 8 MB, so that memory stays O(n) and the block in the cache.
+CELLS = 2**20
+# Above it sums of products may overflow: such a point's distances are taken by differences alone.
+LARGEST = 1e300
+# What products of denormal numbers may be off by, and far more.
+SMALLEST = 1e-300
+# The centre is the median of about so many points: it needs only to be near, outliers or not.
+SAMPLE = 64
+
+
+def tiles(slots: Ints, n: int) -> Iterator[Ints]:
+    """``slots``, as many at a time as a block of `CELLS` entries has rows; at least one."""
+    step = max(1, CELLS // max(1, n))
+    return (slots[start : start + step] for start in range(0, len(slots), step))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What is known of the squared distances from some slots to all.
+
+    Attributes
+    ----------
+    slots : (b,)
+    lower, upper : (b, n)
+        Bounds; NaN where nothing is known. Those from a slot to itself mean nothing.
+    exact : callable
+        The distances themselves, for indices of rows and of columns, both (p,): the same from i to
+        j as from j to i, and in every block.
+    """
+
+    slots: Ints
+    lower: Floats
+    upper: Floats
+    exact: Callable[[Ints, Ints], Floats]
+
+    def within(self, limit: float | Floats, positive: bool = False) -> tuple[Ints, Ints, Floats]:
+        """Rows, columns and d2 of all others at most so far, each (p,), in the order of the block.
+
+        Parameters
+        ----------
+        limit
+            Of all, or of every column (n,) or row (b, 1); NaN for no limit.
+        positive
+            Leave out distances of 0.
+        """
+        rows, columns = np.divmod(np.flatnonzero(~(self.lower > limit)), self.lower.shape[1])
+        d2 = self.exact(rows, columns)
+        limits = np.broadcast_to(limit, self.lower.shape)[rows, columns]
+        inside = ~(d2 > limits) & (d2 < np.inf) & (columns != self.slots[rows])
+        if positive:
+            inside &= d2 > 0
+        return rows[inside], columns[inside], d2[inside]
+
+    def nearest(self, count: int, positive: bool = False) -> tuple[Ints, Ints, Floats]:
+        """As `within`: the ``count`` nearest others of every row, all that tie, and some more."""
+        if count >= self.lower.shape[1]:
+            return self.within(np.inf, positive)
+        # so many are surely nearer than this, and one of them may be the slot itself
+        upper = np.where(self.lower > 0, self.upper, np.inf) if positive else self.upper
+        return self.within(np.partition(upper, count, axis=1)[:, count, None], positive)
+
+
+class Pairwise(Protocol):
+    """Squared distances between the n things that slots hold."""
+
+    def __len__(self) -> int:
+        """Slots in use."""
+
+    def rows(self, slots: Ints) -> Block:
+        """From some slots to all."""
+
+
+class Coordinates:
+    """Distances between points in coordinates: one product bounds them, differences decide."""
+
+    def __init__(self, points: Floats) -> None:
+        """Points (n, d), finite. Those more than 1e154 apart are no neighbours."""
+        n, d = points.shape
+        self._points = np.ascontiguousarray(points)
+        # of an expanded form of d terms, its norms, its centring, and of the differences
+        self._loss = (4 * d + 16) * float(np.finfo(np.float64).eps)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            sample = self._points[:: max(1, n // SAMPLE)]
+            self._centred = self._points - (
+                np.partition(sample, len(sample) // 2, axis=0)[len(sample) // 2] if n else 0.0
+            )
+            self._norms = np.einsum("ij,ij->i", self._centred, self._centred)
+        self._norms[~(self._norms < LARGEST)] = np.nan
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def rows(self, slots: Ints) -> Block:
+        """Bounds as wide as the two points' own norms make them: an outlier widens but its own."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            least = (1.0 - self._loss) * self._norms - SMALLEST
+            slack = 2.0 * self._loss * self._norms + 2.0 * SMALLEST
+            lower = (-2.0 * self._centred[slots]) @ self._centred.T
+            lower += least[slots, None]
+            lower += least
+            upper = lower + slack
+            upper += slack[slots, None]
+        return Block(slots, lower, upper, lambda rows, columns: self._between(slots[rows], columns))
+
+    def _between(self, left: Ints, right: Ints) -> Floats:
+        """By differences, shape (p,)."""
+        d2 = np.empty(len(left))
+        step = max(1, CELLS // max(1, self._points.shape[1]))
+        with np.errstate(over="ignore", under="ignore"):
+            for start in range(0, len(left), step):
+                part = slice(start, start + step)
+                apart = self._points[left[part]] - self._points[right[part]]
+                np.einsum("ij,ij->i", apart, apart, out=d2[part])
+        return d2
+
+
+class Table:
+    """Distances that are looked up: some rows at hand, others fetched when they are needed."""
+
+    def __init__(self, slots: Ints, d2: Floats, others: Callable[[Ints], Floats]) -> None:
+        """Rows d2 (b, n) of ``slots``; ``others`` gives those of any other slots, (b', n).
+
+        Entries of both for the same two slots are the same.
+        """
+        self._d2 = d2
+        self._others = others
+        self._at = np.full(d2.shape[1], -1)
+        self._at[slots] = np.arange(len(slots))
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def rows(self, slots: Ints) -> Block:
+        """The distances are their own bounds."""
+        at = self._at[slots]
+        d2 = self._d2[at] if len(self._d2) else np.empty((len(slots), len(self)))
+        if (at < 0).any():
+            d2[at < 0] = self._others(slots[at < 0])
+        return Block(slots, d2, d2, lambda rows, columns: d2[rows, columns])
