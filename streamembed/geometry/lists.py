@@ -134,8 +134,7 @@ class Lists:
             lists = Lists.build(geometry, births, k, self.near.shape[1] - k, self.positive)
             return lists, self._changed(lists.near, lists.d2, np.arange(n), slots)
         width = self.near.shape[1]
-        near, d2, reach = held = _empty(n, width)
-        near[: len(self)], d2[: len(self)], reach[: len(self)] = self.near, self.d2, self.reach
+        near, d2, reach = held = self._grown(n - len(self))
         leaving = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
         leaving[slots] = True
         struck = np.flatnonzero(leaving.take(near, mode="wrap"))
@@ -161,6 +160,15 @@ class Lists:
             _fill(held, geometry.rows(tile), births, self.positive)
         lists = Lists(frozen(near), frozen(d2), frozen(reach), k, self.positive)
         return lists, self._changed(near, d2, rows, slots)
+
+    def _grown(self, more: int) -> tuple[Slots, Floats, Floats]:
+        """Copies of near, d2 and reach, with room for more slots."""
+        near, d2, reach = _empty(more, self.near.shape[1])
+        return (
+            np.concatenate([self.near, near]),
+            np.concatenate([self.d2, d2]),
+            np.concatenate([self.reach, reach]),
+        )
 
     def _changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
         """``slots``, and those among ``rows`` whose K nearest are others than here."""
