@@ -130,7 +130,7 @@ def same(left: Lists, right: Lists) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
-    """The first K entries, distances to the bit, after replacements of 1 to 30 slots; and what changed."""
+    """The first K entries, distances to the bit; and what changed is said."""
     stream = Stream(kind, 250, 1)
     kept = Lists.build(Coordinates(stream.points), stream.births, 6)
     for step in range(200):  # of five kinds of data each
