@@ -23,8 +23,8 @@ __all__ = ["Edges", "Lists"]
 
 Slots = npt.NDArray[np.int32]
 
-# Where this share of the slots or more is replaced, a rebuild is cheaper.
-MOST_REPLACED = 1 / 8
+# Where this share of the slots or more is replaced, many lists run short: a rebuild is no dearer.
+MOST_REPLACED = 1 / 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,8 @@ from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = ["Block", "Coordinates", "Pairwise", "Table", "tiles"]
 
-# Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build takes
-# up to half as long again in larger blocks, and in smaller ones.
+# Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
+# takes half as long again with blocks of 8 MB, and with those of few rows.
 CELLS = 2**18
 # Above it sums of products may overflow: such a point's distances are taken by differences alone.
 LARGEST = 1e300

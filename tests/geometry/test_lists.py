@@ -134,7 +134,7 @@ def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
     stream = Stream(kind, 250, 1)
     kept = Lists.build(Coordinates(stream.points), stream.births, 6)
     for step in range(200):  # of five kinds of data each
-        slots = stream.refill(30)
+        slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
         geometry = Coordinates(stream.points)
         before = kept
         kept, changed = kept.replace(slots, geometry, stream.births)
@@ -149,7 +149,7 @@ def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
     check(kept, whole(stream.points), stream.births)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     n=st.integers(0, 30),
@@ -166,7 +166,7 @@ def test_kept_lists_are_the_slow_ones(
     stream = Stream(kind, n, seed)
     kept = Lists.build(Coordinates(stream.points), stream.births, k, spare, positive)
     check(kept, whole(stream.points), stream.births)
-    for step in range(8):
+    for step in range(6):
         slots = stream.refill(max(1, n // 9), grow=n == 0 or step % 3 == 0)
         d2 = whole(stream.points)
         geometry: Pairwise = table(d2, slots) if looked_up else Coordinates(stream.points)
@@ -275,7 +275,7 @@ def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
     geometry = Coordinates(stream.points)
     kept = Lists.build(geometry, stream.births, 5)
     again, changed = kept.replace(np.array([8]), geometry, stream.births)
-    assert same(kept, again) or np.array_equal(kept.near[:, :5], again.near[:, :5])
+    assert np.array_equal(kept.near[:, :5], again.near[:, :5])
     assert changed.tolist() == [8]
     none = np.zeros(0, dtype=np.int64)
     assert kept.replace(none, geometry, stream.births)[0] is kept
