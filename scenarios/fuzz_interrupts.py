@@ -186,7 +186,7 @@ def skipped(engine: se.Engine, first: int, stop: int) -> object:
 
 def again(engine: se.Engine, first: int, stop: int) -> object:
     """With an id of a landmark that is held as the call begins, and gives up its slot in it."""
-    ids = [IDS[8] if i == 97 else key for i, key in enumerate(IDS)]
+    ids = [IDS[16] if i == 97 else key for i, key in enumerate(IDS)]
     return engine.learn(POINTS[first:stop], ids=ids[first:stop])
 
 
@@ -204,10 +204,13 @@ WIDE = {"size": 60, "chunk_size": 30, "warm_up": 30}
 CASES = [
     Case("learn, end of the warm-up", {}, points, 8, 14, 22),
     Case("learn, growing", {}, points, 17, 28, 36),
+    Case("learn, the window fills", {}, points, 33, 42, 51),
     Case("learn, full", {}, points, 63, 72, 81),
+    Case("learn, one bandwidth", {"kernel": "gaussian"}, points, 63, 72, 81),
     Case("learn, waiting", {}, points, 60, 63, 66),
     Case("learn, chunks of 30", WIDE, points, 80, 91, 121),
     Case("learn, landmarks", LANDMARKS, points, 83, 92, 101),
+    Case("learn, the last landmark", LANDMARKS, points, 13, 22, 31),
     Case("learn, all", {"memory": "all", "warm_up": 252}, points, 254, 262, 266),
     Case("learn, ids", {}, named, 63, 72, 81),
     Case("learn, ids, landmarks", LANDMARKS, named, 83, 92, 101),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scenarios import (
     crossing_modes,
+    default_maps,
     distance_rows,
     drifting_rings,
     eig_dml_online,
@@ -33,6 +34,7 @@ __all__ = ["SCENARIOS", "failures", "main"]
 SCENARIOS: dict[str, Scenario] = {
     module.SCENARIO.id: module.SCENARIO
     for module in (
+        default_maps,
         two_circles,
         drifting_rings,
         replay_cuts,

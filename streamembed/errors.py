@@ -19,6 +19,7 @@
 
     ResolutionWarning (UserWarning)      landmarks too far apart for the bandwidth
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
+    DegenerateMapWarning (UserWarning)   a map led by a few points, or of parts alone
 
 A message says which argument, what it was, what it must be and what to try. Numerical
 trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
@@ -35,6 +36,7 @@ __all__ = [
     "ConcurrentUseError",
     "CostWarning",
     "DamagedFileError",
+    "DegenerateMapWarning",
     "DeniedFileError",
     "DuplicateIdError",
     "FeatureError",
@@ -125,11 +127,15 @@ class DeniedFileError(FileError, PermissionError):
 
 
 class ResolutionWarning(UserWarning):
-    """Landmarks are more than half a bandwidth apart: too sparse for the kernel."""
+    """Landmarks are too far apart for the kernel."""
 
 
 class CostWarning(UserWarning):
     """Parameters make a chunk or a snapshot more than ten times as expensive as usual."""
+
+
+class DegenerateMapWarning(UserWarning):
+    """A component is carried by a few points, or all do nothing but tell separate parts apart."""
 
 
 def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:

@@ -44,7 +44,7 @@ class DiffusionMap:
         Of S and of P alike: S V = V diag(eigenvalues), P psi = psi diag(eigenvalues).
     V, psi : (n, n)
         Orthonormal columns; V / sqrt(pi), so that sum_i pi_i psi_ij^2 = 1 and psi_0 = 1.
-    bandwidth : float
+    bandwidth : float or (n,)
         Of the kernel.
     """
 
@@ -58,11 +58,13 @@ class DiffusionMap:
     eigenvalues: np.ndarray
     V: np.ndarray
     psi: np.ndarray
-    bandwidth: float
+    bandwidth: float | np.ndarray
 
 
-def diffusion_map(points, bandwidth, alpha=1.0, masses=None) -> DiffusionMap:
+def diffusion_map(points, bandwidth, alpha=1.0, masses=None, width=1.0) -> DiffusionMap:
     """Jain (4)-(7), with masses: P_ij = a_i W_ij a_j m_j / delta_i, and all its eigenpairs.
+
+    ``bandwidth`` is one for all points, or a width s for each: exp(-d2 / (width s_i s_j)).
 
     The constant has eigenvalue 1, which a disconnected graph has several times. To put it first
     without a doubt, what is solved is S + v_0 v_0^T with v_0 = sqrt(pi): there it has the
@@ -70,7 +72,8 @@ def diffusion_map(points, bandwidth, alpha=1.0, masses=None) -> DiffusionMap:
     """
     points = np.asarray(points, dtype=np.float64)
     m = np.ones(len(points)) if masses is None else np.asarray(masses, dtype=np.float64)
-    W = np.exp(-(cdist(points, points) ** 2) / bandwidth**2)
+    s = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), len(points))
+    W = np.exp(-(cdist(points, points) ** 2) / (width * np.outer(s, s)))
     q = W @ m
     a = q**-alpha
     delta = a * (W @ (a * m))
@@ -84,7 +87,7 @@ def diffusion_map(points, bandwidth, alpha=1.0, masses=None) -> DiffusionMap:
     values[0] -= 1.0
     vectors[:, 0] *= np.sign(vectors[:, 0].sum())
     psi = vectors / np.sqrt(pi)[:, None]
-    return DiffusionMap(W, P, S, m, q, a, pi, values, vectors, psi, float(bandwidth))
+    return DiffusionMap(W, P, S, m, q, a, pi, values, vectors, psi, bandwidth)
 
 
 def diffusion_coordinates(result: DiffusionMap, n_components, t) -> np.ndarray:

@@ -288,7 +288,8 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in PLAIN.items() for v in vs])
 def test_numbers_of_any_kind_are_parameters(name: str, value: Any, tmp_path: Path) -> None:
     """Kept as plain Python values: learned with, saved, pickled."""
-    engine = learned(**{name: value})
+    other = {"kernel": "gaussian"} if name == "bandwidth" else {}
+    engine = learned(**{name: value}, **other)
     kept = getattr(engine.config, name)
     assert type(kept) in (int, float, str, tuple)
     engine.snapshot().save(tmp_path / "s")

@@ -24,7 +24,7 @@ import streamembed as se
 from streamembed.cli import demo
 from streamembed.cli.inspect import inspect_path, write_lines
 from streamembed.cli.options import engine_options, features_option
-from streamembed.engine.engine import COARSE
+from streamembed.engine import advice
 from streamembed.errors import (
     DamagedFileError,
     InputError,
@@ -174,12 +174,9 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
     click.echo(_certificate_line(done.snapshot))
     for name, metric in done.snapshot.metrics.items():
         click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
-    if done.snapshot.resolution > COARSE:
-        click.echo(
-            f"the landmarks are {done.snapshot.resolution:.2f} bandwidths apart, more than "
-            f"{COARSE}: too sparse for the kernel; use more landmarks (--size) or a larger "
-            "--bandwidth"
-        )
+    for line in (advice.coarse, advice.degenerate, advice.parts_apart):
+        if (told := line(done.snapshot)) is not None:
+            click.echo(told)
 
 
 def _metric_line(certificate: MetricCertificate) -> str:

@@ -20,12 +20,17 @@ __all__ = ["Assigned", "arrange_distances", "assign", "fill_slots"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assigned:
-    """Where the events of a chunk go: slots and the event that each now holds, and all masses."""
+    """Where the events of a chunk go: slots and the event that each now holds, and all masses.
+
+    Among landmarks also the nearest of them for each event, and the squared distance, (c,).
+    """
 
     slots: Ints
     events: Ints
     masses: Floats
     cover: Cover | None
+    near: Ints | None = None
+    near_d2: Floats | None = None
 
 
 def assign(
@@ -57,7 +62,7 @@ def assign(
         known[:, support.oldest_first] = chunk.known
         geometry = landmarks.Distances(held, known, chunk.among, size)
     taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return Assigned(taken.slots, taken.events, taken.masses, taken.cover)
+    return Assigned(taken.slots, taken.events, taken.masses, taken.cover, taken.near, taken.near_d2)
 
 
 def fill_slots(

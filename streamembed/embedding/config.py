@@ -12,6 +12,7 @@ from streamembed.embedding import metrics as learners
 from streamembed.embedding.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
+from streamembed.geometry.self_tuning import Rule
 from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
 from streamembed.spectral.tracker import Cut
@@ -20,6 +21,10 @@ __all__ = ["Config"]
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
+KERNELS = ("self_tuning", "gaussian")
+LARGEST_NEIGHBORS = 1000
+# c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
+WIDTHS = 1e-3, 1e6
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).
@@ -47,9 +52,11 @@ class Config:
     memory: str = "window"
     size: int = 2000
     half_life: float | None = None
-    kernel: str = "gaussian"
+    kernel: str = "self_tuning"
+    n_neighbors: int = 15
+    width: float = 2.0
     bandwidth: float | str = "auto"
-    alpha: float = 1.0
+    alpha: float | str = "auto"
     diffusion_time: float = 1.0
     rank: int | str = "auto"
     tolerance: float | None = 3e-3
@@ -66,25 +73,36 @@ class Config:
             self,
             method=one_of("method", self.method, tuple(METHODS)),
             memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
-            kernel=one_of("kernel", self.kernel, ("gaussian",)),
-            scaling=one_of("scaling", self.scaling, ("standard", None)),
+            kernel=one_of("kernel", self.kernel, KERNELS),
+            scaling=one_of("scaling", self.scaling, ("standard", "global", None)),
             on_bad_row=one_of("on_bad_row", self.on_bad_row, ("raise", "skip")),
             n_components=whole("n_components", self.n_components, 1),
             size=whole("size", self.size, 3),
             chunk_size=whole("chunk_size", self.chunk_size, 1),
             seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
-            alpha=real("alpha", self.alpha, 0.0, 2.0),
             diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
+            n_neighbors=whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
+            width=real("width", self.width, *WIDTHS),
         )
-        ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
-        auto = _is_auto(self.bandwidth)
-        bandwidth = "auto" if auto else real("bandwidth", self.bandwidth, *ends, " or 'auto'")
-        keep(self, bandwidth=bandwidth)
+        self._check_kernel()
         keep(self, tolerance=or_none(real, "tolerance", self.tolerance, 1e-12, 1.0))
         self._check_metrics()
         self._check_rank()
         self._check_memory()
         self._check_warm_up()
+
+    def _check_kernel(self) -> None:
+        auto = _is_auto(self.alpha)
+        keep(self, alpha="auto" if auto else real("alpha", self.alpha, 0.0, 2.0, " or 'auto'"))
+        if _is_auto(self.bandwidth):
+            keep(self, bandwidth="auto")
+            return
+        ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
+        keep(self, bandwidth=real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
+        if self.kernel != "gaussian":
+            raise ParameterError(
+                f"bandwidth={self.bandwidth!r} is for kernel='gaussian'; set that, or width="
+            )
 
     def _check_metrics(self) -> None:
         given: Any = self.metrics
@@ -153,6 +171,18 @@ class Config:
     def embedding(self) -> Method:
         """What is particular to the method."""
         return METHODS[self.method]
+
+    @property
+    def rule(self) -> Rule | None:
+        """How every point gets its own width; None where all have one bandwidth."""
+        return Rule(self.n_neighbors, self.width) if self.kernel == "self_tuning" else None
+
+    @property
+    def correction(self) -> float:
+        """alpha, as a number: a width of its own has done its work already for every point."""
+        if isinstance(self.alpha, str):  # "auto"
+            return 1.0 if self.kernel == "gaussian" else 0.0
+        return self.alpha
 
     @property
     def fixed_bandwidth(self) -> float | None:

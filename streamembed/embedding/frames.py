@@ -159,7 +159,7 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
         return operator.estimate_product(factor, x)
 
     normalise = config.embedding.normalise
-    return normalise(state.degrees, masses, config.alpha, product, EVERYWHERE)
+    return normalise(state.degrees, masses, config.correction, product, EVERYWHERE)
 
 
 def _budget(config: Config) -> float:

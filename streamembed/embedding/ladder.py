@@ -166,22 +166,25 @@ def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, 
     # S y = diag(s) W x for y = x / s: with a good guess of s the probes y are nearly normal
     guess = frames.estimate_normalisation(state, config).scaling
     draws = guess[:, None] * probes.starts(graph.n, config.seed, state.position)
-    images = np.zeros(0)
+    images: Floats | None = None
 
     def product(x: Floats) -> Floats:
         nonlocal images
-        images = graph.product(np.column_stack([x, draws])).astype(np.float64)
-        return images[:, 0]
+        both = graph.product(np.column_stack([x, draws])).astype(np.float64)
+        images = both[:, 1:]
+        return both[:, 0]
 
     normalise = config.embedding.normalise
-    normal = normalise(state.degrees, state.support.masses, config.alpha, product, EVERYWHERE)
+    normal = normalise(state.degrees, state.support.masses, config.correction, product, EVERYWHERE)
+    if images is None:  # the degrees were enough
+        images = graph.product(draws).astype(np.float64)
     dtype, scaling = graph.buffer.dtype, normal.scaling
     rounding = ORTHONORMAL + rounding_norm(dtype, graph.n)
     strength = float((guess / scaling).min())
     return (
         Operator(graph.product, normal, dtype, rounding),
         draws / scaling[:, None],
-        scaling[:, None] * images[:, 1:],
+        scaling[:, None] * images,
         strength,
     )
 
@@ -321,14 +324,13 @@ def _reaches_one(pairs: Pairs) -> bool:
 def _decompose(state: State, config: Config) -> Pairs:
     """Every pair of the kernel that was asked for, made anew in float64. O(n^3)."""
     assert config.tolerance is not None
-    masses, d, precision = state.support.masses, None, np.dtype(np.float64)
+    masses, precision = state.support.masses, np.dtype(np.float64)
     if state.distances is not None:
-        d = state.distances.weights.astype(np.float64)
         precision = state.distances.buffer.dtype
-    weights = config.embedding.matrix(state.support, d, state.scaling)
+    weights = config.embedding.matrix(state.seen(config.rule))
     normalise = config.embedding.normalise
     degrees = weights @ masses
-    normal = normalise(degrees, masses, config.alpha, lambda x: weights @ x, EVERYWHERE)
+    normal = normalise(degrees, masses, config.correction, lambda x: weights @ x, EVERYWHERE)
     deflated = weights * np.outer(normal.scaling, normal.scaling)
     deflated -= np.outer(normal.constant, normal.constant)
     values, vectors = descending_eigh(deflated)

@@ -15,15 +15,18 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.geometry import kernel
+from streamembed.embedding.extension import SelfTuningExtension
+from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
 from streamembed.spectral.extension import Extension
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Method", "Product"]
+__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Method", "Product", "Seen"]
 
 # W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
 Product = Callable[[Floats], Floats]
@@ -40,10 +43,59 @@ class Embedded(Protocol):
     degrees: Floats
     psi: Floats
     eigenvalues: Floats
+    kernel: str
     bandwidth: float
+    widths: Floats
+    least_width: float
+    typical_coverage: float
+    n_neighbors: int
+    width: float
     center: Floats
     scale: Floats
     diffusion_time: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the kernel sees of a support.
+
+    Attributes
+    ----------
+    support : Support
+    distances : callable or None
+        slots -> their unsquared distances to all, (b, n), for things without coordinates.
+    scaling : Scaling
+    scales : Scales or None
+        Where every slot has a width of its own, chosen by the ``rule``.
+    rule : Rule or None
+    at_hand : (Ints, Floats) or None
+        Slots whose squared distances are known already, and these.
+    """
+
+    support: Support
+    distances: Callable[[Ints], Floats] | None
+    scaling: Scaling
+    scales: Scales | None
+    rule: Rule | None
+    at_hand: tuple[Ints, Floats] | None = None
+
+    def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
+        """Squared distances of ``slots`` to all, shape (b, n), in float64.
+
+        As exact as weights in ``dtype`` ask for, whatever the widths.
+        """
+        if self.at_hand is not None and np.array_equal(slots, self.at_hand[0]):
+            return self.at_hand[1]
+        if self.distances is not None:
+            d = self.distances(slots)
+            return d * d
+        loss = 0.0
+        if np.dtype(dtype) == np.float32 and self.scales is not None and self.rule is not None:
+            least = self_tuning.LEAST_WIDTH * self.scales.median
+            loss = float(np.finfo(np.float32).eps) * self.rule.width * least**2
+        points = self.support.scaled
+        with np.errstate(over="ignore", under="ignore"):
+            return squared_distances(points[slots], points, loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +105,50 @@ class Method:
     Attributes
     ----------
     rows
-        (support, d, slots, scaling, dtype) -> rows of W, shape (b, n): symmetric, with ones on the
-        diagonal, exactly. ``d`` are unsquared distances (b, n), None where there are points.
+        (seen, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
+        exactly.
     matrix
-        (support, d, scaling) -> all of W anew, shape (n, n) in float64.
+        seen -> all of W anew, shape (n, n) in float64.
     normalise
         (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
-        ``product`` with W.
+        ``product`` with W at most: alpha 0 needs none.
     coordinates
         (psi, eigenvalues, diffusion_time) -> what a snapshot shows, shape (n, k).
     extend
         snapshot -> its extension to new points.
     """
 
-    rows: Callable[[Support, Floats | None, Ints, Scaling, npt.DTypeLike], Array]
-    matrix: Callable[[Support, Floats | None, Scaling], Floats]
+    rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
+    matrix: Callable[[Seen], Floats]
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
     coordinates: Callable[[Floats, Floats, float], Floats]
-    extend: Callable[[Embedded], Extension]
+    extend: Callable[[Embedded], Extension | SelfTuningExtension]
 
 
 # ---------------------------------------------------------------------- diffusion map
 
 
-def kernel_rows(
-    support: Support, d: Floats | None, slots: Ints, scaling: Scaling, dtype: npt.DTypeLike
-) -> Array:
-    """Gaussian weights of ``slots`` against the whole support."""
-    if d is None:
-        points = support.scaled
-        rows = kernel.gaussian_rows(points[slots], points, scaling.bandwidth, dtype)
+def kernel_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """Weights of ``slots`` against the whole support."""
+    scales, bandwidth = seen.scales, seen.scaling.bandwidth
+    if scales is None and seen.distances is None:
+        points = seen.support.scaled
+        rows = kernel.gaussian_rows(points[slots], points, bandwidth, dtype)
+    elif scales is None:
+        d2 = seen.squares(slots) / bandwidth**2
+        rows = kernel.gaussian(d2.astype(dtype, copy=False), 1.0)
     else:
-        rows = kernel.gaussian((d * d / scaling.bandwidth**2).astype(dtype, copy=False), 1.0)
+        assert seen.rule is not None
+        d2, width = seen.squares(slots, dtype), seen.rule.width
+        rows = self_tuning.weigh(d2, scales.widths[slots], scales.widths, width, dtype)
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     rows[np.arange(len(slots)), slots] = 1.0
     return rows
 
 
-def kernel_matrix(support: Support, d: Floats | None, scaling: Scaling) -> Floats:
-    """All Gaussian weights, from the points of the support or its distances."""
-    if d is None:
-        weights = kernel.gaussian_rows(support.scaled, support.scaled, scaling.bandwidth)
-    else:
-        weights = kernel.gaussian(d * d / scaling.bandwidth**2, 1.0)
-    np.fill_diagonal(weights, 1.0)
-    return weights
+def kernel_matrix(seen: Seen) -> Floats:
+    """All weights, in float64."""
+    return kernel_rows(seen, np.arange(len(seen.support)), np.float64)
 
 
 def normalise_density(
@@ -105,7 +156,8 @@ def normalise_density(
 ) -> Normalisation:
     """The sampling density taken out to the power alpha, and the rows made to sum to 1."""
     density = operator.density_weights(degrees, alpha)
-    return operator.normalise(density[slots], masses[slots], product(masses * density))
+    spread = degrees[slots] if alpha == 0.0 else product(masses * density)
+    return operator.normalise(density[slots], masses[slots], spread)
 
 
 def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
@@ -114,18 +166,32 @@ def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
     return coordinates
 
 
-def extend_eigenfunctions(snapshot: Embedded) -> Extension:
+def extend_eigenfunctions(snapshot: Embedded) -> Extension | SelfTuningExtension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
     values, masses = snapshot.eigenvalues, snapshot.masses
     weights = masses * snapshot.density_weights
     known = values > 0
     safe = np.where(known, values, 1.0)
     powers = np.where(known, safe ** (snapshot.diffusion_time - 1.0), 0.0)
-    return Extension.of(
-        points=(snapshot.points - snapshot.center) / snapshot.scale,
-        bandwidth=snapshot.bandwidth,
-        targets=np.column_stack([weights[:, None] * snapshot.psi * powers, weights, masses]),
-        typical=float(np.median(snapshot.degrees)),
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    targets = np.column_stack([weights[:, None] * snapshot.psi * powers, weights])
+    if snapshot.kernel == "gaussian":
+        return Extension.of(
+            points=points,
+            bandwidth=snapshot.bandwidth,
+            targets=np.column_stack([targets, masses]),
+            typical=float(np.median(snapshot.degrees)),
+            center=snapshot.center,
+            scale=snapshot.scale,
+        )
+    return SelfTuningExtension.of(
+        points,
+        snapshot.typical_coverage,
+        widths=snapshot.widths,
+        least=snapshot.least_width,
+        rule=Rule(snapshot.n_neighbors, snapshot.width),
+        targets=targets,
+        masses=masses,
         center=snapshot.center,
         scale=snapshot.scale,
     )

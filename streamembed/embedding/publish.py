@@ -154,10 +154,11 @@ def _turn(
     certified = certificate.certify(
         eigenvalues, norms, block_norm, pairs.outside, pairs.rounding, config.tolerance, method
     )
+    masses, stationary = state.support.masses, pairs.normal.stationary
     return Columns(
         columns,
         eigenvalues,
-        certified,
+        certificate.describe(certified, columns, masses, stationary),
         pairs.normal,
         displacement,
         movement,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamembed.embedding.extension import cover, sampled
+from streamembed.embedding.methods import Seen
 from streamembed.embedding.metrics import Learners
 from streamembed.geometry.landmarks import Cover
+from streamembed.geometry.lists import Lists
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral.tracker import Factor
@@ -62,12 +67,15 @@ class Counts:
     rows_since_frame : float
         By how many rows the support has changed since the frame was taken; among landmarks the
         mass that moved counts too.
+    refilled : int
+        Slots filled again because their width had drifted, since the first event.
     """
 
     refreshes: int
     rebuilds: int
     rows_since_refresh: int
     rows_since_frame: float
+    refilled: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +87,10 @@ class State:
     position : int
         Events learned.
     scaling : Scaling
+    scales : Scales or None
+        Where every slot has a width of its own: these.
+    lists : Lists or None
+        And its nearest neighbours, from which they come.
     support : Support
     cover : Cover or None
         Nearest neighbours of the landmarks; None for other memories.
@@ -93,12 +105,17 @@ class State:
     factor : Factor
     frame : FrameReference
     counts : Counts
+    apart : (float, float)
+        Among landmarks with widths of their own: of the last events, the sum of their squared
+        distances to the nearest landmark, in its widths, and how many they are.
     metrics : Learners or None
         None where no metric is learned.
     """
 
     position: int
     scaling: Scaling
+    scales: Scales | None
+    lists: Lists | None
     support: Support
     cover: Cover | None
     distances: Graph | None
@@ -107,12 +124,34 @@ class State:
     factor: Factor
     frame: FrameReference
     counts: Counts
+    apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None
 
+    def seen(self, rule: Rule | None) -> Seen:
+        """What the kernel sees."""
+        return Seen(self.support, self.known_distances(), self.scaling, self.scales, rule)
+
+    def known_distances(self) -> Callable[[Ints], Floats] | None:
+        """slots -> their unsquared distances to all, (b, n), for things without coordinates."""
+        ring = self.distances
+        return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
+
+    def typical_coverage(self, rule: Rule | None) -> float:
+        """Of things without coordinates with widths of their own; 0 where points can tell."""
+        known = self.known_distances()
+        if known is None or self.scales is None or rule is None:
+            return 0.0
+        d = known(self.support.oldest_first[sampled(len(self.support))])
+        sums = cover(d * d, self.scales.widths, self.support.masses, rule)
+        return float(np.median(sums))
+
     def resolution(self, size: int) -> float:
-        """Radius of the cover of ``size`` landmarks over the bandwidth; 0 for other memories."""
+        """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
         if self.cover is None:
             return 0.0
+        if self.scales is not None:
+            total, weight = self.apart
+            return float(np.sqrt(total / weight)) if weight else 0.0
         return float(np.sqrt(self.cover.radius2(size))) / self.scaling.bandwidth
 
     def settle(self) -> None:

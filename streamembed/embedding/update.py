@@ -7,20 +7,25 @@ alone, at stream positions, so that a replay takes them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.embedding import assignment, frames
 from streamembed.embedding import metrics as learners
+from streamembed.embedding.assignment import Assigned
 from streamembed.embedding.chunk import Chunk
-from streamembed.embedding.config import Config
-from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding.methods import EVERYWHERE, Seen
 from streamembed.embedding.state import Counts, FrameReference, State
-from streamembed.geometry import landmarks
+from streamembed.geometry import landmarks, self_tuning
 from streamembed.geometry.landmarks import Cover
+from streamembed.geometry.lists import Lists
+from streamembed.geometry.pairwise import Coordinates, Pairwise, Table
 from streamembed.geometry.ring import Graph, ring_dtype
-from streamembed.geometry.scaling import Scaling, fit_distances, fit_points
+from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
+from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import thresholds
@@ -55,6 +60,10 @@ CHUNK_PROBES = 8
 PAIRS_EVERY = 50
 # Events between two looks at whether the pairs teach what reproduces: each takes 15 to 30 ms.
 REPRODUCED_EVERY = 500
+# Of what events say of the cover, for every later one: the last thousand or so count.
+FORGETTING = 1.0 - 1e-3
+# An outlier counts as no farther than this.
+FARTHEST = 1e100
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
@@ -82,7 +91,8 @@ def start(chunk: Chunk, config: Config) -> State:
         ring = _make_ring(len(held), config, exact=small or cover is not None)
         distances = ring.write(placed.slots, d)
     now = _Place(len(chunk), 0, Counts(0, 0, 0, 0.0))
-    state = _build(held, placed.cover, distances, d, scaling, now, config)
+    known = None if d is None else lambda slots: d[slots]
+    state = _build(held, placed.cover, distances, known, scaling, now, config)
     if config.metrics:
         untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
         state = replace(state, metrics=untaught)
@@ -103,26 +113,34 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     )
     slots = placed.slots
     held = assignment.fill_slots(state.support, placed, state.scaling, chunk, births)
-    # rows: the kernel rows of the new slots
-    d = assignment.arrange_distances(state.support, placed, chunk)
+    # widths: which slots have drifted, and are filled again
+    new, distances, known = assignment.arrange_distances(state.support, placed, chunk), None, None
+    if state.distances is not None and new is not None:
+        distances = state.distances.write(slots, new)
+        known = _known_distances(distances, slots, new)
+    seen = Seen(held, known, state.scaling, state.scales, config.rule)
+    refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
+    scales = seen.scales
+    # rows: the kernel rows of these slots
     dtype = state.graph.buffer.dtype
-    rows = config.embedding.rows(held, d, slots, state.scaling, dtype)
-    leaving = state.graph.rows(slots[slots < state.graph.n])
-    graph, distances = state.graph.write(slots, rows), state.distances
-    if distances is not None and d is not None:
-        distances = distances.write(slots, d)
-    degrees = _update_degrees(state, held, graph, slots, leaving, rows)
+    rows = config.embedding.rows(seen, refilled, dtype)
+    leaving = state.graph.rows(refilled[refilled < state.graph.n])
+    graph = state.graph.write(refilled, rows)
+    degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
     # tracker: evict the old, border the new
-    factor = _update_factor(state, held, graph, degrees, slots, rows, config)
+    factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
     counts = Counts(
         state.counts.refreshes,
         state.counts.rebuilds,
-        state.counts.rows_since_refresh + len(slots),
+        state.counts.rows_since_refresh + len(refilled),
         state.counts.rows_since_frame + _count_turned_rows(state, held, slots),
+        state.counts.refilled + len(refilled) - len(slots),
     )
     after = replace(
         state,
         position=state.position + len(chunk),
+        scales=scales,
+        lists=lists,
         support=held,
         cover=placed.cover,
         distances=distances,
@@ -130,17 +148,21 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         degrees=degrees,
         factor=factor,
         counts=counts,
+        apart=_measure_cover(state, placed, config),
     )
+    if config.rule is not None and len(state.support) < len(held) == config.slots:
+        after = rescale(after, config)  # now that there is a whole support to go by
+    else:
+        after = _maintain(after, config)
     # pairs, metrics
-    return _teach_metrics(_maintain(after, config), state.position, chunk, config)
+    return _teach_metrics(after, state.position, chunk, config)
 
 
 def rescale(state: State, config: Config) -> State:
-    """The state with scaling, bandwidth, ring, factor and frame recomputed from its support."""
-    old, d = state.support, None
-    if state.distances is not None:
-        d = state.distances.weights.astype(np.float64)
-    scaling = _fit_scaling(old.points, old.masses, d, config)
+    """The state with scaling, widths, ring, factor and frame recomputed from its support."""
+    old, d = state.support, state.known_distances()
+    every = None if d is None or config.rule is not None else d(np.arange(len(old)))
+    scaling = _fit_scaling(old.points, old.masses, every, config)
     moved = replace(old, scaled=scaling.apply(old.points))
     cover = state.cover
     if cover is not None and state.distances is None:
@@ -152,6 +174,69 @@ def rescale(state: State, config: Config) -> State:
         return built
     ratio = scaling.scale / state.scaling.scale
     return replace(built, metrics=learners.rescale(state.metrics, ratio, config.seed))
+
+
+def _update_scales(
+    state: State, slots: Ints, seen: Seen, distances: Graph | None, config: Config
+) -> tuple[Ints, Seen, Lists | None]:
+    """Slots to be bordered, and what the kernel sees and the lists after the chunk.
+
+    Those are the chunk's, and slots whose width has drifted: they are filled again, with what they
+    hold. ``seen`` has the widths before.
+    """
+    scales, rule = seen.scales, config.rule
+    if scales is None or rule is None or state.lists is None or len(slots) == 0:
+        return slots, seen, state.lists
+    held = seen.support
+    near, n = _near(held, distances, slots), len(held)
+    lists, _ = state.lists.replace(slots, near, held.births)
+    reaches = lists.kth_positive(config.n_neighbors, near)
+    small = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
+    most = small if len(slots) > small else small - len(slots)
+    again = self_tuning.drifted(scales, reaches, slots, most)
+    refilled = np.concatenate([slots, again])
+    squares = seen.squares(refilled, state.graph.buffer.dtype)
+    seen = replace(seen, at_hand=(refilled, squares))
+    scales = self_tuning.place(scales, refilled, reaches[refilled], seen.squares, n, rule)
+    return refilled, replace(seen, scales=scales), lists
+
+
+def _measure_cover(state: State, placed: Assigned, config: Config) -> tuple[float, float]:
+    """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
+    scales, near, d2 = state.scales, placed.near, placed.near_d2
+    if scales is None or near is None or d2 is None or len(scales.widths) < config.size:
+        return state.apart
+    ratios = (np.minimum(np.sqrt(d2), FARTHEST) / scales.widths[near]) ** 2
+    shares = FORGETTING ** np.arange(len(ratios))[::-1]
+    left = FORGETTING ** len(ratios)
+    total, weight = state.apart
+    return float(total * left + shares @ ratios), float(weight * left + shares.sum())
+
+
+def _near(held: Support, distances: Graph | None, slots: Ints) -> Pairwise:
+    """The geometry of the lists: of points, or of the ring of distances with ``slots`` at hand."""
+    if distances is None:
+        return Coordinates(held.scaled)
+
+    def squares(asked: Ints) -> Floats:
+        d = distances.rows(asked).astype(np.float64)
+        return d * d
+
+    return Table(slots, squares(slots), squares)
+
+
+def _known_distances(distances: Graph, slots: Ints, new: Floats) -> Callable[[Ints], Floats]:
+    """slots -> unsquared distances to all: ``new`` rows as they came, others by the ring."""
+    place = np.full(distances.n, -1)
+    place[slots] = np.arange(len(slots))
+
+    def rows(asked: Ints) -> Floats:
+        d = distances.rows(asked).astype(np.float64)
+        at = place[asked]
+        d[at >= 0] = new[at[at >= 0]]
+        return d
+
+    return rows
 
 
 def _update_degrees(
@@ -204,7 +289,7 @@ def _update_factor(
         return state.factor  # masses are a diagonal scaling, which the view restores
     exact = rows.astype(np.float64)
     normalise = config.embedding.normalise
-    new = normalise(degrees, held.masses, config.alpha, lambda x: exact @ x, slots).scaling
+    new = normalise(degrees, held.masses, config.correction, lambda x: exact @ x, slots).scaling
     if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
         return tracker.replace(state.factor, slots, rows, new, cut)
     normal = _normalise(graph, degrees, held, config)
@@ -226,7 +311,7 @@ def _normalise(graph: Graph, degrees: Floats, held: Support, config: Config) -> 
     def product(x: Floats) -> Floats:
         return graph.product(x[:, None])[:, 0].astype(np.float64)
 
-    return config.embedding.normalise(degrees, held.masses, config.alpha, product, EVERYWHERE)
+    return config.embedding.normalise(degrees, held.masses, config.correction, product, EVERYWHERE)
 
 
 def _maintain(state: State, config: Config) -> State:
@@ -296,7 +381,7 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
                 support.scaled,
                 support.births,
                 state.scaling.bandwidth,
-                config.alpha,
+                config.correction,
                 state.position,
                 config.seed,
             )
@@ -325,17 +410,29 @@ def _build(
     held: Support,
     cover: Cover | None,
     distances: Graph | None,
-    d: Floats | None,
+    known: Callable[[Ints], Floats] | None,
     scaling: Scaling,
     now: _Place,
     config: Config,
 ) -> State:
-    """A state from a support alone, or its distances: ring, degrees, factor and frame anew."""
-    n = len(held)
-    empty = _make_ring(n, config, exact=False)
+    """A state from a support alone, or its distances: widths, ring, factor and frame anew.
+
+    ``known`` are the distances, as exact as they are known.
+    """
+    n, rule, scales, lists = len(held), config.rule, None, None
     slots = np.arange(n, dtype=np.int64)
-    rows = config.embedding.rows(held, d, slots, scaling, empty.buffer.dtype)
-    graph = empty.write(slots, rows)
+    if rule is not None:
+        near = _near(held, distances, slots[:0])
+        lists = Lists.build(near, held.births, config.n_neighbors, positive=True)
+        reaches = lists.kth_positive(config.n_neighbors, near)
+        seen = Seen(held, known, scaling, None, rule)
+        scales = self_tuning.place(Scales.empty(), slots, reaches, seen.squares, n, rule)
+        typical = float(np.sqrt(rule.width)) * scales.typical
+        typical = min(max(typical, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
+        scaling = replace(scaling, bandwidth=typical)
+    empty = _make_ring(n, config, exact=False)
+    seen = Seen(held, known, scaling, scales, rule)
+    graph = empty.write(slots, config.embedding.rows(seen, slots, empty.buffer.dtype))
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
     normal = _normalise(graph, degrees, held, config)
     cut = config.rank_cut
@@ -355,14 +452,19 @@ def _build(
     nothing = FrameReference(
         np.zeros((0, 0)), np.zeros(0), births, now.position, now.epoch, False, 0.0, 0.0
     )
-    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0)
+    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
     rings = distances, graph, degrees, factor
-    state = State(now.position, scaling, held, cover, *rings, nothing, fresh)
+    state = State(now.position, scaling, scales, lists, held, cover, *rings, nothing, fresh)
     return replace(state, frame=frames.renew(state, config, now.epoch))
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
-    """What the kernel is to see, as the configuration says: of points, or of distances."""
-    if d is not None:
-        return fit_distances(d, config.fixed_bandwidth)
-    return fit_points(points, masses, config.scaling == "standard", config.fixed_bandwidth)
+    """What the kernel is to see, as the configuration says: of points, or of distances.
+
+    Where every point has its own width, the bandwidth follows from these.
+    """
+    bandwidth = config.fixed_bandwidth if config.rule is None else 1.0
+    if d is not None or points.shape[1] == 0:
+        return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
+    least = 0.0 if config.rule is None else LEAST_SHARE
+    return fit_points(points, masses, config.scaling, bandwidth, least)

@@ -16,7 +16,7 @@ from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
 from streamembed.embedding.config import Config
 from streamembed.embedding.state import State
-from streamembed.engine import admission, cost, saved
+from streamembed.engine import admission, advice, saved
 from streamembed.engine.admission import Learned
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
@@ -24,6 +24,7 @@ from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     CostWarning,
+    DegenerateMapWarning,
     InputError,
     NotReadyError,
     ParameterError,
@@ -38,9 +39,6 @@ from streamembed.threads import one_blas_thread
 
 __all__ = ["Engine", "Learned"]
 
-# Landmarks farther apart than this share of the bandwidth leave much of the kernel between them
-# unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
-COARSE = 0.5
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,12 +73,18 @@ class Engine:
     half_life
         Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
     kernel
-        "gaussian": exp(-d2 / bandwidth**2).
+        "self_tuning": exp(-d2 / (width s_i s_j)), where every point has a width s of its own
+        (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2).
+    n_neighbors
+        Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
+    width
+        Self-tuning: c, in [1e-3, 1e6].
     bandwidth
-        In scaled units, positive; "auto": the median distance to the 7th neighbour among the
-        warm-up events (`streamembed.geometry.kernel.choose_bandwidth`).
+        Gaussian: in scaled units, positive; "auto": the median distance to the 7th neighbour among
+        the warm-up events (`streamembed.geometry.kernel.choose_bandwidth`).
     alpha
-        Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps it.
+        Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps
+        it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
         t >= 0 of the coordinates lambda**t psi.
     rank
@@ -95,8 +99,10 @@ class Engine:
         Events before the first snapshot; None: max(50, 5 n_components, chunk_size), or ``size``
         if that is smaller.
     scaling
-        "standard": centre and scale features by mean and deviation of the warm-up, then fixed;
-        None: the kernel sees the features as they are. Distances are never scaled.
+        "standard": divide features by their standard deviations; "global": all by one number;
+        None: not at all. Of the warm-up, then fixed. With the self-tuning kernel no divisor is
+        below 0.3 of the median deviation, and all are taken anew, once, when the window first
+        fills or the last landmark is taken: a new epoch. Distances are never scaled.
     metrics
         Names of metrics to learn too: "itml", "eig_dml", "contrast", "geometric_mean",
         "must_link", "fenn", "discriminant". They learn from labels and from `learn_pairs`, like
@@ -136,9 +142,11 @@ class Engine:
         memory: str = "window",
         size: int = 2000,
         half_life: float | None = None,
-        kernel: str = "gaussian",
+        kernel: str = "self_tuning",
+        n_neighbors: int = 15,
+        width: float = 2.0,
         bandwidth: float | str = "auto",
-        alpha: float = 1.0,
+        alpha: float | str = "auto",
         diffusion_time: float = 1.0,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
@@ -156,6 +164,8 @@ class Engine:
             size=size,
             half_life=half_life,
             kernel=kernel,
+            n_neighbors=n_neighbors,
+            width=width,
             bandwidth=bandwidth,
             alpha=alpha,
             diffusion_time=diffusion_time,
@@ -170,8 +180,8 @@ class Engine:
         )
         self._intake = Intake(self.config)
         self._published: tuple[State, Snapshot] | None = None
-        self._warned: set[type[Warning]] = set()
-        self._warn(cost.of_chunk(self.config), CostWarning)
+        self._warned: set[tuple[type[Warning], int]] = set()
+        self._warn(advice.cost_of_chunk(self.config), CostWarning)
 
     # ------------------------------------------------------------------ reading
 
@@ -222,6 +232,12 @@ class Engine:
         return 0 if state is None else state.counts.refreshes
 
     @property
+    def refilled(self) -> int:
+        """Slots filled again, since the first event, because their kernel width had drifted."""
+        state = self._intake.state
+        return 0 if state is None else state.counts.refilled
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
         return self._intake.progress.feature_names
@@ -268,18 +284,21 @@ class Engine:
         Warns
         -----
         ResolutionWarning
-            Once, if landmarks are more than half a bandwidth apart.
+            Once, if landmarks are too far apart for the kernel.
         CostWarning
             Once, if the tolerance required the last rung of the ladder and the snapshot cost more
             than ten times the usual.
+        DegenerateMapWarning
+            Once an epoch, if a component is carried by a few points, or all components do nothing
+            but tell separate parts apart.
         """
         made = self._published
         if made is None or made[0] is not self._intake.state:
             made = self._intake.between_chunks(self._publish)
         snapshot = made[1]
-        self._warn(self._coarse(snapshot.resolution), ResolutionWarning)
-        dear = cost.of_snapshot(self.config, snapshot)
-        self._warn(dear, CostWarning)
+        self._warn(advice.coarse(snapshot), ResolutionWarning)
+        self._warn(advice.cost_of_snapshot(self.config, snapshot), CostWarning)
+        self._warn(advice.degenerate(snapshot), DegenerateMapWarning, snapshot.frame.epoch)
         return snapshot
 
     def _publish(self) -> tuple[State, Snapshot]:
@@ -301,18 +320,10 @@ class Engine:
             )
         return self._intake.state
 
-    def _coarse(self, resolution: float) -> str | None:
-        if resolution <= COARSE:
-            return None
-        return (
-            f"the {self.config.size} landmarks are {resolution:.2f} bandwidths apart, more than "
-            f"{COARSE}: too sparse for the kernel: use more landmarks (size=) or a larger bandwidth"
-        )
-
-    def _warn(self, message: str | None, kind: type[Warning]) -> None:
-        """Say it, each kind once."""
-        if message is not None and kind not in self._warned:
-            self._warned.add(kind)
+    def _warn(self, message: str | None, kind: type[Warning], epoch: int = 0) -> None:
+        """Say it, each kind once, or once an epoch."""
+        if message is not None and (kind, epoch) not in self._warned:
+            self._warned.add((kind, epoch))
             warnings.warn(message, kind, stacklevel=3)
 
     # ------------------------------------------------------------------ learning

@@ -43,6 +43,7 @@ COUNTS = (
     "counts.refreshes",
     "counts.rebuilds",
     "counts.rows_since_refresh",
+    "counts.refilled",
 )
 FINITE = (
     "scaling.bandwidth",
@@ -123,6 +124,7 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         shapes["distances.weights"] = (n, n)
     for name, shape in shapes.items():
         _has(name, attrgetter(name)(state), shape)
+    _check_scales(state, n, config)
     must((state.cover is not None) == (config.memory == "landmarks"), "cover")
     if state.cover is not None:
         nearest, nearest_d2 = state.cover.nearest, state.cover.nearest_d2
@@ -159,6 +161,24 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, d, config)
+
+
+def _check_scales(state: State, n: int, config: Config) -> None:
+    """Widths and lists, where the kernel has them."""
+    scales, lists = state.scales, state.lists
+    has = config.rule is not None
+    must((scales is not None) == has and (lists is not None) == has, "widths, or lists")
+    total, weight = state.apart
+    must(0 <= total < np.inf and 0 <= weight < np.inf, "apart")
+    if scales is None or lists is None:
+        return
+    for name, array in (("reaches", scales.reaches), ("widths", scales.widths)):
+        _has(name, array, (n,))
+    must((scales.reaches >= 0).all() and (scales.widths > 0).all(), "a width is not positive")
+    must(0 <= scales.median < np.inf, "median of the reaches")
+    must(len(lists) == n and lists.n_neighbors == config.n_neighbors, "lists of other slots")
+    must(lists.positive, "lists with duplicates")
+    must(not np.isnan(lists.d2).any() and not np.isnan(lists.reach).any(), "lists have NaN")
 
 
 def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:

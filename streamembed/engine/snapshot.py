@@ -15,21 +15,33 @@ import pyarrow as pa
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.embedding import metrics as learners
-from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.embedding.config import (
+    KERNELS,
+    LARGEST_BANDWIDTH,
+    LARGEST_NEIGHBORS,
+    SMALLEST_BANDWIDTH,
+    WIDTHS,
+    Config,
+)
+from streamembed.embedding.extension import SelfTuningExtension
 from streamembed.embedding.methods import METHODS
 from streamembed.embedding.publish import Columns
 from streamembed.embedding.state import State
 from streamembed.errors import FeatureError, shown
+from streamembed.geometry import self_tuning
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, frozen
+from streamembed.parameters import whole
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.extension import Extension
 from streamembed.storage import archive
 
 __all__ = ["Frame", "Snapshot"]
+
+TINY = float(np.finfo(np.float64).tiny)
 
 Record = TypeVar("Record", Certificate, "Frame")
 
@@ -84,8 +96,20 @@ class Snapshot:
         In the caller's units, columns in the order of ``feature_names``; (N, 0) if distances
         were learned.
     feature_names : tuple of str
+    kernel : str
+        "self_tuning" or "gaussian".
     bandwidth : float
-        sigma of exp(-d2 / sigma**2), in scaled units.
+        sigma of exp(-d2 / sigma**2), in scaled units. Self-tuning: the typical one, sqrt(width)
+        times the median of ``widths`` when the scaling was taken.
+    widths : (N,)
+        s of exp(-d2 / (width s_i s_j)), in scaled units; gaussian: the bandwidth.
+    n_neighbors, width : int, float
+        Of the self-tuning kernel; a gaussian one has width 1.
+    least_width : float
+        What the width of a new point is at least.
+    typical_coverage : float
+        What coverage is relative to, where distances were learned and widths are self-tuned; 0
+        where the points tell.
     center, scale : (d,)
         The kernel saw (x - center) / scale.
     alpha, diffusion_time : float
@@ -95,8 +119,10 @@ class Snapshot:
         The step of the ladder (`embedding.ladder`) that gave this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
     resolution : float
-        Distance of the closest pair of landmarks, divided by the bandwidth: finer detail is lost.
-        Above 0.5 the landmarks are too sparse for the kernel. 0 if every event has its own slot.
+        How far events are from the nearest landmark, in widths of that one (root mean square over
+        the last thousand or so): above 0.7 the landmarks are too sparse for the kernel. Gaussian:
+        distance of the closest pair of landmarks, divided by the bandwidth; above 0.5 they are too
+        sparse. 0 if every event has its own slot.
     n_connected : int
         Connected components of the kernel's graph (parts that share no weight above 2e-16), which
         is the multiplicity of the eigenvalue 1, the constant included.
@@ -114,7 +140,13 @@ class Snapshot:
     position: int
     points: Floats
     feature_names: tuple[str, ...]
+    kernel: str
     bandwidth: float
+    widths: Floats
+    n_neighbors: int
+    width: float
+    least_width: float
+    typical_coverage: float
     center: Floats
     scale: Floats
     alpha: float
@@ -140,7 +172,12 @@ class Snapshot:
             feature_names=tuple(numbers["feature_names"]),
             method=str(numbers["method"]),
             position=int(numbers["position"]),
+            kernel=str(numbers["kernel"]),
             bandwidth=float(numbers["bandwidth"]),
+            n_neighbors=int(numbers["n_neighbors"]),
+            width=float(numbers["width"]),
+            least_width=float(numbers["least_width"]),
+            typical_coverage=float(numbers["typical_coverage"]),
             alpha=float(numbers["alpha"]),
             diffusion_time=float(numbers["diffusion_time"]),
             certificate=_plain(numbers["certificate"]),
@@ -193,7 +230,10 @@ class Snapshot:
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order = state.support.oldest_first
-        eigenvalues = columns.eigenvalues
+        eigenvalues, scales = columns.eigenvalues, state.scales
+        bandwidth = state.scaling.bandwidth
+        widths = np.full(len(order), bandwidth) if scales is None else scales.widths
+        least = bandwidth if scales is None else self_tuning.LEAST_WIDTH * scales.median
         arrays: dict[str, Array] = {
             "coordinates": config.embedding.coordinates(
                 columns.psi, eigenvalues, config.diffusion_time
@@ -205,6 +245,7 @@ class Snapshot:
             "stationary": columns.normal.stationary[order],
             "density_weights": columns.normal.density[order],
             "degrees": state.degrees[order],
+            "widths": widths[order],
             "points": state.support.points[order],
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),
@@ -214,8 +255,13 @@ class Snapshot:
             "feature_names": feature_names,
             "method": config.method,
             "position": state.position,
-            "bandwidth": state.scaling.bandwidth,
-            "alpha": config.alpha,
+            "kernel": config.kernel,
+            "bandwidth": bandwidth,
+            "n_neighbors": config.n_neighbors,
+            "width": config.width if scales is not None else 1.0,
+            "typical_coverage": state.typical_coverage(config.rule),
+            "least_width": least or float(widths.min()),  # where no two points differed
+            "alpha": config.correction,
             "diffusion_time": config.diffusion_time,
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
@@ -254,8 +300,9 @@ class Snapshot:
         Returns
         -------
         Shape (n, n_components). At points of the support these are ``coordinates`` up to the
-        certificate's residual; far from the support they tend to those of the nearest point. Rows
-        are independent of one another. O(N (d + n_components)) per point.
+        certificate's residual; far from the support they tend to a mean over its near side
+        (gaussian: to those of the nearest point). Rows are independent of one another.
+        O(N (d + n_components)) per point.
 
         Raises
         ------
@@ -306,7 +353,7 @@ class Snapshot:
         return distances.to_all(rows, self.ids)
 
     @cached_property
-    def _extension(self) -> Extension:
+    def _extension(self) -> Extension | SelfTuningExtension:
         return METHODS[self.method].extend(self)
 
     def _read(self, X: Any) -> Floats:
@@ -328,6 +375,23 @@ class Snapshot:
                 return X
         remedy = "nothing was transformed: fix or drop them"
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
+
+    def leading_ids(self, component: int, count: int = 10) -> list[Any]:
+        """Ids of the points that carry a component most, the first of them most of all.
+
+        Parameters
+        ----------
+        component
+            0 to n_components - 1.
+        count
+            At most so many.
+        """
+        k = self.psi.shape[1]
+        j = whole("component", component, 0, high=k - 1)
+        shares = self.stationary * self.psi[:, j] ** 2
+        first = np.argsort(-shares, kind="stable")[: whole("count", count, 1)]
+        ids: list[Any] = self.ids[first].tolist()
+        return ids
 
     def tracked_pairs(self) -> tuple[Floats, Floats]:
         """psi, shape (N, r), and eigenvalues (r,), of all tracked pairs, published or not.
@@ -459,6 +523,7 @@ _COLUMNS = {
     "stationary": "stationary",
     "density_weights": "density_weight",
     "degrees": "degree",
+    "widths": "width",
     "points": "point",
 }
 _IN_HEADER = ("eigenvalues", "center", "scale")
@@ -467,7 +532,12 @@ _NUMBERS = (
     "method",
     "feature_names",
     "position",
+    "kernel",
     "bandwidth",
+    "n_neighbors",
+    "width",
+    "least_width",
+    "typical_coverage",
     "alpha",
     "diffusion_time",
     "certificate",
@@ -485,7 +555,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(("masses", "stationary", "density_weights", "degrees"), (n,)),
+        **dict.fromkeys(("masses", "stationary", "density_weights", "degrees", "widths"), (n,)),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
@@ -495,7 +565,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         must(np.isfinite(array).all(), f"{name} is not finite")
-    for name in ("masses", "stationary", "density_weights", "degrees", "scale"):
+    for name in ("masses", "stationary", "density_weights", "degrees", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
     must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
@@ -512,6 +582,9 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(type(numbers["rung"]) is str, "rung is not text")
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    must(numbers["kernel"] in KERNELS, f"kernel is {numbers['kernel']!r}")
+    k_nearest = numbers["n_neighbors"]
+    must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
     parts = numbers["n_connected"]
     must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
     ranges: dict[str, tuple[float, float]] = {
@@ -519,10 +592,17 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         "alpha": (0.0, 2.0),
         "diffusion_time": (0.0, 1e6),
         "resolution": (0.0, LARGEST_VALUE),
+        "width": WIDTHS,
+        "typical_coverage": (0.0, LARGEST_VALUE),
+        "least_width": (TINY, LARGEST_VALUE),
     }
     for name, (low, high) in ranges.items():
         value = numbers[name]
         must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
+    certificate = numbers["certificate"]
+    must(certificate.parts >= 1, "certificate.parts")
+    must(len(certificate.effective_points) == k, "certificate.effective_points")
+    must(all(0 <= j < k for j in certificate.lone), "certificate.lone")
     frame = numbers["frame"]
     must(frame.epoch >= 0, "epoch is negative")
     must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")

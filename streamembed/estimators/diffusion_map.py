@@ -44,9 +44,9 @@ class DiffusionMap(SettlingTransformer):
 
     Parameters
     ----------
-    method, n_components, memory, size, half_life, kernel, bandwidth, alpha, diffusion_time
+    method, n_components, memory, size, half_life, kernel, n_neighbors, width, bandwidth, alpha
         See `streamembed.Engine`.
-    rank, tolerance, chunk_size, warm_up, scaling, seed
+    diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
@@ -76,9 +76,11 @@ class DiffusionMap(SettlingTransformer):
         memory: str = "window",
         size: int = 2000,
         half_life: float | None = None,
-        kernel: str = "gaussian",
+        kernel: str = "self_tuning",
+        n_neighbors: int = 15,
+        width: float = 2.0,
         bandwidth: float | str = "auto",
-        alpha: float = 1.0,
+        alpha: float | str = "auto",
         diffusion_time: float = 1.0,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
@@ -94,6 +96,8 @@ class DiffusionMap(SettlingTransformer):
         self.size = size
         self.half_life = half_life
         self.kernel = kernel
+        self.n_neighbors = n_neighbors
+        self.width = width
         self.bandwidth = bandwidth
         self.alpha = alpha
         self.diffusion_time = diffusion_time
@@ -228,6 +232,8 @@ class DiffusionMap(SettlingTransformer):
             size=self.size,
             half_life=self.half_life,
             kernel=self.kernel,
+            n_neighbors=self.n_neighbors,
+            width=self.width,
             bandwidth=self.bandwidth,
             alpha=self.alpha,
             diffusion_time=self.diffusion_time,

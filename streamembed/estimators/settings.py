@@ -102,7 +102,7 @@ class Settings:
         # the rest is checked by those whom it is for, here and not at the first event
         pairs, engine = self.of_pairs(0), self.of_engine(1, 0)
         keep(self, **{name: getattr(pairs, name) for name in OF_PAIRS})
-        keep(self, bandwidth=engine.bandwidth, alpha=engine.alpha)
+        keep(self, bandwidth=engine.bandwidth, alpha=engine.correction)
 
     @property
     def embedding(self) -> Embedding | None:
@@ -128,6 +128,7 @@ class Settings:
             memory=self.memory,
             size=self.size // share,
             half_life=None if self.half_life is None else self.half_life / share,
+            kernel="gaussian",
             bandwidth=self.bandwidth,
             alpha=self.alpha,
             tolerance=None,  # pairs ask for the order of distances, not for a certificate

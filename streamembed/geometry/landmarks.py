@@ -190,12 +190,17 @@ class Absorbed:
     masses : (n',)
         Of all landmarks, afterwards.
     cover : Cover
+    near, near_d2 : (c,)
+        For every event the nearest slot as the chunk began, and the squared distance; empty where
+        nothing was held.
     """
 
     slots: Ints
     events: Ints
     masses: Floats
     cover: Cover
+    near: Ints
+    near_d2: Floats
 
 
 def absorb(
@@ -237,6 +242,7 @@ def absorb(
     ([0, 1, 4], [2.0, 2.0, 1.0])
     """
     growing = _Growing(cover, masses, geometry, size, ages > STALE_AFTER * size)
+    near, d2 = np.zeros(0, dtype=np.int64), np.zeros(0)
     if growing.n:
         near, d2 = geometry.nearest()
         inside = d2 <= cover.radius2(size)
@@ -246,7 +252,7 @@ def absorb(
         novel = np.arange(len(weights))
     for event in novel.tolist():
         growing.take(event, float(weights[event]))
-    return growing.absorb_one()
+    return growing.result(near, d2)
 
 
 class _Growing:
@@ -331,7 +337,7 @@ class _Growing:
         self.masses[slot] = weight
         self.content[slot] = event
 
-    def absorb_one(self) -> Absorbed:
+    def result(self, near: Ints, near_d2: Floats) -> Absorbed:
         """What `absorb` returns."""
         slots = np.flatnonzero(self.content >= 0)
         masses = np.maximum(self.masses[: self.n], LEAST_MASS * self.masses.sum())
@@ -340,6 +346,8 @@ class _Growing:
             self.content[slots],
             masses,
             Cover(self.nearest[: self.n].copy(), self.nearest_d2[: self.n].copy()),
+            near,
+            near_d2,
         )
 
 

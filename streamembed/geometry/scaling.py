@@ -8,13 +8,16 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.kernel import choose_bandwidth
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
 
-__all__ = ["Scaling", "fit_distances", "fit_points"]
+__all__ = ["LEAST_SHARE", "Scaling", "fit_distances", "fit_points"]
 
 # Deviations below this share of the mean, or below the second in themselves, are rounding.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 NOTHING = 1e-150
+# Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
+# as it does (docs/decisions/0012).
+LEAST_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,9 +27,10 @@ class Scaling:
     Attributes
     ----------
     center, scale : (d,)
-        In the caller's units; the scale is 1 where a feature is constant, or nothing is scaled.
+        In the caller's units; the scale is 1 where nothing is scaled.
     bandwidth : float
-        sigma of exp(-d2 / sigma**2), in scaled units.
+        sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
+        sqrt(c) times the median of them when the scaling was taken: nothing is computed from it.
     """
 
     center: Floats
@@ -41,7 +45,11 @@ class Scaling:
 
 
 def fit_points(
-    points: Floats, masses: Floats, standardise: bool, bandwidth: float | None
+    points: Floats,
+    masses: Floats,
+    scaling: str | None,
+    bandwidth: float | None,
+    least_share: float = 0.0,
 ) -> Scaling:
     """Scaling of weighted points.
 
@@ -49,24 +57,42 @@ def fit_points(
     ----------
     points, masses
         Shapes (n, d) and (n,).
-    standardise
-        Whether features are divided by their standard deviation.
+    scaling
+        "standard": features are divided by their standard deviations; "global": all by one, the
+        root mean square of these; None: by nothing.
     bandwidth
         None to choose it from the scaled points.
+    least_share
+        Of the median deviation, which no divisor is below: usually 0 or `LEAST_SHARE`. With 0,
+        features that do not vary are left as they are.
     """
     shares = (masses / masses.sum())[:, None]
     center = (points * shares).sum(axis=0)
     scale = np.ones(points.shape[1])
-    if standardise:
+    if scaling is not None:
         extent = np.abs(points - center).max(axis=0)
         varies = extent > np.maximum(ROUNDING * np.abs(center), NOTHING)
         safe = np.where(varies, extent, 1.0)
         squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
-        scale = np.where(varies, safe * np.sqrt(squares), 1.0)
+        scale = _divisors(safe * np.sqrt(squares), varies, scaling, least_share)
     if bandwidth is None:
         scaled = Scaling(center, scale, 1.0).apply(points)
         bandwidth = choose_bandwidth(cdist(scaled, scaled))
     return Scaling(center, scale, bandwidth)
+
+
+def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:
+    """What features are divided by, of their standard deviations."""
+    known = deviations[varies]
+    if not len(known):
+        return np.ones(len(deviations))
+    if scaling == "global":
+        largest = known.max()
+        return np.full(len(deviations), largest * np.sqrt(np.mean((known / largest) ** 2)))
+    # a feature that does not vary yet is one that varies little: it may wake
+    least = least_share * float(np.median(known)) or 1.0
+    divisors = np.where(varies, deviations, least)
+    return np.maximum(divisors, least) if least_share else divisors
 
 
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:

@@ -159,16 +159,26 @@ _REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", p
 
 
 # Columns of the timeline that are attributes, and what those are that are no doubles.
-CERTIFICATE = ("residual", "outside", "outside_bound", "gap", "angle_bound", "met", "method")
+CERTIFICATE = (
+    "residual",
+    "outside",
+    "outside_bound",
+    "gap",
+    "angle_bound",
+    "met",
+    "method",
+    "parts",
+)
 SNAPSHOT = ("rung", "resolution", "n_connected")
 FRAME = ("epoch", "displacement", "movement")
-COUNTS = dict.fromkeys(("position", "n_connected", "epoch", "refreshes"), pa.int64())
+COUNTS = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
 KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
 
 
 def _timeline_schema(k: int) -> pa.Schema:
     values = [f"eigenvalue_{j}" for j in range(k)]
-    names = ["position", *values, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes", "seconds"]
+    points = [f"effective_points_{j}" for j in range(k)]
+    names = ["position", *values, *points, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes", "seconds"]
     return pa.schema([(name, KINDS.get(name, pa.float64())) for name in names])
 
 
@@ -176,6 +186,10 @@ def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[st
     return {
         "position": [snapshot.position],
         **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
+        **{
+            f"effective_points_{j}": [value]
+            for j, value in enumerate(snapshot.certificate.effective_points)
+        },
         **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE},
         **{name: [getattr(snapshot, name)] for name in SNAPSHOT},
         **{name: [getattr(snapshot.frame, name)] for name in FRAME},

@@ -75,12 +75,14 @@ def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.M
         original(self, **parameters)
 
     monkeypatch.setattr(se.Engine, "__init__", spy)
-    flags = "--bandwidth 1.5 --rank 40 --tolerance none --warm-up 60 --scaling none --alpha 0.5"
+    flags = "--kernel gaussian --bandwidth 1.5 --rank 40 --tolerance none"
+    flags += " --warm-up 60 --scaling none --alpha 0.5"
     flags += " --memory landmarks --half-life 500 --chunk-size 20 --seed 3 --diffusion-time 2"
     flags += " --on-bad-row raise"
     assert call("replay", log, "--run", tmp_path / "run", *flags.split()).exit_code == 0
     assert seen == {
         **Config().as_dict(),
+        "kernel": "gaussian",
         "bandwidth": 1.5,
         "rank": 40,
         "tolerance": None,
@@ -247,7 +249,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
         "distances",
         [],
     )
-    options = [*SMALL, "--memory", memory, "--bandwidth", "4"]
+    options = [*SMALL, "--memory", memory, "--kernel", "gaussian", "--bandwidth", "4"]
     done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
     assert "230 events, 230 learned, 0 rejected" in done.stdout
     snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
@@ -296,12 +298,12 @@ def test_a_log_of_vectors(tmp_path: Path) -> None:
 
 def test_a_coarse_support_is_told(tmp_path: Path, log: Path) -> None:
     """In a line of the summary, and as a number; where it is fine there is no such line."""
-    coarse = ["--memory", "landmarks", "--size", "20", "--bandwidth", "0.5"]
+    coarse = ["--memory", "landmarks", "--size", "20", "--kernel", "gaussian", "--bandwidth", "0.5"]
     done = call("replay", log, "--run", tmp_path / "coarse", *coarse)
     assert done.exit_code == 0
     assert "too sparse for the kernel" in done.stdout
     assert "Warning" not in done.stderr
-    fine = ["--memory", "landmarks", "--size", "60", "--bandwidth", "5"]
+    fine = ["--memory", "landmarks", "--size", "60", "--kernel", "gaussian", "--bandwidth", "5"]
     done = call("replay", log, "--run", tmp_path / "fine", *fine)
     assert "too sparse" not in done.stdout
     done = call("replay", log, "--run", tmp_path / "coarse", "--overwrite", "--json", *coarse)

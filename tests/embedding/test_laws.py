@@ -37,7 +37,9 @@ def stream(name: str, rows: int) -> np.ndarray:
 
 def truth_of(snapshot: se.Snapshot) -> oracle.DiffusionMap:
     scaled = (snapshot.points - snapshot.center) / snapshot.scale
-    return oracle.diffusion_map(scaled, snapshot.bandwidth, snapshot.alpha)
+    return oracle.diffusion_map(
+        scaled, snapshot.widths, snapshot.alpha, snapshot.masses, snapshot.width
+    )
 
 
 def unit_vectors(snapshot: se.Snapshot) -> np.ndarray:
@@ -50,10 +52,19 @@ def unit_vectors(snapshot: se.Snapshot) -> np.ndarray:
 @pytest.mark.parametrize("name", ["roll", "circles", "digits", "letter"])
 @pytest.mark.parametrize(("time", "alpha"), [(1.0, 1.0), (3.0, 1.0), (1.0, 0.0), (2.0, 0.5)])
 def test_memory_all_at_full_rank_is_the_batch_answer(name: str, time: float, alpha: float) -> None:
-    """After every chunk: eigenvalues to 1e-8, subspace to 1e-6, coordinates up to sign."""
+    """After every chunk: eigenvalues to 1e-8, subspace to 1e-6, coordinates up to sign.
+
+    Of the Gaussian kernel: a self-tuning one has negative eigenvalues, which no factor holds.
+    """
     points = stream(name, 200)
     engine = se.Engine(
-        n_components=K, memory="all", rank=200, diffusion_time=time, alpha=alpha, chunk_size=10
+        n_components=K,
+        memory="all",
+        rank=200,
+        kernel="gaussian",
+        diffusion_time=time,
+        alpha=alpha,
+        chunk_size=10,
     )
     for start in range(0, 200, 10):
         engine.learn(points[start : start + 10])
@@ -79,7 +90,9 @@ def test_memory_all_at_full_rank_is_the_batch_answer(name: str, time: float, alp
 def test_diffusion_distances_are_those_of_the_definition() -> None:
     """At full rank ||Psi_t(i) - Psi_t(j)|| is the distance between rows of P^t."""
     points = stream("roll", 120)
-    engine = se.Engine(n_components=2, memory="all", rank=120, diffusion_time=2.0)
+    engine = se.Engine(
+        n_components=2, memory="all", rank=120, kernel="gaussian", diffusion_time=2.0
+    )
     engine.learn(points)
     truth = oracle.diffusion_distances(truth_of(engine.snapshot()), 2)
     np.testing.assert_allclose(engine.snapshot().diffusion_distances(), truth, atol=1e-8)
@@ -89,7 +102,9 @@ def test_transform_is_the_extension_of_the_definition() -> None:
     """Coordinates of new points equal (1 / lambda) sum_j p(x, j) psi(j), times lambda^t."""
     points = stream("roll", 160)
     for time in (1.0, 3.0):
-        engine = se.Engine(n_components=3, memory="all", rank=120, diffusion_time=time)
+        engine = se.Engine(
+            n_components=3, memory="all", rank=120, kernel="gaussian", diffusion_time=time
+        )
         engine.learn(points[:120])
         snapshot = engine.snapshot()
         scaled = (points - snapshot.center) / snapshot.scale
@@ -151,7 +166,13 @@ def test_no_mode_is_lost_when_clusters_arrive_and_leave(chunk: int) -> None:
         ]
     )
     engine = se.Engine(
-        n_components=6, size=300, scaling=None, bandwidth=1.0, chunk_size=chunk, warm_up=100
+        n_components=6,
+        size=300,
+        scaling=None,
+        kernel="gaussian",
+        bandwidth=1.0,
+        chunk_size=chunk,
+        warm_up=100,
     )
     for start in range(0, len(points), chunk):
         engine.learn(points[start : start + chunk])
@@ -167,7 +188,7 @@ def test_outliers_are_eigenvalues_of_their_own() -> None:
     rng = np.random.default_rng(0)
     points = rng.standard_normal((900, 3))
     points[[503, 507, 508]] = np.diag([60.0, 60.0, 60.0])
-    engine = se.Engine(n_components=5, size=300, scaling=None, bandwidth=1.5)
+    engine = se.Engine(n_components=5, size=300, scaling=None, kernel="gaussian", bandwidth=1.5)
     engine.learn(points[:500])
     assert engine.snapshot().eigenvalues[0] < 0.98
     engine.learn(points[500:510])
@@ -180,7 +201,9 @@ def test_outliers_are_eigenvalues_of_their_own() -> None:
 def test_a_missed_tolerance_is_said() -> None:
     """A kernel so wide that all eigenvalues drown in the rounding of a large ring: met is False."""
     points = np.random.default_rng(0).standard_normal((1100, 3))
-    engine = se.Engine(size=1100, warm_up=1100, bandwidth=300.0, scaling=None, chunk_size=100)
+    engine = se.Engine(
+        size=1100, warm_up=1100, kernel="gaussian", bandwidth=300.0, scaling=None, chunk_size=100
+    )
     engine.learn(points)
     with pytest.warns(CostWarning, match="'batch'"):
         certificate = engine.snapshot().certificate
@@ -348,5 +371,6 @@ def test_axes_do_not_flip() -> None:
         engine.learn(points[start : start + 10])
         after = engine.snapshot()
         moved = after.psi[:-10] - before.psi[10:]
-        assert np.sqrt((moved**2).mean(axis=0)).max() < 0.5  # a flip is 2, a swap 1.4
+        # a flip is 2, a swap 1.4; two modes of nearly one eigenvalue turn by .6 at most
+        assert np.sqrt((moved**2).mean(axis=0)).max() < 0.9
         before = after

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.embedding.config import Config
-from streamembed.embedding.methods import EVERYWHERE, METHODS
+from streamembed.embedding.config import KERNELS, Config
+from streamembed.embedding.methods import EVERYWHERE, METHODS, Seen
 from streamembed.errors import ParameterError
 from streamembed.geometry.scaling import fit_distances, fit_points
+from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
@@ -23,18 +24,26 @@ def support() -> Support:
     return Support(POINTS, POINTS, births, births, MASSES)
 
 
+def seen(kernel: str, distances: bool) -> Seen:
+    """The points, or their distances; with widths of any size."""
+    d = np.sqrt(((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2))
+    known = (lambda slots: d[slots]) if distances else None
+    scaling = fit_distances(d, None) if distances else fit_points(POINTS, MASSES, None, None)
+    if kernel == "gaussian":
+        return Seen(support(), known, scaling, None, None)
+    widths = np.random.default_rng(2).uniform(0.3, 3.0, 90)
+    return Seen(support(), known, scaling, Scales(widths, widths, 1.0), Rule(15, 2.0))
+
+
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("distances", [False, True])
-def test_rows_are_those_of_the_matrix(name: str, distances: bool) -> None:
+def test_rows_are_those_of_the_matrix(name: str, distances: bool, kernel: str) -> None:
     """Whichever slots are asked for; symmetric, with ones on the diagonal, exactly."""
-    method, d = METHODS[name], None
-    scaling = fit_points(POINTS, MASSES, False, None)
-    if distances:
-        d = np.sqrt(((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2))
-        scaling = fit_distances(d, None)
-    matrix = method.matrix(support(), d, scaling)
-    slots = np.array([3, 77, 40])
-    rows = method.rows(support(), None if d is None else d[slots], slots, scaling, np.float64)
+    method, slots = METHODS[name], np.array([3, 77, 40])
+    what = seen(kernel, distances)
+    matrix = method.matrix(what)
+    rows = method.rows(what, slots, np.float64)
     # two ways of summing three squares differ by a few units in the last place
     np.testing.assert_allclose(rows, matrix[slots], rtol=1e-13)
     assert (rows[:, slots] == rows[:, slots].T).all()
@@ -46,7 +55,7 @@ def test_rows_are_those_of_the_matrix(name: str, distances: bool) -> None:
 def test_the_normalisation_is_that_of_its_slots(name: str) -> None:
     """By a product with all rows, or with some; v_0 is an eigenvector of eigenvalue 1."""
     method = METHODS[name]
-    matrix = method.matrix(support(), None, fit_points(POINTS, MASSES, False, None))
+    matrix = method.matrix(seen("gaussian", False))
     degrees, slots = matrix @ MASSES, np.array([5, 80])
     whole = method.normalise(degrees, MASSES, 0.5, lambda x: matrix @ x, EVERYWHERE)
     some = method.normalise(degrees, MASSES, 0.5, lambda x: matrix[slots] @ x, slots)

@@ -372,7 +372,7 @@ def test_poor_data_leave_metrics_sound(kind: str) -> None:
 
 def test_a_refused_call_leaves_no_label_behind() -> None:
     """Landmarks learn chunk by chunk before a held id shows: labels are taken back with them."""
-    engine = small(memory="landmarks", size=100, warm_up=60, bandwidth=8.0)
+    engine = small(memory="landmarks", size=100, warm_up=60, kernel="gaussian", bandwidth=8.0)
     engine.learn(WINE[:60], y=KINDS[:60], ids=[f"w{i}" for i in range(60)])
     before = pickle.dumps(engine)
     ids = [f"v{i}" for i in range(30)]
@@ -457,7 +457,13 @@ def test_labels_of_an_engine_are_bounded_and_counted() -> None:
     points = rng.standard_normal((3000, 2))
     labels = rng.standard_normal(3000)
     engine = se.Engine(
-        memory="landmarks", size=20, warm_up=20, chunk_size=500, metrics=("fenn",), bandwidth=9.0
+        memory="landmarks",
+        size=20,
+        warm_up=20,
+        chunk_size=500,
+        metrics=("fenn",),
+        kernel="gaussian",
+        bandwidth=9.0,
     )
     sizes = []
     for start in range(0, 3000, 500):

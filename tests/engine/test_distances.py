@@ -51,7 +51,9 @@ def row_for(engine: se.Engine, d: np.ndarray) -> np.ndarray:
 def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
     """Where there are points, every snapshot is that of the points to 1e-8."""
     points, d = things()
-    from_points, from_rows = (small(memory, bandwidth=bandwidth, n_components=4) for _ in range(2))
+    from_points, from_rows = (
+        small(memory, kernel="gaussian", bandwidth=bandwidth, n_components=4) for _ in range(2)
+    )
     new = swiss_roll(N + 40, 0)[N:]
     for t in range(N):
         from_points.learn(points[t : t + 1])
@@ -104,7 +106,8 @@ def test_large_windows_of_distances_are_those_of_points_too() -> None:
     """Above 256 slots rings are float32: the same kernel values, to the bit of rounding."""
     points = drifting_rings(700, 0, window=400)
     from_points, from_rows = (
-        small(size=400, warm_up=300, bandwidth=0.7, n_components=4) for _ in range(2)
+        small(size=400, warm_up=300, kernel="gaussian", bandwidth=0.7, n_components=4)
+        for _ in range(2)
     )
     d = cdist(points, points)
     from_points.learn(points)
@@ -125,7 +128,9 @@ def test_distances_that_no_points_have() -> None:
         "noise": np.triu(noise, 1) + np.triu(noise, 1).T,
     }
     for name, d in kinds.items():
-        engine = small("all", rank=110, bandwidth=1.0, n_components=3, tolerance=1e-8)
+        engine = small(
+            "all", rank=110, kernel="gaussian", bandwidth=1.0, n_components=3, tolerance=1e-8
+        )
         engine.learn_distances(d)
         snapshot = engine.snapshot()
         kernel = np.exp(-(d**2))
@@ -146,7 +151,7 @@ def test_kernels_that_are_not_positive_stay_certified(memory: str) -> None:
     rng = np.random.default_rng(1)
     words = rng.integers(0, 3, size=(400, 6))
     d = (words[:, None, :] != words[None, :, :]).sum(axis=2).astype(float)
-    engine = small(memory, bandwidth=2.0, n_components=3)
+    engine = small(memory, kernel="gaussian", bandwidth=2.0, n_components=3)
     for t in range(400):
         engine.learn_distances([row_for(engine, d)])
         if engine.ready and t % 50 == 49:
@@ -525,7 +530,8 @@ def test_drift_in_distances_is_followed() -> None:
     points = drifting_rings(600, 0, window=200)
     d = cdist(points, points)
     from_points, from_rows = (
-        small("landmarks", half_life=60.0, size=40, bandwidth=0.7) for _ in range(2)
+        small("landmarks", half_life=60.0, size=40, kernel="gaussian", bandwidth=0.7)
+        for _ in range(2)
     )
     from_points.learn(points)
     from_rows.learn_distances(d)

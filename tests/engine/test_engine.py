@@ -250,7 +250,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"size=3 must be at least n_components \+ 2 = 4",
     ),
     ({"kernel": "cosine"}, "kernel='cosine'"),
-    ({"scaling": "minmax"}, "scaling='minmax' must be one of 'standard', None"),
+    ({"scaling": "minmax"}, "scaling='minmax' must be one of 'standard', 'global', None"),
     ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
     ({"n_components": 0}, "n_components=0 must be a whole number of at least 1"),
     ({"n_components": 2.5}, "n_components=2.5"),
@@ -284,8 +284,8 @@ def test_wrong_parameters_are_named(changes: dict[str, Any], says: str) -> None:
 
 def test_unknown_options_are_refused() -> None:
     """An option that does nothing does not exist; labels without a metric are refused too."""
-    with pytest.raises(TypeError, match="n_neighbors"):
-        se.Engine(n_neighbors=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="perplexity"):
+        se.Engine(perplexity=3)  # type: ignore[call-arg]
     with pytest.raises(ParameterError, match="y was given"):
         small().learn(POINTS[:2], y=[0, 1])
 
@@ -351,7 +351,7 @@ def test_duplicates_have_no_components() -> None:
 
 def test_rescale_starts_a_new_epoch() -> None:
     """Scaling and bandwidth follow the support; the frame's epoch tells that axes started anew."""
-    engine = small()
+    engine = small(kernel="gaussian")
     engine.learn(POINTS[:100])
     engine.learn(100.0 * POINTS[100:200])
     before = engine.snapshot()
@@ -367,7 +367,7 @@ def test_rescale_starts_a_new_epoch() -> None:
 
 def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
     """The kernel sees what it was told to see."""
-    engine = small(bandwidth=1.7, scaling=None)
+    engine = small(kernel="gaussian", bandwidth=1.7, scaling=None)
     engine.learn(POINTS[:60])
     snapshot = engine.snapshot()
     assert snapshot.bandwidth == 1.7

@@ -66,7 +66,7 @@ def test_an_interrupt_does_not_leave_ring_and_state_apart(monkeypatch: pytest.Mo
 
     Degrees were then off by 15 % for good, and certificates met with a residual that was not true.
     """
-    engine = small(size=100, n_components=3, scaling=None, bandwidth=1.5)
+    engine = small(size=100, n_components=3, scaling=None, kernel="gaussian", bandwidth=1.5)
     engine.learn(POINTS[:200])
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
 
 def test_a_refused_id_in_the_midst_of_a_call_changes_nothing() -> None:
     """Landmarks, "raise": chunks learned before the duplicate are taken back, snapshot and all."""
-    engine = small(memory="landmarks", size=20, warm_up=20, bandwidth=4.0)
+    engine = small(memory="landmarks", size=20, warm_up=20, kernel="gaussian", bandwidth=4.0)
     engine.learn(POINTS[:100], ids=IDS[:100])
     snapshot, before = engine.snapshot(), digest(engine)
     gone = next(key for key in IDS[:100] if key not in engine.support_ids)

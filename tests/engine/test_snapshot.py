@@ -72,8 +72,19 @@ def test_each_row_is_transformed_alone(snapshot: se.Snapshot) -> None:
     np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-12)
 
 
-def test_far_points_get_their_nearest_neighbours_limit(snapshot: se.Snapshot) -> None:
+def test_far_points_keep_to_the_range_of_the_support(snapshot: se.Snapshot) -> None:
+    """However far, coordinates are finite, between those of the support, and coverage is 0."""
+    far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])
+    found, known = snapshot.transform(far), snapshot.coordinates / snapshot.eigenvalues
+    assert ((known.min(axis=0) <= found) & (found <= known.max(axis=0))).all()
+    assert snapshot.coverage(far).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> None:
     """However far, coordinates are finite, coverage is 0, and the nearest point decides."""
+    engine = se.Engine(size=80, n_components=3, kernel="gaussian")
+    engine.learn(np.random.default_rng(0).standard_normal((120, 3)))
+    snapshot = engine.snapshot()
     far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])
     assert np.isfinite(snapshot.transform(far)).all()
     assert snapshot.coverage(far).tolist() == [0.0, 0.0, 0.0]

@@ -65,7 +65,7 @@ def test_snapshots_beside_a_learner_are_those_of_their_position(memory: str) -> 
 
     Now each has the bytes of a sequential engine's at its position.
     """
-    engine = small(memory=memory, size=100, bandwidth=2.0)
+    engine = small(memory=memory, size=100, kernel="gaussian", bandwidth=2.0)
     engine.learn(POINTS[:200])
     found: dict[int, se.Snapshot] = {}
 
@@ -79,7 +79,7 @@ def test_snapshots_beside_a_learner_are_those_of_their_position(memory: str) -> 
             found[snapshot.position] = snapshot
     found[900] = engine.snapshot()
     assert len(found) > 3
-    sequential = small(memory=memory, size=100, bandwidth=2.0)
+    sequential = small(memory=memory, size=100, kernel="gaussian", bandwidth=2.0)
     for start in range(0, 900, 5):
         sequential.learn(POINTS[start : start + 5])
         if start + 5 in found:
@@ -91,7 +91,7 @@ def test_snapshots_beside_a_learner_are_those_of_their_position(memory: str) -> 
 
 def test_certificates_read_beside_a_learner_are_true() -> None:
     """Against the dense answer for the points that the snapshot says it has."""
-    engine = small(n_components=3, size=100, scaling=None, bandwidth=1.5)
+    engine = small(n_components=3, size=100, scaling=None, kernel="gaussian", bandwidth=1.5)
     engine.learn(POINTS[:200])
     found: list[se.Snapshot] = []
     with Beside(lambda: engine.learn(POINTS[200:])):

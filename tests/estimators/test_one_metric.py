@@ -93,7 +93,7 @@ def test_known_pairs_teach_both_the_same() -> None:
     """Every metric, those of classes too; in the caller's units whatever the map scales by."""
     similar = KINDS[:150] == KINDS[28:]
     for scaling in ("standard", None):
-        engine = small(scaling=scaling, bandwidth=1.0 if scaling else 100.0)
+        engine = small(scaling=scaling, kernel="gaussian", bandwidth=1.0 if scaling else 100.0)
         engine.learn(WINE[:60])
         engine.learn_pairs(WINE[:150], WINE[28:], similar)
         for name, metric in engine.snapshot().metrics.items():
@@ -321,7 +321,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     """Features that grow by 1e160: the metric stays, and the certificate counts what was lost."""
     points, kinds = WINE[:160].copy(), KINDS[:160]
     points[100:150] *= 1e160
-    engine = small(scaling=None, bandwidth=100.0, metrics=("itml", "fenn"))
+    engine = small(scaling=None, kernel="gaussian", bandwidth=100.0, metrics=("itml", "fenn"))
     face = ITML()
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])

@@ -27,6 +27,7 @@ def small(**changes: Any) -> se.Engine:
         "size": 40,
         "chunk_size": 10,
         "scaling": None,
+        "kernel": "gaussian",
         "bandwidth": 1.5,
         "warm_up": 30,
     }
@@ -69,6 +70,7 @@ def test_the_cover_is_the_rule(
         chunk_size=chunk,
         warm_up=size,
         scaling=None,
+        kernel="gaussian",
         bandwidth=1.0,
     )
     cuts = [size, *range((size // chunk + 1) * chunk, len(points), chunk)]
@@ -400,6 +402,7 @@ def test_a_short_half_life_does_not_wedge_the_engine() -> None:
         n_components=3,
         warm_up=100,
         scaling=None,
+        kernel="gaussian",
         bandwidth=0.1,
     )
     for _ in range(12):
@@ -422,6 +425,7 @@ def test_any_half_life_keeps_the_map_finite(alpha: float, seed: int) -> None:
         chunk_size=chunk,
         n_components=int(rng.choice([2, 5])),
         warm_up=min(size, 30),
+        kernel="gaussian",
         bandwidth=float(rng.choice([0.01, 0.1, 1.0])),
         alpha=alpha,
         scaling=str(rng.choice(["standard", ""])) or None,

@@ -25,7 +25,14 @@ STABLE = ("snapshot.arrow", "embedding.parquet", "rejected.parquet")
 
 def engine(memory: str, **changes: Any) -> se.Engine:
     """With a bandwidth for which 60 landmarks are enough."""
-    given = {"memory": memory, "size": SIZE, "n_components": 3, "bandwidth": 4.0, **changes}
+    given = {
+        "memory": memory,
+        "size": SIZE,
+        "n_components": 3,
+        "kernel": "gaussian",
+        "bandwidth": 4.0,
+        **changes,
+    }
     return se.Engine(**given)
 
 

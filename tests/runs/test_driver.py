@@ -47,7 +47,13 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 
 def engine(kind: str) -> se.Engine:
-    fixed = {"size": 60, "chunk_size": 10, "n_components": 2, "bandwidth": 2.0}
+    fixed = {
+        "size": 60,
+        "chunk_size": 10,
+        "n_components": 2,
+        "kernel": "gaussian",
+        "bandwidth": 2.0,
+    }
     return se.Engine(**{**fixed, **ENGINES[kind]})
 
 

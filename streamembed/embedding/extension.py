@@ -1,0 +1,189 @@
+"""Eigenfunctions at new points, where every point of the support has a kernel width of its own.
+
+Symbols: w_i = exp(-d(x, x_i)^2 / (c s_x s_i)), p_i = m_i a_i w_i / sum_j m_j a_j w_j = P(x, x_i);
+psi_j(x) = sum_i p_i psi_j(x_i) / lambda_j. s_x is chosen like the width of a slot
+(`streamembed.geometry.self_tuning`); at a point of the support it is that slot's, so that the
+extension there is its row of P.
+
+Coverage asks how near the support is, and must not use s_x, which grows with the distance: it is
+the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from streamembed.geometry import self_tuning
+from streamembed.geometry.self_tuning import Rule
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.linalg import squared_distances
+
+__all__ = ["SelfTuningExtension", "cover", "sampled"]
+
+# What an exponent may be off by: far below the residual of any certificate.
+LOSS = 1e-10
+# Squared distances below this share of the squared norms are taken by differences: whether a point
+# is one of the support must not be a matter of rounding.
+SAME = 1e-10
+# Beyond, which point is nearest cannot be told.
+FARTHEST = 1e300
+# Points whose coverage is looked at for a typical one: its median is known to a few per cent.
+SAMPLE = 256
+# Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
+TILE = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelfTuningExtension:
+    """Everything about a support that the coordinates of a new point need.
+
+    Attributes
+    ----------
+    points : (N, d)
+        X, as the kernel sees them.
+    squares : (N,)
+        Of their norms.
+    widths : (N,)
+        s.
+    least : float
+        No width is less.
+    rule : Rule
+        k and c.
+    targets : (N, k + 1)
+        [m a lambda^(t-1) psi | m a].
+    masses : (N,)
+        m.
+    typical : float
+        Coverage of a typical point, before it is divided by this.
+    center, scale : (d,)
+        Of the caller's units.
+    """
+
+    points: Floats
+    squares: Floats
+    widths: Floats
+    least: float
+    rule: Rule
+    targets: Floats
+    masses: Floats
+    typical: float
+    center: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, points: Floats, typical: float, **parts: Any) -> Self:
+        """Prepare the extension of a snapshot; see the attributes.
+
+        A ``typical`` of 0 stands for the median coverage of these points.
+        """
+        squares = np.einsum("ij,ij->i", points, points)
+        made = cls(points=points, squares=squares, typical=typical or 1.0, **parts)
+        if typical:
+            return made
+        rows = sampled(len(points))
+        with np.errstate(over="ignore", under="ignore"):
+            d2 = squared_distances(points[rows], points, LOSS * made.rule.width * made.least**2)
+        known = cover(d2, made.widths, made.masses, made.rule)
+        return replace(made, typical=float(np.median(known)))
+
+    def coordinates(self, points: Floats) -> Floats:
+        """lambda^t psi(x), shape (n, k), for points (n, d) in the caller's units. O(N (d + k))."""
+        result = np.empty((len(points), self.targets.shape[1] - 1))
+        for start in range(0, len(points), TILE):
+            tile = slice(start, start + TILE)
+            result[tile] = self._coordinates(self._squared(points[tile]))
+        return result
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """`coordinates`, and coverage, shape (n,), by the same distances."""
+        coordinates = np.empty((len(points), self.targets.shape[1] - 1))
+        coverage = np.empty(len(points))
+        for start in range(0, len(points), TILE):
+            tile = slice(start, start + TILE)
+            d2 = self._squared(points[tile])
+            coordinates[tile], coverage[tile] = self._coordinates(d2), self._coverage(d2)
+        return coordinates, coverage
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Coordinates (n, k) and coverage (n,) of things whose distances (n, N) are known.
+
+        Distances are unsquared, as the kernel sees them; where one is inf, that support point has
+        no weight; one of each row must be finite.
+        """
+        coordinates = np.empty((len(d), self.targets.shape[1] - 1))
+        coverage = np.empty(len(d))
+        for start in range(0, len(d), TILE):
+            tile = slice(start, start + TILE)
+            d2 = d[tile] ** 2
+            coordinates[tile], coverage[tile] = self._coordinates(d2), self._coverage(d2)
+        return coordinates, coverage
+
+    def _squared(self, points: Floats) -> Floats:
+        """Squared distances to the support, shape (b, N), finite; 0 exactly where points agree."""
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = (points - self.center) / self.scale
+            own = np.einsum("ij,ij->i", scaled, scaled)
+            most = float(np.finfo(np.float64).eps) * max(own.max(), self.squares.max())
+            if not most <= LOSS * self.rule.width * self.least**2:
+                return np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
+            d2 = scaled @ self.points.T
+            d2 *= -2.0
+            d2 += own[:, None]
+            d2 += self.squares
+        row, column = np.nonzero(d2 <= SAME * (own[:, None] + self.squares))
+        if len(row):
+            apart = scaled[row] - self.points[column]
+            d2[row, column] = np.einsum("ij,ij->i", apart, apart)
+        return d2
+
+    def _coordinates(self, d2: Floats) -> Floats:
+        """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
+        width, k = self.rule.width, self.rule.n_neighbors
+        own = np.maximum(self._reaches(d2), self.least)
+        nearest = d2.argmin(axis=1)
+        held = d2[np.arange(len(d2)), nearest] == 0.0
+        own[held] = self.widths[nearest[held]]
+        exponents = d2 / (-width * own)[:, None]
+        exponents /= self.widths
+        if len(self.widths) > 2 * k:
+            with np.errstate(under="ignore"):
+                short = np.flatnonzero(~held & (np.exp(exponents).sum(axis=1) < 0.5 * k))
+            if len(short):
+                own[short] = self_tuning.raised(own[short], d2[short], self.widths, self.rule)
+                exponents[short] = d2[short] / (-width * own[short])[:, None] / self.widths
+        exponents -= exponents.max(axis=1)[:, None]
+        with np.errstate(under="ignore"):
+            sums = np.exp(exponents, out=exponents) @ self.targets
+        result: Floats = sums[:, :-1] / sums[:, -1:]
+        return result
+
+    def _reaches(self, d2: Floats) -> Floats:
+        """The distance to the k-th nearest point that is not the same; to the farthest of fewer."""
+        k = min(self.rule.n_neighbors, d2.shape[1])
+        others = np.where(d2 > 0.0, d2, np.inf) if (d2 <= 0.0).any() else d2
+        reach2 = np.partition(others, k - 1, axis=1)[:, k - 1]
+        few = ~np.isfinite(reach2)
+        if few.any():
+            reach2[few] = np.where(others[few] < np.inf, others[few], 0.0).max(axis=1)
+        reaches: Floats = np.sqrt(reach2)
+        return reaches
+
+    def _coverage(self, d2: Floats) -> Floats:
+        near = cover(d2, self.widths, self.masses, self.rule)
+        coverage: Floats = np.minimum(1.0, near / self.typical)
+        return coverage
+
+
+def cover(d2: Floats, widths: Floats, masses: Floats, rule: Rule) -> Floats:
+    """sum_i m_i exp(-d2 / (c s_i^2)), shape (b,), of squared distances (b, N)."""
+    with np.errstate(under="ignore", over="ignore"):
+        near: Floats = np.exp(-(d2 / widths) / (rule.width * widths)) @ masses
+    return near
+
+
+def sampled(n: int) -> Ints:
+    """The rows by whose coverage a typical one is known: evenly spaced, all of a small support."""
+    return np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.int64))

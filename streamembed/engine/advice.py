@@ -1,0 +1,118 @@
+"""What a person should be told: costs, coarse landmarks, maps of few points or of parts."""
+
+from __future__ import annotations
+
+from streamembed.embedding.config import LARGEST_RANK, Config
+from streamembed.embedding.ladder import LARGEST_EXACT
+from streamembed.engine.snapshot import Snapshot
+
+__all__ = ["coarse", "cost_of_chunk", "cost_of_snapshot", "degenerate", "parts_apart"]
+
+# Times as dear as usual from which a warning is due.
+CLIFF = 10.0
+# A whole decomposition of 1,000 points beside a certified snapshot of as many, as measured (0.25 s
+# and 4.5 ms); the ratio grows with the square of their number. Batches of 1,200 and 1,500 points
+# took 75 ms and 0.8 s, 15 times a certified snapshot and more.
+EXACT_AT_1000, BATCH = 55.0, 20.0
+# Landmarks farther apart than this share of the bandwidth leave much of a Gaussian kernel between
+# them unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
+COARSE = 0.5
+# Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
+# than their own neighbours are, and the data have more dimensions than so many can cover.
+COARSE_WIDTHS = 0.7
+
+
+def cost_of_chunk(config: Config) -> str | None:
+    """The parameter that makes chunks ten times as expensive as usual, and by how much; or None.
+
+    Learning a chunk of b events into n slots with r columns is some 4 n r^2 + 10 (r + 2 b)^3
+    operations; usual are the 64 columns that ``rank="auto"`` takes for a few components.
+    """
+    if config.slots is None:
+        return None
+    n, b, r = config.slots, config.chunk_size, config.rank_cut.most
+    ratio = _operations(n, b, r) / _operations(n, b, LARGEST_RANK)
+    if ratio < CLIFF:
+        return None
+    name = "n_components" if isinstance(config.rank, str) else "rank"
+    return (
+        f"{name}={getattr(config, name)} needs a factor of {r} columns, which makes every chunk "
+        f"and snapshot about {ratio:.0f} times as expensive as the usual {LARGEST_RANK}: use fewer"
+    )
+
+
+def _operations(n: int, b: int, r: int) -> float:
+    return 4.0 * n * r**2 + 10.0 * (r + 2.0 * b) ** 3
+
+
+def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
+    """Why a snapshot was ten times as expensive as usual, and by how much; None if it was not.
+
+    One that is not met has climbed `streamembed.embedding.ladder` to its end for nothing.
+    """
+    n, rung = len(snapshot.ids), snapshot.rung
+    if snapshot.certificate.met is False:
+        rung = "exact" if n <= LARGEST_EXACT else "batch"
+    ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
+    if ratio < CLIFF:
+        return None
+    return (
+        f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
+        f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
+        f"tolerance={config.tolerance}: use a larger tolerance, a larger rank or fewer slots, or "
+        "tolerance=None for uncertified snapshots"
+    )
+
+
+def coarse(snapshot: Snapshot) -> str | None:
+    """What to do where there are too few landmarks for the kernel; None where there are enough."""
+    found, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
+    limit = COARSE_WIDTHS if self_tuning else COARSE
+    if found <= limit:
+        return None
+    n = len(snapshot.ids)
+    if self_tuning:
+        return (
+            f"events are {found:.2f} kernel widths from the nearest of the {n} landmarks, more "
+            f"than {limit}: too sparse for the kernel: use more landmarks (size=)"
+        )
+    return (
+        f"the {n} landmarks are {found:.2f} bandwidths apart, more than {limit}: too sparse for "
+        "the kernel: use more landmarks (size=) or a larger bandwidth"
+    )
+
+
+def degenerate(snapshot: Snapshot) -> str | None:
+    """Why a map says little of most points, and what to do; None where it does not."""
+    certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
+    if certificate.lone:
+        j = certificate.lone[0]
+        total = snapshot.masses.sum()
+        remedy = "remove or scale them"
+        if snapshot.kernel == "gaussian":
+            remedy += ', or use kernel="self_tuning"'
+        return (
+            f"component {j} is carried by about {certificate.effective_points[j]:.0f} of "
+            f"{total:,.0f} points: outliers lead the map; look at snapshot.leading_ids({j}), "
+            f"{remedy}"
+        )
+    parts = certificate.parts
+    if parts > k:
+        return (
+            f"the map falls into at least {parts} parts ({parts - 1} eigenvalues of 1): "
+            f"{'the component says' if k == 1 else f'all {k} components say'} which part a point "
+            f"is in, none where in it; use n_components >= {parts + 2}, or one engine a part"
+        )
+    return None
+
+
+def parts_apart(snapshot: Snapshot) -> str | None:
+    """Where the first components do nothing but tell parts apart; None where they do more."""
+    parts = snapshot.certificate.parts
+    if not 1 < parts <= len(snapshot.eigenvalues):
+        return None
+    first = "the first component tells" if parts == 2 else f"the first {parts - 1} components tell"
+    return (
+        f"{first} {parts} separate parts apart; structure inside them starts at component "
+        f"{parts - 1}"
+    )
