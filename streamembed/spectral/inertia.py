@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from streamembed.numeric.arrays import Floats
@@ -82,14 +82,8 @@ def count_above(operator: csr_array, x: float) -> int | None:
         return None
     if not np.array_equal(factors.perm_r, factors.perm_c):
         return None
-    lower, upper = abs(factors.L), factors.U
-    pivots = upper.diagonal()
-    # of L U: rounding of n terms at most; of D L^T: what U differs from it by
-    skew = abs(upper - diags_array(pivots) @ factors.L.T)
-    rounding = n * np.finfo(np.float64).eps
-    ones = np.ones(n)
-    slack = (lower @ (rounding * (abs(upper) @ ones) + skew @ ones)).max(initial=0.0)
-    if not slack <= LARGEST_SLACK:
+    pivots = factors.U.diagonal()
+    if not _slack(factors.L, factors.U.tocsr(), pivots) <= LARGEST_SLACK:  # nor where it is NaN
         return None
     return int(np.count_nonzero(pivots < 0))
 
@@ -146,3 +140,23 @@ def missed(
     if more and near[covered] <= error + LARGEST_SLACK:
         return Inertia(None, cut, covered)
     return Inertia(more, cut, covered)
+
+
+def _slack(lower: csc_array, upper: csr_array, pivots: Floats) -> float:
+    """A bound on the norm of x I - S - L D L^T: the rounding of L U, and of U against D L^T.
+
+    The largest row sum of n eps |L| |U| + |L| |U - D L^T|, for the difference is symmetric.
+    """
+    n = len(pivots)
+    lower.sort_indices()
+    upper.sort_indices()
+    if not np.array_equal(lower.indices, upper.indices):  # an entry that is 0 by chance
+        return np.inf
+    # the columns of L are the rows of L^T, and lie as those of U do
+    rows = np.repeat(pivots, np.diff(upper.indptr))
+    entries = n * np.finfo(np.float64).eps * np.abs(upper.data)
+    entries += np.abs(upper.data - rows * lower.data)
+    starts = upper.indptr[:-1]  # no row is empty: its pivot is there
+    sums = np.add.reduceat(entries, starts)
+    lower.data = np.abs(lower.data)
+    return float((lower @ sums).max())
