@@ -1,0 +1,117 @@
+"""One round of a filter of fixed gain, and the Ritz pairs of what it leaves.
+
+Symbols: S = a sparse walk's operator (n, n), V = a block (n, m), T_d = Chebyshev polynomial.
+
+Source: Zhou & Saad (2007), "A Chebyshev-Davidson algorithm for large symmetric eigenproblems", for
+the recurrence. Differs: they damp all up to the last Ritz value of the block, which leaves the
+polynomial little growth where eigenvalues crowd near 1. Here ``high`` is placed so that T_d is the
+same gain at the last wanted value, whatever the block's last value is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.sparse import csr_array
+
+from streamembed.numeric.arrays import Array, Bools, Floats
+from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral.sparse import Parts
+
+__all__ = ["amplify", "ritz"]
+
+# What [low, high] is wide at least: T_d at 1 would otherwise bring up float32's rounding of what
+# was deflated.
+LEAST_WIDTH = 0.5
+# Of a column's length, what must be its own for Cholesky; squared, below which it is rounding.
+OWN, ROUNDING = 1e-4, 1e-11
+
+
+def amplify(
+    operator: csr_array, block: Array, target: float, low: float, degree: int, gain: float
+) -> Array:
+    """T_degree(S) V, with S mapped so that T is ``gain`` at ``target`` and below 1 from ``low`` on.
+
+    Parameters
+    ----------
+    operator
+        S, shape (n, n), in the precision of the block.
+    block
+        V, shape (n, m), without the eigenvalue 1.
+    target
+        The last wanted eigenvalue.
+    low
+        What no eigenvalue is below; those that are would be raised too.
+
+    Returns
+    -------
+    Shape (n, m). O(n (K + 1) m degree).
+
+    Notes
+    -----
+    [low, high] goes to [-1, 1] and ``target`` to x = cosh(arccosh(gain) / degree).
+    """
+    low = max(-1.0, min(low, target - LEAST_WIDTH))
+    x = float(np.cosh(np.arccosh(gain) / degree))
+    high = (2.0 * target + low * (x - 1.0)) / (x + 1.0)
+    high = max(high, low + LEAST_WIDTH)
+    kind = block.dtype.type  # a float64 scalar would promote a float32 block
+    centre, step = kind(0.5 * (high + low)), kind(2.0 / (high - low))
+    before: Array = block
+    now: Array = step * (operator @ block - centre * block)
+    for _ in range(degree - 1):
+        after: Array = operator @ now
+        after -= centre * now
+        after *= kind(2.0) * step
+        after -= before
+        before, now = now, after
+    return now
+
+
+def ritz(
+    operator: csr_array, parts: Parts, block: Array, wanted: int
+) -> tuple[Floats, Floats, float]:
+    """Ritz pairs of a block without the eigenvalue 1, and the residual of the wanted ones.
+
+    Parameters
+    ----------
+    operator
+        S, shape (n, n), float64.
+    parts
+        Whose eigenvalue 1 is taken out.
+    block
+        Shape (n, m), any columns.
+    wanted
+        How many leading pairs the residual is of.
+
+    Returns
+    -------
+    values, vectors, residual
+        Shapes (c,) and (n, c), descending, orthonormal, float64; max ||S v - theta v||. c < m
+        where columns are combinations of others, up to rounding. O(n m (K + m)).
+    """
+    basis = parts.deflate(block.astype(np.float64))
+    lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
+    real = lengths > 0
+    basis = basis[:, real] / lengths[real]
+    if basis.shape[1] == 0:
+        return np.zeros(0), basis, 0.0
+    gram = basis.T @ basis
+    try:
+        lower = np.linalg.cholesky(gram)
+        independent: Bools = np.diag(lower) > OWN
+    except np.linalg.LinAlgError:
+        independent = np.zeros(1, dtype=np.bool_)
+    if not independent.all():
+        sizes, turn = descending_eigh(gram)
+        sizes, turn = sizes[sizes > ROUNDING], turn[:, sizes > ROUNDING]
+        basis = parts.deflate(basis @ (turn / np.sqrt(sizes)))
+        basis, _ = np.linalg.qr(basis)  # what was amplified is no longer orthogonal to the digit
+        lower = np.eye(basis.shape[1])
+    image = operator @ basis
+    half = solve_triangular(lower, basis.T @ image, lower=True)
+    values, mix = descending_eigh(solve_triangular(lower, half.T, lower=True))
+    mix = solve_triangular(lower, mix, lower=True, trans="T")
+    vectors = basis @ mix
+    errors = image @ mix[:, :wanted] - vectors[:, :wanted] * values[:wanted]
+    return values, vectors, float(np.linalg.norm(errors, axis=0).max(initial=0.0))

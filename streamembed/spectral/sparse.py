@@ -1,0 +1,280 @@
+"""The walk on a sparse graph of neighbours: its operator, its parts, the eigenvalue 1.
+
+Symbols: n = points, near, d2 = (n, K) lists of the nearest others, w_ij = weight of an edge,
+m = masses, W = diag(m) w diag(m), q = W 1 = degrees, S = diag(q^-1/2) W diag(q^-1/2) with spectrum
+in [-1, 1], pi = q / sum(q) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0,
+psi = v / sqrt(pi).
+
+The definition, once for all weights: i and j are joined where either has the other in its list,
+and no point is joined to itself, W_ii = 0. So S is not positive: a graph in two halves that are
+joined only across has the eigenvalue -1. Points that nothing joins have degree 0 and no part in S:
+their rows are zero, and they are listed.
+
+Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps"; Zelnik-Manor & Perona
+(2004), "Self-tuning spectral clustering", who also set the diagonal to 0; Chung (1997), lemma 1.7,
+for the eigenvalue 1. Differs: 1. Jain's heat weight has a plus in the exponent; it is a minus. 2.
+Edges that weigh nothing beside the others of one of their ends are left out: stored zeros would
+join what is apart, and a point that only they hold would have coordinates made of rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+__all__ = [
+    "WEIGHTS",
+    "Parts",
+    "Walk",
+    "contrasts",
+    "find_parts",
+    "own_scales",
+    "walk_on_edges",
+    "walk_on_lists",
+]
+
+WEIGHTS = ("binary", "heat", "self_tuning")
+# The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
+# and gets this share of the median one.
+SCALE_NEIGHBOR = 7
+LEAST_SCALE = 0.1
+# Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
+# no less than 1e-6 of what its neighbours are divided by.
+LEAST_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """S and q.
+
+    Attributes
+    ----------
+    operator : (n, n)
+        S, sparse, symmetric to the last bit, float64, zero diagonal.
+    degrees : (n,)
+        q; 0 where nothing joins the point.
+    """
+
+    operator: csr_array
+    degrees: Floats
+
+    @property
+    def constant(self) -> Floats:
+        """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
+        total = float(self.degrees.sum())
+        return np.sqrt(self.degrees / (total or 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """The connected parts of a walk, the heaviest first.
+
+    Attributes
+    ----------
+    labels : (n,)
+        The part of every point; -1 for isolated ones, which are no part.
+    count, largest : int
+        How many parts there are, and how many points the one with most of them has.
+    basis : (n, count)
+        Sparse, orthonormal, of the whole eigenspace of 1, v_0 among it: one column a part.
+    """
+
+    labels: Ints
+    count: int
+    largest: int
+    basis: csr_array
+
+    @property
+    def isolated(self) -> Ints:
+        """The points that nothing joins, ascending."""
+        return np.flatnonzero(self.labels < 0)
+
+    def deflate(self, block: Array) -> Array:
+        """``block`` (n, m) without its part in the eigenspace of 1, in float64 or its own."""
+        basis = self.basis.astype(block.dtype, copy=False)
+        rest: Array = block - basis @ (basis.T @ block)
+        return rest
+
+
+def own_scales(d2: Floats) -> Floats:
+    """s, shape (n,): the distance to the 7th neighbour, or to the last of a shorter list.
+
+    Parameters
+    ----------
+    d2
+        Squared distances of the lists, ascending, shape (n, K); inf behind the end of a list.
+
+    Returns
+    -------
+    Positive, at least a tenth of the median.
+    """
+    columns = d2[:, :SCALE_NEIGHBOR]
+    known = np.isfinite(columns)
+    scales = np.sqrt(np.where(known, columns, 0.0).max(axis=1, initial=0.0))
+    positive = scales[scales > 0]
+    floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
+    floored: Floats = np.maximum(scales, floor)
+    return floored
+
+
+def walk_on_lists(
+    near: Array,
+    d2: Floats,
+    weights: str = "binary",
+    scale: float = 1.0,
+    masses: Floats | None = None,
+) -> Walk:
+    """The walk in which i and j are joined where either is in the list of the other.
+
+    Parameters
+    ----------
+    near, d2
+        Indices of the nearest others and their squared distances, shapes (n, K), -1 and inf behind
+        the end of a list.
+    weights
+        ``binary`` (1), ``heat`` (exp(-d2 / scale)) or ``self_tuning`` (exp(-d2 / (scale s_i s_j)),
+        see `own_scales`).
+    scale
+        Positive; what it divides depends on ``weights``.
+    masses
+        m, shape (n,), positive; None for ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> walk = walk_on_lists(np.array([[1], [0], [1]]), np.array([[1.0], [1.0], [4.0]]))
+    >>> walk.degrees.tolist()
+    [1.0, 2.0, 1.0]
+    """
+    n = len(near)
+    full = near >= 0
+    lengths = full.sum(axis=1)
+    ends, d2_known = near[full], d2[full]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    scales = own_scales(d2) if weights == "self_tuning" else None
+    heads = np.repeat(np.arange(n), lengths)
+    values = _weigh(d2_known, heads, ends, weights, scale, scales)
+    return _walk(csr_array((values, ends, starts), shape=(n, n)), masses)
+
+
+def walk_on_edges(
+    heads: Array,
+    ends: Array,
+    d2: Floats,
+    n: int,
+    weights: str = "binary",
+    scale: float = 1.0,
+    scales: Floats | None = None,
+    masses: Floats | None = None,
+) -> Walk:
+    """The walk on edges that are given one by one, as those within a radius are.
+
+    Parameters
+    ----------
+    heads, ends, d2
+        Shapes (e,): every edge once, in either direction or once in each, no loops.
+    n
+        Points.
+    weights, scale, masses
+        As in `walk_on_lists`.
+    scales
+        s, shape (n,), for ``self_tuning`` alone.
+    """
+    values = _weigh(d2, heads, ends, weights, scale, scales)
+    return _walk(coo_array((values, (heads, ends)), shape=(n, n)).tocsr(), masses)
+
+
+def _weigh(
+    d2: Floats, heads: Array, ends: Array, weights: str, scale: float, scales: Floats | None
+) -> Floats:
+    """w of every edge, the same bits for (i, j) and (j, i)."""
+    if weights == "binary":
+        return np.ones(len(d2))
+    divisor: float | Floats = scale
+    if weights == "self_tuning":
+        assert scales is not None
+        divisor = scale * (scales[heads] * scales[ends])
+    with np.errstate(under="ignore"):
+        values: Floats = np.exp(-d2 / divisor)
+    return values
+
+
+def _walk(directed: csr_array, masses: Floats | None) -> Walk:
+    """S and q of the graph that has an edge where ``directed`` has one either way. O(n K)."""
+    n = directed.shape[0]
+    directed.sort_indices()
+    graph = directed.maximum(directed.T.tocsr()).tocsr()
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+    if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
+        larger = np.maximum(degrees[heads], degrees[graph.indices])
+        graph.data[graph.data < LEAST_WEIGHT * larger] = 0.0
+        graph.eliminate_zeros()
+        heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+        degrees = np.asarray(graph.sum(axis=1)).ravel()
+    root = np.ones(n)
+    if masses is not None:
+        root, degrees = np.sqrt(masses), graph @ masses
+    scaling = np.divide(root, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
+    graph.data *= scaling[heads] * scaling[graph.indices]
+    return Walk(graph, root**2 * degrees)
+
+
+def find_parts(walk: Walk) -> Parts:
+    """The connected parts of a walk, and its isolated points. O(n K)."""
+    n, degrees = len(walk.degrees), walk.degrees
+    found, raw = connected_components(walk.operator, directed=False)
+    weight = np.bincount(raw, weights=degrees, minlength=found)
+    order = np.argsort(-weight, kind="stable")
+    count = int(np.count_nonzero(weight > 0))
+    names = np.full(found, -1, dtype=np.int64)
+    names[order[:count]] = np.arange(count)
+    labels = names[raw]
+    members = np.flatnonzero(labels >= 0)
+    belongs = labels[members]
+    values = np.sqrt(degrees[members] / weight[order][belongs])
+    basis = coo_array((values, (members, belongs)), shape=(n, count)).tocsr()
+    largest = int(np.bincount(belongs).max(initial=0))
+    return Parts(labels, count, largest, basis)
+
+
+def contrasts(labels: Ints, degrees: Floats, most: int) -> Floats:
+    """Orthonormal columns of parts, orthogonal to v_0: of eigenvalue 1 where they are S's own.
+
+    Parameters
+    ----------
+    labels
+        Parts from 0 on, shape (n,), every one with a positive degree; -1 is in none.
+    degrees
+        q, shape (n,).
+    most
+        Columns at most: the parts after the first ``most`` + 1 are 0 in all of them.
+
+    Returns
+    -------
+    Shape (n, c): column j sets part j + 1 against all parts before it.
+
+    Notes
+    -----
+    With p_j = pi(part j) and P = p_0 + ... + p_(j-1), psi is sqrt(P / (p_j (P + p_j))) on part j
+    and -sqrt(p_j / (P (P + p_j))) on those before: mean 0 and square 1 under pi. O(n c).
+    """
+    member = labels >= 0
+    total = float(degrees.sum())
+    shares = np.bincount(labels[member], weights=degrees[member] / (total or 1.0))[: most + 1]
+    count = len(shares)
+    if count < 2:
+        return np.zeros((len(labels), 0))
+    own, before = shares[1:], np.cumsum(shares)[:-1]
+    both = before + own
+    levels = np.triu(np.ones((count, 1)) * -np.sqrt(own / before / both))
+    levels[np.arange(1, count), np.arange(count - 1)] = np.sqrt(before / own / both)
+    levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
+    place = np.where(member & (labels < count), labels, count)
+    columns: Floats = levels[place] * np.sqrt(degrees / (total or 1.0))[:, None]
+    return columns
