@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 
 import streamembed as se
 from streamembed.embedding.config import KERNELS
-from streamembed.embedding.ladder import LARGEST_EXACT
+from streamembed.embedding.pairs import LARGEST_EXACT
 from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
@@ -194,7 +194,9 @@ def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str,
     if memory == "landmarks" and rng.random() < 0.4:
         parameters["half_life"] = float(rng.choice([size / 4, size, 10 * size]))
     other = np.random.default_rng((seed, 2))
-    if kernel == "self_tuning" or (kernel is None and other.random() < 0.5):
+    if kernel == "graph" or (kernel is None and other.random() < 0.3):
+        _make_graph(parameters, points, other)
+    elif kernel == "self_tuning" or (kernel is None and other.random() < 0.5):
         parameters.pop("bandwidth", None)
         parameters["n_neighbors"] = int(other.choice([1, 2, 7, 15, 15, 15, 40]))
         parameters["width"] = float(other.choice([0.5, 1.0, 2.0, 2.0, 4.0]))
@@ -208,6 +210,20 @@ def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str,
         parameters = {**parameters, **large, "half_life": None}
         return kind, points, parameters, False
     return kind, points, parameters, bool(rng.random() < 0.2)
+
+
+def _make_graph(parameters: dict[str, Any], points: Floats, rng: Draw) -> None:
+    """Parameters of a graph of neighbours instead of a kernel."""
+    for name in ("alpha", "bandwidth", "rank"):
+        parameters.pop(name, None)
+    parameters["method"] = "laplacian_eigenmaps"
+    parameters["n_neighbors"] = int(rng.choice([1, 3, 10, 10, 15, 15, 40]))
+    parameters["weights"] = str(rng.choice(["self_tuning", "self_tuning", "binary", "heat"]))
+    if parameters["weights"] != "self_tuning" and rng.random() < 0.3:
+        spread = float(np.median(np.abs(points - np.median(points, axis=0)))) or 1.0
+        parameters["radius"] = spread * float(rng.choice([0.1, 1.0, 3.0]))
+    if parameters["weights"] == "heat" and rng.random() < 0.5:
+        parameters["bandwidth"] = float(rng.choice([0.1, 1.0, 3.0]))
 
 
 def _distances(rng: Draw, points: Floats) -> Floats:
@@ -230,6 +246,38 @@ def operator(d2: Floats, alpha: float, masses: Floats) -> tuple[Floats, Floats]:
     return weights, dense - np.sqrt(np.outer(stationary, stationary))
 
 
+def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
+    """The same of a graph of neighbours, weights as the snapshot says, points oldest first."""
+    n, k = len(d2), snapshot.n_neighbors
+    others = d2 + np.diag(np.full(n, np.inf))
+    order = np.argsort(others, axis=1, kind="stable")  # ties by age
+    joined = np.zeros((n, n), dtype=bool)
+    if snapshot.radius:
+        joined = others <= snapshot.radius**2
+    else:
+        joined[np.arange(n)[:, None], order[:, : min(k, n - 1)]] = True
+        joined |= joined.T
+    scales = snapshot.widths
+    if snapshot.kernel == "self_tuning":
+        own = order[:, min(7, k, n - 1) - 1]
+        scales = np.sqrt(others[np.arange(n), own])
+        floor = 0.1 * np.median(scales[scales > 0]) if (scales > 0).any() else 1.0
+        scales = np.maximum(scales, floor)
+    weights = joined.astype(np.float64)
+    if snapshot.kernel != "binary":
+        with np.errstate(under="ignore"):
+            weights = joined * np.exp(-d2 / (snapshot.width * np.outer(scales, scales)))
+    degrees = weights.sum(axis=1)
+    weights[weights < 1e-12 * np.maximum.outer(degrees, degrees)] = 0.0
+    masses = snapshot.masses
+    full = weights * np.outer(masses, masses)
+    degrees = full.sum(axis=1)
+    scaling = np.divide(1.0, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
+    stationary = degrees / (degrees.sum() or 1.0)
+    dense = full * np.outer(scaling, scaling) - np.sqrt(np.outer(stationary, stationary))
+    return weights, dense
+
+
 def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> list[str]:
     """What the certificate of a snapshot says that is not true; empty where all of it is.
 
@@ -239,13 +287,17 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
         Unsquared distances between the snapshot's things, in its order, where it has no points.
     """
     k, c = len(snapshot.eigenvalues), snapshot.certificate
+    graph = snapshot.method == "laplacian_eigenmaps"
     if d is None:
         scaled = (snapshot.points - snapshot.center) / snapshot.scale
         d2 = cdist(scaled, scaled, "sqeuclidean")
     else:
         d2 = d**2
-    d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
-    weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
+    if snapshot.method == "laplacian_eigenmaps":
+        weights, dense = walk(d2, snapshot)
+    else:
+        d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
+        weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
     with one_blas_thread():  # two took ten times as long
         values, vectors = scipy.linalg.eigh(dense)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
@@ -272,7 +324,7 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
         # vectors of the oracle are right to its rounding over their gap
         gap = max(float(values[k - 1] - values[k]), ROUNDING)
         expect("angle", sine, c.angle_bound + ROUNDING / gap)
-    parts = connected_components(weights > np.finfo(np.float64).eps)[0]
+    parts = connected_components(weights > (0.0 if graph else np.finfo(np.float64).eps))[0]
     if snapshot.n_connected != parts:
         faults.append(f"n_connected {snapshot.n_connected} != {parts}")
     if c.met:
@@ -342,7 +394,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scenarios.fuzz_certificate", description=__doc__)
     parser.add_argument("--streams", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kernel", choices=KERNELS, help="default: either, by the seed")
+    parser.add_argument("--kernel", choices=(*KERNELS, "graph"), help="default: any, by the seed")
     chosen = parser.parse_args(arguments)
     result = run(chosen.streams, chosen.seed, kernel=chosen.kernel)
     for seed, fault in result.wrong:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.geometry.self_tuning import Rule
 from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
+from streamembed.spectral.sparse import WEIGHTS
 from streamembed.spectral.tracker import Cut
 
 __all__ = ["Config"]
@@ -23,8 +24,17 @@ __all__ = ["Config"]
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 KERNELS = ("self_tuning", "gaussian")
 LARGEST_NEIGHBORS = 1000
+# Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
+LARGEST_GRAPH = 1_000_000
+RADII = 1e-100, 1e100
+# What only kernels have, and only graphs.
+FOR_KERNELS = ("kernel", "alpha", "rank", "diffusion_time")
+FOR_GRAPHS = ("weights", "radius")
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
+# Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
+# by as much as their residual, and must stay within the tolerance themselves.
+TOLERANCE_SHARE = 0.8
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).
@@ -54,7 +64,9 @@ class Config:
     half_life: float | None = None
     kernel: str = "self_tuning"
     n_neighbors: int = 15
-    width: float = 2.0
+    width: float | str = "auto"
+    weights: str = "self_tuning"
+    radius: float | None = None
     bandwidth: float | str = "auto"
     alpha: float | str = "auto"
     diffusion_time: float = 1.0
@@ -82,9 +94,11 @@ class Config:
             seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
             diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
             n_neighbors=whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
-            width=real("width", self.width, *WIDTHS),
+            weights=one_of("weights", self.weights, WEIGHTS),
+            radius=or_none(real, "radius", self.radius, *RADII),
         )
         self._check_kernel()
+        self._check_graph()
         keep(self, tolerance=or_none(real, "tolerance", self.tolerance, 1e-12, 1.0))
         self._check_metrics()
         self._check_rank()
@@ -92,6 +106,8 @@ class Config:
         self._check_warm_up()
 
     def _check_kernel(self) -> None:
+        auto = _is_auto(self.width)
+        keep(self, width="auto" if auto else real("width", self.width, *WIDTHS, " or 'auto'"))
         auto = _is_auto(self.alpha)
         keep(self, alpha="auto" if auto else real("alpha", self.alpha, 0.0, 2.0, " or 'auto'"))
         if _is_auto(self.bandwidth):
@@ -99,9 +115,32 @@ class Config:
             return
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         keep(self, bandwidth=real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
-        if self.kernel != "gaussian":
+        if self.is_sparse and self.weights != "heat":
+            raise ParameterError(
+                f"bandwidth={self.bandwidth!r} is for weights='heat'; set that, or width="
+            )
+        if not self.is_sparse and self.kernel != "gaussian":
             raise ParameterError(
                 f"bandwidth={self.bandwidth!r} is for kernel='gaussian'; set that, or width="
+            )
+
+    def _check_graph(self) -> None:
+        """An option that would do nothing is refused."""
+        given = {
+            name: getattr(self, name)
+            for name in (FOR_KERNELS if self.is_sparse else FOR_GRAPHS)
+            if getattr(self, name) != DEFAULTS[name]
+        }
+        for name, value in given.items():
+            other = "diffusion_map" if self.is_sparse else "laplacian_eigenmaps"
+            raise ParameterError(
+                f"{name}={value!r} is for method={other!r}: leave it out with method="
+                f"{self.method!r}"
+            )
+        if self.radius is not None and self.weights == "self_tuning":
+            raise ParameterError(
+                f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "
+                "every point comes from its nearest neighbours"
             )
 
     def _check_metrics(self) -> None:
@@ -138,10 +177,15 @@ class Config:
             )
         if self.memory == "all":
             return
-        if self.size > LARGEST_SUPPORT:
+        if self.is_sparse and self.size > LARGEST_GRAPH:
+            raise ParameterError(
+                f"size={self.size} must be at most {LARGEST_GRAPH}: try a smaller one"
+            )
+        if self.size > LARGEST_SUPPORT and not self.is_sparse:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
-                f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one"
+                f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "
+                "method='laplacian_eigenmaps', which has none"
             )
         if self.memory == "window" and self.chunk_size > self.size:
             raise ParameterError(
@@ -175,13 +219,25 @@ class Config:
     @property
     def rule(self) -> Rule | None:
         """How every point gets its own width; None where all have one bandwidth."""
-        return Rule(self.n_neighbors, self.width) if self.kernel == "self_tuning" else None
+        if self.is_sparse or self.kernel == "gaussian":
+            return None
+        return Rule(self.n_neighbors, 2.0 if isinstance(self.width, str) else self.width)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the embedding is that of a graph of neighbours."""
+        return METHODS[self.method].sparse
+
+    @property
+    def rescales(self) -> bool:
+        """Whether the scaling is taken anew when the support is full for the first time."""
+        return self.is_sparse or self.rule is not None
 
     @property
     def correction(self) -> float:
         """alpha, as a number: a width of its own has done its work already for every point."""
         if isinstance(self.alpha, str):  # "auto"
-            return 1.0 if self.kernel == "gaussian" else 0.0
+            return 1.0 if self.kernel == "gaussian" and not self.is_sparse else 0.0
         return self.alpha
 
     @property
@@ -227,6 +283,9 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         """The parameters by name, JSON-ready."""
         return asdict(self)
+
+
+DEFAULTS = {field.name: field.default for field in fields(Config)}
 
 
 def _is_auto(value: object) -> bool:

@@ -12,7 +12,7 @@ the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import Rule
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
+from streamembed.spectral import sparse
 
-__all__ = ["SelfTuningExtension", "cover", "sampled"]
+__all__ = ["Extends", "GraphExtension", "SelfTuningExtension", "cover", "sampled"]
 
 # What an exponent may be off by: far below the residual of any certificate.
 LOSS = 1e-10
@@ -36,9 +37,22 @@ SAMPLE = 256
 TILE = 256
 
 
+class Extends(Protocol):
+    """Coordinates and coverage of new points, or of things by their distances."""
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Of points (n, d) in the caller's units, shape (n, k)."""
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """Coordinates, and coverage, shape (n,)."""
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Both, by unsquared distances to the support, shape (n, N)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class SelfTuningExtension:
-    """Everything about a support that the coordinates of a new point need.
+class _Extension:
+    """What extensions have in common.
 
     Attributes
     ----------
@@ -46,52 +60,26 @@ class SelfTuningExtension:
         X, as the kernel sees them.
     squares : (N,)
         Of their norms.
-    widths : (N,)
-        s.
-    least : float
-        No width is less.
-    rule : Rule
-        k and c.
-    targets : (N, k + 1)
-        [m a lambda^(t-1) psi | m a].
-    masses : (N,)
-        m.
-    typical : float
-        Coverage of a typical point, before it is divided by this.
+    finest : float
+        A squared distance that tells points apart: exponents are exact to a share of it.
     center, scale : (d,)
         Of the caller's units.
     """
 
     points: Floats
     squares: Floats
-    widths: Floats
-    least: float
-    rule: Rule
-    targets: Floats
-    masses: Floats
-    typical: float
+    finest: float
     center: Floats
     scale: Floats
 
-    @classmethod
-    def of(cls, points: Floats, typical: float, **parts: Any) -> Self:
-        """Prepare the extension of a snapshot; see the attributes.
-
-        A ``typical`` of 0 stands for the median coverage of these points.
-        """
-        squares = np.einsum("ij,ij->i", points, points)
-        made = cls(points=points, squares=squares, typical=typical or 1.0, **parts)
-        if typical:
-            return made
-        rows = sampled(len(points))
-        with np.errstate(over="ignore", under="ignore"):
-            d2 = squared_distances(points[rows], points, LOSS * made.rule.width * made.least**2)
-        known = cover(d2, made.widths, made.masses, made.rule)
-        return replace(made, typical=float(np.median(known)))
+    @property
+    def n_columns(self) -> int:
+        """Coordinates."""
+        raise NotImplementedError
 
     def coordinates(self, points: Floats) -> Floats:
         """lambda^t psi(x), shape (n, k), for points (n, d) in the caller's units. O(N (d + k))."""
-        result = np.empty((len(points), self.targets.shape[1] - 1))
+        result = np.empty((len(points), self.n_columns))
         for start in range(0, len(points), TILE):
             tile = slice(start, start + TILE)
             result[tile] = self._coordinates(self._squared(points[tile]))
@@ -99,7 +87,7 @@ class SelfTuningExtension:
 
     def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
         """`coordinates`, and coverage, shape (n,), by the same distances."""
-        coordinates = np.empty((len(points), self.targets.shape[1] - 1))
+        coordinates = np.empty((len(points), self.n_columns))
         coverage = np.empty(len(points))
         for start in range(0, len(points), TILE):
             tile = slice(start, start + TILE)
@@ -113,7 +101,7 @@ class SelfTuningExtension:
         Distances are unsquared, as the kernel sees them; where one is inf, that support point has
         no weight; one of each row must be finite.
         """
-        coordinates = np.empty((len(d), self.targets.shape[1] - 1))
+        coordinates = np.empty((len(d), self.n_columns))
         coverage = np.empty(len(d))
         for start in range(0, len(d), TILE):
             tile = slice(start, start + TILE)
@@ -127,7 +115,7 @@ class SelfTuningExtension:
             scaled = (points - self.center) / self.scale
             own = np.einsum("ij,ij->i", scaled, scaled)
             most = float(np.finfo(np.float64).eps) * max(own.max(), self.squares.max())
-            if not most <= LOSS * self.rule.width * self.least**2:
+            if not most <= LOSS * self.finest:
                 return np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
             d2 = scaled @ self.points.T
             d2 *= -2.0
@@ -138,6 +126,63 @@ class SelfTuningExtension:
             apart = scaled[row] - self.points[column]
             d2[row, column] = np.einsum("ij,ij->i", apart, apart)
         return d2
+
+    def _coordinates(self, d2: Floats) -> Floats:
+        raise NotImplementedError
+
+    def _coverage(self, d2: Floats) -> Floats:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelfTuningExtension(_Extension):
+    """Everything about a support that the coordinates of a new point need.
+
+    Attributes
+    ----------
+    widths : (N,)
+        s.
+    least : float
+        No width is less.
+    rule : Rule
+        k and c.
+    targets : (N, k + 1)
+        [m a lambda^(t-1) psi | m a].
+    masses : (N,)
+        m.
+    typical : float
+        Coverage of a typical point, before it is divided by this.
+    """
+
+    widths: Floats
+    least: float
+    rule: Rule
+    targets: Floats
+    masses: Floats
+    typical: float
+
+    @property
+    def n_columns(self) -> int:
+        """Coordinates."""
+        return int(self.targets.shape[1]) - 1
+
+    @classmethod
+    def of(cls, points: Floats, typical: float, least: float, rule: Rule, **parts: Any) -> Self:
+        """Prepare the extension of a snapshot; see the attributes.
+
+        A ``typical`` of 0 stands for the median coverage of these points.
+        """
+        squares = np.einsum("ij,ij->i", points, points)
+        finest = rule.width * least**2
+        given = {"points": points, "squares": squares, "finest": finest, **parts}
+        made = cls(**given, least=least, rule=rule, typical=typical or 1.0)
+        if typical:
+            return made
+        rows = sampled(len(points))
+        with np.errstate(over="ignore", under="ignore"):
+            d2 = squared_distances(points[rows], points, LOSS * finest)
+        known = cover(d2, made.widths, made.masses, made.rule)
+        return replace(made, typical=float(np.median(known)))
 
     def _coordinates(self, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
@@ -174,6 +219,96 @@ class SelfTuningExtension:
     def _coverage(self, d2: Floats) -> Floats:
         near = cover(d2, self.widths, self.masses, self.rule)
         coverage: Floats = np.minimum(1.0, near / self.typical)
+        return coverage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphExtension(_Extension):
+    """The same for a graph of neighbours: psi(x) = sum w psi / (lambda sum w).
+
+    Neighbours of x are its own nearest, and all points that would have it among theirs; or all
+    within the radius. A point of the support has the coordinates that it has there.
+
+    Attributes
+    ----------
+    reaches2 : (N,)
+        Squared distance of each point to the last of its neighbours.
+    weights : str
+        See `streamembed.spectral.sparse.WEIGHTS`.
+    widths : (N,)
+        s, where weights are exp(-d2 / (c s_i s_j)).
+    least, width : float
+        No width is less; c.
+    n_neighbors : int
+        K.
+    radius2 : float
+        Squared; 0 where neighbours are joined.
+    targets, known : (N, k)
+        psi / lambda, and psi.
+    masses : (N,)
+        m.
+    typical : float
+        Median of ``reaches2``; of the degrees where there is a radius.
+    """
+
+    reaches2: Floats
+    weights: str
+    widths: Floats
+    least: float
+    width: float
+    n_neighbors: int
+    radius2: float
+    targets: Floats
+    known: Floats
+    masses: Floats
+    typical: float
+
+    @property
+    def n_columns(self) -> int:
+        """Coordinates."""
+        return int(self.targets.shape[1])
+
+    def _coordinates(self, d2: Floats) -> Floats:
+        weights = self._weigh(d2) * self.masses
+        sums = weights.sum(axis=1)
+        result = np.zeros((len(d2), self.n_columns))
+        # within a radius there may be nobody: as of an isolated point, nothing is known
+        np.divide(weights @ self.targets, sums[:, None], out=result, where=sums[:, None] > 0.0)
+        nearest = d2.argmin(axis=1)
+        held = d2[np.arange(len(d2)), nearest] == 0.0
+        result[held] = self.known[nearest[held]]
+        return result
+
+    def _weigh(self, d2: Floats) -> Floats:
+        """Weights of the neighbours, 0 elsewhere, shape (b, N)."""
+        if self.radius2:
+            near, own = d2 <= self.radius2, np.zeros(0)
+        else:
+            last = np.partition(d2, min(self.n_neighbors, d2.shape[1]) - 1, axis=1)
+            near = (d2 <= last[:, [min(self.n_neighbors, d2.shape[1]) - 1]]) | (d2 <= self.reaches2)
+            near &= d2 < np.inf
+        if self.weights == "binary":
+            return near.astype(np.float64)
+        if self.weights == "heat":
+            own = self.widths[0]
+        else:
+            at = min(sparse.SCALE_NEIGHBOR, d2.shape[1]) - 1
+            own = np.sqrt(np.partition(np.minimum(d2, FARTHEST), at, axis=1)[:, at])
+            own = np.maximum(own, self.least)[:, None]
+        # shifted by the largest, so that a point however far has neighbours
+        exponents = np.where(near, -(d2 / own) / (self.width * self.widths), -np.inf)
+        with np.errstate(under="ignore", invalid="ignore"):
+            weights: Floats = np.exp(exponents - exponents.max(axis=1)[:, None])
+        return np.where(near, weights, 0.0)
+
+    def _coverage(self, d2: Floats) -> Floats:
+        if self.radius2:
+            counts = (d2 <= self.radius2) @ self.masses
+            return np.minimum(1.0, counts / self.typical)
+        at = min(self.n_neighbors, d2.shape[1]) - 1
+        last = np.partition(d2, at, axis=1)[:, at]
+        with np.errstate(over="ignore", under="ignore"):
+            coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
 
 

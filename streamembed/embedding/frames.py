@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.embedding.config import Config
+from streamembed.embedding import sparse_room
+from streamembed.embedding.config import TOLERANCE_SHARE, Config
 from streamembed.embedding.methods import EVERYWHERE
 from streamembed.embedding.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
@@ -18,14 +19,11 @@ from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["Turned", "estimate_normalisation", "renew", "turn"]
+__all__ = ["Turned", "estimate_normalisation", "renew", "turn", "view"]
 
 # Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
 # tolerance says so; the plain view's own is about the same.
 FREE_BUDGET = 4e-3
-# Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
-# by as much as their residual, and must stay within the tolerance themselves.
-TOLERANCE_SHARE = 0.8
 # Eigenvalues closer than this, relative to the first, are one eigenvalue to rounding.
 EQUAL = 1e-10
 # Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
@@ -128,11 +126,8 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     epoch
         Given where the axes start anew, with signs that make the largest entries positive.
     """
-    factor = state.factor
     normal = estimate_normalisation(state, config)
-    root = operator.root_of(factor, normal)
-    values, vectors = operator.leading_pairs(root, normal, config.n_components + 1)
-    psi = vectors / normal.constant[:, None]
+    values, psi = view(state, normal, config.n_components + 1)
     if epoch is not None:
         signed = psi * frame.canonical_signs(psi)
         births = state.support.births
@@ -151,8 +146,22 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     )
 
 
+def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    """Values and psi, shape (n, c), of the first ``count`` pairs as the state has them."""
+    if state.sparse is not None:
+        return sparse_room.view(state, count)
+    root = operator.root_of(state.factor, normal)
+    values, vectors = operator.leading_pairs(root, normal, count)
+    return values, normal.eigenfunctions(vectors)
+
+
 def estimate_normalisation(state: State, config: Config) -> Normalisation:
-    """The normalisation according to the factor, without a product with the ring."""
+    """The normalisation according to the factor, without a product with the ring.
+
+    That of a sparse walk is exact.
+    """
+    if state.sparse is not None:
+        return sparse_room.normalisation(state)
     factor, masses = state.factor, state.support.masses
 
     def product(x: Floats) -> Floats:

@@ -20,6 +20,7 @@ import numpy as np
 from streamembed.embedding import frames
 from streamembed.embedding.config import Config
 from streamembed.embedding.methods import EVERYWHERE
+from streamembed.embedding.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
 from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.geometry.ring import rounding_norm
@@ -27,7 +28,6 @@ from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 from streamembed.spectral import certificate, filtered, probes, tracker
 from streamembed.spectral.certificate import Outside
-from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import (
     LARGEST_EIGENVALUE,
     RANK_CUT,
@@ -41,7 +41,7 @@ from streamembed.spectral.operator import (
 from streamembed.spectral.probes import Silence
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["LARGEST_EXACT", "Pairs", "climb"]
+__all__ = ["climb"]
 
 REFRESHES = 4
 # Columns of a float64 factor were 3e-10 off orthonormal after many borders; their residuals are no
@@ -53,74 +53,8 @@ PARTLY = 2.0
 # The block takes pairs down to so many times what is cut off below lambda_k: what the probes hear
 # is about that much, and its double has room there.
 REACH = 2.2
-# Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
-# (0.25 s).
-SMALLEST_FACTORED = 64
-LARGEST_EXACT = 1000
 # A batch aims below the tolerance, for the frame may use up some of it.
 BATCH_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Up to k + 1 leading pairs with their residual block, and what is known of all others.
-
-    Attributes
-    ----------
-    values, vectors, errors : (c,), (n, c), (n, c)
-        lambda, V and E = S V - V diag(lambda), descending.
-    outside : Outside
-        lambda_(k+1) of S, whatever the pairs are.
-    normal : Normalisation
-    rounding : float
-        See `certificate.certify`.
-    rung : str
-    """
-
-    values: Floats
-    vectors: Floats
-    errors: Floats
-    outside: Outside
-    normal: Normalisation
-    rounding: float
-    rung: str
-
-    @property
-    def residuals(self) -> Residuals:
-        """What turning needs to know."""
-        errors = self.errors
-        return Residuals(self.values, self.vectors.T @ errors, errors.T @ errors)
-
-    def worst(self, k: int) -> float:
-        """The largest residual norm among the first k."""
-        norms = np.sqrt(np.einsum("ij,ij->j", self.errors[:, :k], self.errors[:, :k]))
-        return float(norms.max(initial=0.0))
-
-    def room(self, config: Config) -> float:
-        """The tolerance as a residual norm: relative to the first eigenvalue."""
-        assert config.tolerance is not None
-        return config.tolerance * float(self.values[:1].max(initial=0.0))
-
-    def level(self, config: Config) -> float:
-        """What lambda_(k+1) must stay below: lambda_k, and what turning leaves of the tolerance."""
-        k = config.n_components
-        last = float(self.values[k - 1]) if len(self.values) >= k else 0.0
-        left = 0.5 * (1.0 - frames.TOLERANCE_SHARE) * self.room(config)
-        return last + max(left, self.rounding)
-
-    def lacks(self, config: Config) -> bool:
-        """True where a leading eigenvalue was seen that is not among these."""
-        k, leading = config.n_components, self.outside.leading
-        found = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
-        room = max(self.room(config), self.rounding)
-        short = float((leading - found).max(initial=0.0))
-        return short > room or self.outside.known > self.level(config)
-
-    def fits(self, config: Config) -> bool:
-        """True where the k published columns are within the tolerance, before any turning."""
-        if len(self.values) == 0:
-            return True
-        return self.worst(config.n_components) + self.rounding <= self.room(config)
 
 
 def climb(state: State, config: Config) -> Iterator[Pairs]:
@@ -232,23 +166,15 @@ class _Look:
                 max(0.5 * (level + self.silence.heard), 0.9 * level),
             )
         beyond = max(self.silence.bound, self.remaining + self.partly)
-        outside = _bound_following(self.block, self.image, min(beyond, 1.0), config, self.operator)
+        outside = bound_following(
+            self.block, self.image, min(beyond, 1.0), config.n_components, self.operator.rounding
+        )
         return replace(pairs, outside=outside)
 
     @property
     def partly(self) -> float:
         """What the rest of the factor may lack: twice what was heard of what it does not know."""
         return PARTLY * self.silence.heard if self.remaining else 0.0
-
-
-def _bound_following(
-    block: Floats, image: Floats, beyond: float, config: Config, operator: Operator
-) -> Outside:
-    """lambda_(k+1) from a block, its product, and a bound on the rest."""
-    inside = block.T @ image
-    ritz, turn = descending_eigh(inside)
-    coupling = turn.T @ (image.T @ image - inside.T @ inside) @ turn
-    return certificate.following(ritz, coupling, beyond, config.n_components, operator.rounding)
 
 
 def _look(
@@ -283,7 +209,7 @@ def _look(
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = operator.apply(block)
     silence = probes.listen(silence, unknown(silence.directions, image[:, c:]))
-    outside = _bound_following(block, image, 1.0, config, operator)
+    outside = bound_following(block, image, 1.0, config.n_components, operator.rounding)
     pairs = _measure(operator, vectors, image[:, :c], count, rung, outside)
     return _Look(pairs, block, image, silence, remaining, unknown, operator)
 
@@ -373,4 +299,9 @@ def _filter_block(
     silence = probes.first(unknown(fresh), 1.0, vectors)
     silence = probes.listen(silence, unknown(silence.directions))
     silence = probes.sharpen(silence, unknown, 0.9 * pairs.level(config))
-    return replace(pairs, outside=_bound_following(vectors, image, silence.bound, config, operator))
+    return replace(
+        pairs,
+        outside=bound_following(
+            vectors, image, silence.bound, config.n_components, operator.rounding
+        ),
+    )

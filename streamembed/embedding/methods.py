@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.embedding.extension import SelfTuningExtension
+from streamembed.embedding.extension import Extends, GraphExtension, SelfTuningExtension
 from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
@@ -46,6 +46,8 @@ class Embedded(Protocol):
     kernel: str
     bandwidth: float
     widths: Floats
+    reaches: Floats
+    radius: float
     least_width: float
     typical_coverage: float
     n_neighbors: int
@@ -116,13 +118,17 @@ class Method:
         (psi, eigenvalues, diffusion_time) -> what a snapshot shows, shape (n, k).
     extend
         snapshot -> its extension to new points.
+    sparse
+        Whether W is that of a graph of neighbours, which the sparse room makes of its lists; rows,
+        matrix and normalise are then not asked for.
     """
 
     rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
     matrix: Callable[[Seen], Floats]
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
     coordinates: Callable[[Floats, Floats, float], Floats]
-    extend: Callable[[Embedded], Extension | SelfTuningExtension]
+    extend: Callable[[Embedded], Extends]
+    sparse: bool = False
 
 
 # ---------------------------------------------------------------------- diffusion map
@@ -166,7 +172,7 @@ def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
     return coordinates
 
 
-def extend_eigenfunctions(snapshot: Embedded) -> Extension | SelfTuningExtension:
+def extend_eigenfunctions(snapshot: Embedded) -> Extends:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
     values, masses = snapshot.eigenvalues, snapshot.masses
     weights = masses * snapshot.density_weights
@@ -197,6 +203,49 @@ def extend_eigenfunctions(snapshot: Embedded) -> Extension | SelfTuningExtension
     )
 
 
+# ---------------------------------------------------------------------- laplacian eigenmaps
+
+
+def show_eigenfunctions(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
+    """psi itself. Source: Jain, section 1.1."""
+    return psi.copy()
+
+
+def extend_by_neighbours(snapshot: Embedded) -> Extends:
+    """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours."""
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    values = snapshot.eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    reaches2 = snapshot.reaches**2
+    positive = reaches2[reaches2 > 0]
+    typical = float(np.median(positive)) if len(positive) else 1.0
+    if snapshot.radius:
+        typical = float(np.median(snapshot.degrees)) or 1.0
+    return GraphExtension(
+        points=points,
+        squares=np.einsum("ij,ij->i", points, points),
+        finest=float(positive.min()) if len(positive) else 1.0,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        reaches2=reaches2,
+        weights=snapshot.kernel,
+        widths=snapshot.widths,
+        least=snapshot.least_width,
+        width=snapshot.width,
+        n_neighbors=snapshot.n_neighbors,
+        radius2=snapshot.radius**2,
+        targets=snapshot.psi / safe,
+        known=snapshot.psi,
+        masses=snapshot.masses,
+        typical=typical,
+    )
+
+
+def no_rows(*_: object) -> Floats:
+    """A graph has no ring of rows."""
+    raise NotImplementedError
+
+
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
@@ -205,6 +254,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=normalise_density,
             coordinates=diffuse,
             extend=extend_eigenfunctions,
-        )
+        ),
+        "laplacian_eigenmaps": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=no_rows,  # type: ignore[arg-type]
+            coordinates=show_eigenfunctions,
+            extend=extend_by_neighbours,
+            sparse=True,
+        ),
     }
 )

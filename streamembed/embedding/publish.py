@@ -8,17 +8,17 @@ certificate is a sample of rows: it claims nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.embedding import frames, ladder
+from streamembed.embedding import frames, ladder, sparse_room
 from streamembed.embedding.config import Config
-from streamembed.embedding.ladder import Pairs
+from streamembed.embedding.pairs import Pairs
 from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.numeric.arrays import Floats
-from streamembed.spectral import certificate, frame, operator
+from streamembed.spectral import certificate, frame
 from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
@@ -61,13 +61,33 @@ class Columns:
     n_connected: int
 
 
-def publish(state: State, config: Config) -> Columns:
-    """The columns of a snapshot of ``state``: certified where a tolerance was asked for."""
-    if config.tolerance is None:
+def publish(state: State, config: Config, counted: bool = False) -> Columns:
+    """The columns of a snapshot of ``state``: certified where a tolerance was asked for.
+
+    With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
+    """
+    columns = _publish(state, config)
+    if state.sparse is None:
+        return columns
+    room = state.sparse
+    missed = room.missed if room.counted == state.position else None
+    if counted:
+        missed = sparse_room.count_missed(state, columns.eigenvalues, columns.psi, config)
+    isolated = len(room.parts.isolated)
+    told = replace(columns.certificate, missed=missed, isolated=isolated)
+    return replace(columns, certificate=told)
+
+
+def _publish(state: State, config: Config) -> Columns:
+    if state.sparse is not None:
+        rungs = sparse_room.climb(state, config)
+    elif config.tolerance is None:
         return _estimate(state, config)
+    else:
+        rungs = ladder.climb(state, config)
     best: Pairs | None = None
-    for pairs in ladder.climb(state, config):
-        if pairs.fits(config):
+    for pairs in rungs:
+        if config.tolerance is not None and pairs.fits(config):
             columns = _certify(state, config, pairs)
             if columns.certificate.met:
                 return columns
@@ -87,9 +107,9 @@ def _choose(best: Pairs, pairs: Pairs, config: Config) -> Pairs:
 
 def _certify(state: State, config: Config, pairs: Pairs) -> Columns:
     """The pairs turned towards the frame as far as the tolerance allows, certified as they are."""
-    psi, residuals = pairs.vectors / pairs.normal.constant[:, None], pairs.residuals
+    psi, residuals = pairs.normal.eigenfunctions(pairs.vectors), pairs.residuals
     turned = _turn(state, config, psi, residuals, pairs, "exact product")
-    if turned.certificate.met or not pairs.fits(config):
+    if turned.certificate.met or config.tolerance is None or not pairs.fits(config):
         return turned
     return _turn(state, config, psi, residuals, pairs, "exact product", hold=False)
 
@@ -99,15 +119,14 @@ def _estimate(state: State, config: Config) -> Columns:
 
     Where the frame was renewed with the last chunk, its columns are that view already.
     """
-    factor, graph, k = state.factor, state.graph, config.n_components
+    graph, k = state.graph, config.n_components
     normal = frames.estimate_normalisation(state, config)
     if state.frame.position == state.position:
         psi, values = state.frame.columns, state.frame.eigenvalues
         vectors = psi * normal.constant[:, None]
     else:
-        root = operator.root_of(factor, normal)
-        values, vectors = operator.leading_pairs(root, normal, k + 1)
-        psi = vectors / normal.constant[:, None]
+        values, psi = frames.view(state, normal, k + 1)
+        vectors = psi * normal.constant[:, None]
     # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
     diagonal = normal.scaling**2
     shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
@@ -169,6 +188,8 @@ def _turn(
 
 def _count_components(state: State, config: Config, residuals: Residuals, pairs: Pairs) -> int:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
+    if state.sparse is not None:
+        return state.sparse.parts.count + len(state.sparse.parts.isolated)
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)
     largest = float(residuals.values.max(initial=0.0))
     bound = 0.0 if config.tolerance is None else pairs.outside.bound

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -11,15 +12,19 @@ from streamembed.embedding.extension import cover, sampled
 from streamembed.embedding.methods import Seen
 from streamembed.embedding.metrics import Learners
 from streamembed.geometry.landmarks import Cover
-from streamembed.geometry.lists import Lists
+from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import NOT_KEPT
+from streamembed.spectral import sparse
+from streamembed.spectral.block import Block
+from streamembed.spectral.sparse import Parts, Walk
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["Counts", "FrameReference", "State"]
+__all__ = ["Counts", "Dense", "FrameReference", "Sparse", "State"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +84,79 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """The room of kernels: all weights, and a factor of them.
+
+    Attributes
+    ----------
+    graph : Graph
+        The kernel rows. Those of the next state lie in the same ring: once that state is settled,
+        it alone can be read.
+    degrees : (n,)
+        q = W m, kept exactly.
+    factor : Factor
+    """
+
+    graph: Graph
+    degrees: Floats
+    factor: Factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sparse:
+    """The room of graphs: a walk among neighbours, and a block of its leading pairs.
+
+    Attributes
+    ----------
+    weights : str
+        See `streamembed.spectral.sparse.WEIGHTS`.
+    scale : float
+        What distances are divided by; see `streamembed.spectral.sparse.walk_on_lists`.
+    edges : Edges or None
+        Of a graph of all within a radius; None where neighbours are joined.
+    block : Block
+    low_rows, count_rows : int
+        Slots filled since the least eigenvalue was looked for, and since eigenvalues were counted.
+    counted : int
+        Stream position of the last count; -1 before one.
+    missed : int or None
+        What it gave; see `streamembed.spectral.inertia`.
+    walk : Walk
+    parts : Parts
+    """
+
+    weights: str
+    scale: float
+    edges: Edges | None
+    block: Block
+    low_rows: int
+    count_rows: int
+    counted: int
+    missed: int | None
+    walk: Walk = field(metadata=NOT_KEPT)
+    parts: Parts = field(metadata=NOT_KEPT)
+
+    @classmethod
+    def of(
+        cls, masses: Floats, lists: Lists | None, edges: Edges | None, weights: str, scale: float
+    ) -> Self:
+        """The room of a graph, with a block that knows nothing."""
+        unequal = None if (masses == 1.0).all() else masses
+        n = len(masses)
+        if edges is not None:
+            walk = sparse.walk_on_edges(
+                edges.i, edges.j, edges.d2, n, weights, scale, masses=unequal
+            )
+        else:
+            assert lists is not None
+            k = lists.n_neighbors
+            walk = sparse.walk_on_lists(lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal)
+        parts = sparse.find_parts(walk)
+        nothing = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
+        return cls(weights, scale, edges, nothing, 0, 0, -1, None, walk, parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
     """The engine's state between two chunks.
 
@@ -97,12 +175,9 @@ class State:
     distances : Graph or None
         The ring of unsquared distances, for things without coordinates; written in place like the
         kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
-    graph : Graph
-        The kernel rows. Those of the next state lie in the same ring: once that state is settled,
-        it alone can be read.
-    degrees : (n,)
-        q = W m, kept exactly.
-    factor : Factor
+    dense : Dense or None
+    sparse : Sparse or None
+        The room in which the method works: one of them.
     frame : FrameReference
     counts : Counts
     apart : (float, float)
@@ -119,13 +194,34 @@ class State:
     support: Support
     cover: Cover | None
     distances: Graph | None
-    graph: Graph
-    degrees: Floats
-    factor: Factor
+    dense: Dense | None
+    sparse: Sparse | None
     frame: FrameReference
     counts: Counts
     apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """Of the dense room."""
+        return self._dense.graph
+
+    @property
+    def factor(self) -> Factor:
+        """Of the dense room."""
+        return self._dense.factor
+
+    @property
+    def _dense(self) -> Dense:
+        assert self.dense is not None
+        return self.dense
+
+    @property
+    def degrees(self) -> Floats:
+        """q, the weights around each slot in all, shape (n,)."""
+        if self.sparse is not None:
+            return self.sparse.walk.degrees / self.support.masses
+        return self._dense.degrees
 
     def seen(self, rule: Rule | None) -> Seen:
         """What the kernel sees."""
@@ -156,18 +252,25 @@ class State:
 
     def settle(self) -> None:
         """Forget the way back to the state before; see `Graph.settle`."""
-        self.graph.settle()
+        if self.dense is not None:
+            self.dense.graph.settle()
         if self.distances is not None:
             self.distances.settle()
 
     def on_its_own(self) -> State:
         """The same state on rings of its own, so that learning from it leaves this one whole."""
         distances = None if self.distances is None else self.distances.copy()
-        return replace(self, graph=self.graph.copy(), distances=distances)
+        dense = self.dense
+        if dense is not None:
+            dense = replace(dense, graph=dense.graph.copy())
+        return replace(self, dense=dense, distances=distances)
 
     @classmethod
     def __unpack__(cls, kept: State) -> State:
-        """With the scaled points, which follow from the rest and are not kept."""
-        support = kept.support
+        """With the scaled points and the walk, which follow from the rest and are not kept."""
+        support, sparse = kept.support, kept.sparse
         scaled = kept.scaling.apply(support.points)
-        return replace(kept, support=replace(support, scaled=scaled))
+        if sparse is not None:
+            made = Sparse.of(support.masses, kept.lists, sparse.edges, sparse.weights, sparse.scale)
+            sparse = replace(sparse, walk=made.walk, parts=made.parts)
+        return replace(kept, support=replace(support, scaled=scaled), sparse=sparse)

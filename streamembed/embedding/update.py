@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.embedding import assignment, frames
+from streamembed.embedding import assignment, frames, sparse_room
 from streamembed.embedding import metrics as learners
 from streamembed.embedding.assignment import Assigned
 from streamembed.embedding.chunk import Chunk
 from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.embedding.methods import EVERYWHERE, Seen
-from streamembed.embedding.state import Counts, FrameReference, State
+from streamembed.embedding.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.geometry import landmarks, self_tuning
 from streamembed.geometry.landmarks import Cover
-from streamembed.geometry.lists import Lists
+from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.pairwise import Coordinates, Pairwise, Table
 from streamembed.geometry.ring import Graph, ring_dtype
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
@@ -118,17 +118,17 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     if state.distances is not None and new is not None:
         distances = state.distances.write(slots, new)
         known = _known_distances(distances, slots, new)
-    seen = Seen(held, known, state.scaling, state.scales, config.rule)
-    refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
-    scales = seen.scales
-    # rows: the kernel rows of these slots
-    dtype = state.graph.buffer.dtype
-    rows = config.embedding.rows(seen, refilled, dtype)
-    leaving = state.graph.rows(refilled[refilled < state.graph.n])
-    graph = state.graph.write(refilled, rows)
-    degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
-    # tracker: evict the old, border the new
-    factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
+    refilled, position = slots, state.position + len(chunk)
+    scales = dense = sparse = None
+    if state.sparse is not None:
+        # lists, walk, block: the neighbours of the new slots, and what they change
+        near = _near(held, distances, slots)
+        sparse, lists = sparse_room.update(state, held, slots, near, position, config)
+    else:
+        seen = Seen(held, known, state.scaling, state.scales, config.rule)
+        refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
+        scales = seen.scales
+        dense = _border(state, seen, refilled, config)
     counts = Counts(
         state.counts.refreshes,
         state.counts.rebuilds,
@@ -138,19 +138,18 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     )
     after = replace(
         state,
-        position=state.position + len(chunk),
+        position=position,
         scales=scales,
         lists=lists,
         support=held,
         cover=placed.cover,
         distances=distances,
-        graph=graph,
-        degrees=degrees,
-        factor=factor,
+        dense=dense,
+        sparse=sparse,
         counts=counts,
         apart=_measure_cover(state, placed, config),
     )
-    if config.rule is not None and len(state.support) < len(held) == config.slots:
+    if config.rescales and len(state.support) < len(held) == config.slots:
         after = rescale(after, config)  # now that there is a whole support to go by
     else:
         after = _maintain(after, config)
@@ -161,7 +160,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 def rescale(state: State, config: Config) -> State:
     """The state with scaling, widths, ring, factor and frame recomputed from its support."""
     old, d = state.support, state.known_distances()
-    every = None if d is None or config.rule is not None else d(np.arange(len(old)))
+    every = None if d is None or config.rescales else d(np.arange(len(old)))
     scaling = _fit_scaling(old.points, old.masses, every, config)
     moved = replace(old, scaled=scaling.apply(old.points))
     cover = state.cover
@@ -174,6 +173,19 @@ def rescale(state: State, config: Config) -> State:
         return built
     ratio = scaling.scale / state.scaling.scale
     return replace(built, metrics=learners.rescale(state.metrics, ratio, config.seed))
+
+
+def _border(state: State, seen: Seen, refilled: Ints, config: Config) -> Dense:
+    """The dense room after ``refilled`` slots were filled, for the first time or again."""
+    # rows: the kernel rows of these slots
+    rows = config.embedding.rows(seen, refilled, state.graph.buffer.dtype)
+    leaving = state.graph.rows(refilled[refilled < state.graph.n])
+    graph = state.graph.write(refilled, rows)
+    held = seen.support
+    degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
+    # tracker: evict the old, border the new
+    factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
+    return Dense(graph, degrees, factor)
 
 
 def _update_scales(
@@ -316,31 +328,34 @@ def _normalise(graph: Graph, degrees: Floats, held: Support, config: Config) -> 
 
 def _maintain(state: State, config: Config) -> State:
     """The state with factor and frame renewed where they are due: decided by the state alone."""
-    n, counts, factor = len(state.support), state.counts, state.factor
-    refreshed = 0
-    if counts.rows_since_refresh >= REFRESH_SHARE * n or _has_aged(state, config):
-        normal = _normalise(state.graph, state.degrees, state.support, config)
-        floor = operator.ROUNDING_FLOOR[state.graph.buffer.dtype]
-        factor = tracker.refresh(
-            factor,
-            normal.scaling,
-            state.graph.product,
-            config.rank_cut,
-            floor,
-            norm=operator.LARGEST_EIGENVALUE,
-        )
-        refreshed = 1
-    counts = replace(
-        counts,
-        refreshes=counts.refreshes + refreshed,
-        rows_since_refresh=0 if refreshed else counts.rows_since_refresh,
-    )
-    state = replace(state, factor=factor, counts=counts)
+    n = len(state.support)
+    if state.dense is not None:
+        state = _refresh(state, state.dense, config)
+    counts = state.counts
     frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
     if counts.rows_since_frame < frame_rows and not state.frame.restless:
         return state
     renewed = frames.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
+
+
+def _refresh(state: State, dense: Dense, config: Config) -> State:
+    """The state with its factor refreshed, where that is due."""
+    counts = state.counts
+    due = counts.rows_since_refresh >= REFRESH_SHARE * len(state.support)
+    if not due and not _has_aged(state, config):
+        return state
+    normal = _normalise(dense.graph, dense.degrees, state.support, config)
+    factor = tracker.refresh(
+        dense.factor,
+        normal.scaling,
+        dense.graph.product,
+        config.rank_cut,
+        operator.ROUNDING_FLOOR[dense.graph.buffer.dtype],
+        norm=operator.LARGEST_EIGENVALUE,
+    )
+    counts = replace(counts, refreshes=counts.refreshes + 1, rows_since_refresh=0)
+    return replace(state, dense=replace(dense, factor=factor), counts=counts)
 
 
 def _has_aged(state: State, config: Config) -> bool:
@@ -391,11 +406,11 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
 def _embed_for_pairs(state: State, config: Config) -> Floats:
     """Coordinates that tell pairs apart: as many as features, at a long diffusion time."""
     normal = frames.estimate_normalisation(state, config)
-    factor = state.factor
-    root = operator.root_of(factor, normal)
-    count = min(state.support.points.shape[1], len(factor.values))
-    values, vectors = operator.leading_pairs(root, normal, count)
-    return thresholds.weight_columns(vectors / normal.constant[:, None], values)
+    most = state.support.points.shape[1]
+    if state.dense is not None:
+        most = min(most, len(state.dense.factor.values))
+    values, psi = frames.view(state, normal, most)
+    return thresholds.weight_columns(psi, values)
 
 
 def _make_ring(n: int, config: Config, exact: bool) -> Graph:
@@ -419,6 +434,55 @@ def _build(
 
     ``known`` are the distances, as exact as they are known.
     """
+    if config.is_sparse:
+        made = _build_sparse(held, distances, scaling, config)
+    else:
+        made = _build_dense(held, distances, known, scaling, config)
+    scaling, scales, lists, dense, sparse = made
+    births = np.zeros(0, dtype=np.int64)
+    nothing = FrameReference(
+        np.zeros((0, 0)), np.zeros(0), births, now.position, now.epoch, False, 0.0, 0.0
+    )
+    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
+    rooms = distances, dense, sparse
+    state = State(now.position, scaling, scales, lists, held, cover, *rooms, nothing, fresh)
+    return replace(state, frame=frames.renew(state, config, now.epoch))
+
+
+_Rooms = tuple[Scaling, Scales | None, Lists | None, Dense | None, Sparse | None]
+
+
+def _build_sparse(
+    held: Support, distances: Graph | None, scaling: Scaling, config: Config
+) -> _Rooms:
+    """The sparse room from scratch, with its lists, and the bandwidth of heat weights."""
+    near, k = _near(held, distances, np.zeros(0, dtype=np.int64)), config.n_neighbors
+    lists = edges = None
+    if config.radius is not None:
+        edges = Edges.build(near, config.radius**2)
+        known = edges.d2
+    else:
+        lists = Lists.build(near, held.births, k)
+        known = np.where(np.isfinite(lists.d2[:, :k]), lists.d2[:, :k], 0.0).max(axis=1)
+    bandwidth = config.fixed_bandwidth
+    if bandwidth is None:
+        positive = known[known > 0]
+        bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
+        bandwidth = min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
+    width = 1.0 if isinstance(config.width, str) else config.width
+    scale = {"binary": 1.0, "heat": bandwidth**2, "self_tuning": width}[config.weights]
+    sparse = sparse_room.build(held, lists, edges, scale, config)
+    return replace(scaling, bandwidth=bandwidth), None, lists, None, sparse
+
+
+def _build_dense(
+    held: Support,
+    distances: Graph | None,
+    known: Callable[[Ints], Floats] | None,
+    scaling: Scaling,
+    config: Config,
+) -> _Rooms:
+    """The dense room from scratch, with widths and lists where the kernel has them."""
     n, rule, scales, lists = len(held), config.rule, None, None
     slots = np.arange(n, dtype=np.int64)
     if rule is not None:
@@ -448,14 +512,7 @@ def _build(
             config.seed,
             operator.LARGEST_EIGENVALUE,
         )
-    births = np.zeros(0, dtype=np.int64)
-    nothing = FrameReference(
-        np.zeros((0, 0)), np.zeros(0), births, now.position, now.epoch, False, 0.0, 0.0
-    )
-    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
-    rings = distances, graph, degrees, factor
-    state = State(now.position, scaling, scales, lists, held, cover, *rings, nothing, fresh)
-    return replace(state, frame=frames.renew(state, config, now.epoch))
+    return scaling, scales, lists, Dense(graph, degrees, factor), None
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
@@ -463,8 +520,8 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
 
     Where every point has its own width, the bandwidth follows from these.
     """
-    bandwidth = config.fixed_bandwidth if config.rule is None else 1.0
+    bandwidth = 1.0 if config.rescales else config.fixed_bandwidth
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
-    least = 0.0 if config.rule is None else LEAST_SHARE
+    least = LEAST_SHARE if config.rescales else 0.0
     return fit_points(points, masses, config.scaling, bandwidth, least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamembed.embedding.config import LARGEST_RANK, Config
-from streamembed.embedding.ladder import LARGEST_EXACT
+from streamembed.embedding.pairs import LARGEST_EXACT
 from streamembed.engine.snapshot import Snapshot
 
 __all__ = ["coarse", "cost_of_chunk", "cost_of_snapshot", "degenerate", "parts_apart"]

@@ -62,7 +62,9 @@ class Engine:
     Parameters
     ----------
     method
-        "diffusion_map".
+        "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
+        neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
+        in two coordinates; coordinates are psi.
     n_components
         Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
     memory
@@ -77,11 +79,18 @@ class Engine:
         (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2).
     n_neighbors
         Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
+        Graphs: points are joined where either is among so many nearest of the other.
     width
-        Self-tuning: c, in [1e-3, 1e6].
+        c of self-tuning weights, in [1e-3, 1e6]; "auto": 2 of the kernel, 1 in a graph.
+    weights
+        Of a graph: "self_tuning"; "binary", all 1; "heat", exp(-d2 / bandwidth**2).
+    radius
+        Graphs: join all points within this distance, in scaled units, instead of neighbours; with
+        weights "binary" or "heat".
     bandwidth
-        Gaussian: in scaled units, positive; "auto": the median distance to the 7th neighbour among
-        the warm-up events (`streamembed.geometry.kernel.choose_bandwidth`).
+        Gaussian or heat: in scaled units, positive; "auto": the median distance to the 7th
+        neighbour among the warm-up events (`streamembed.geometry.kernel.choose_bandwidth`), or to
+        the last neighbour that a graph joins.
     alpha
         Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
@@ -144,7 +153,9 @@ class Engine:
         half_life: float | None = None,
         kernel: str = "self_tuning",
         n_neighbors: int = 15,
-        width: float = 2.0,
+        width: float | str = "auto",
+        weights: str = "self_tuning",
+        radius: float | None = None,
         bandwidth: float | str = "auto",
         alpha: float | str = "auto",
         diffusion_time: float = 1.0,
@@ -166,6 +177,8 @@ class Engine:
             kernel=kernel,
             n_neighbors=n_neighbors,
             width=width,
+            weights=weights,
+            radius=radius,
             bandwidth=bandwidth,
             alpha=alpha,
             diffusion_time=diffusion_time,
@@ -268,11 +281,17 @@ class Engine:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
         return self._intake.progress.distance_row_ids(self.config)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, counted: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
 
         The same object until the state changes; reading changes nothing. If another thread is
         learning, a new snapshot waits for the chunk being learned.
+
+        Parameters
+        ----------
+        counted
+            Of a graph of neighbours: count its eigenvalues, so that ``certificate.missed`` is
+            proven. Costs as much as some chunks, and far more where data have many dimensions.
 
         Raises
         ------
@@ -293,19 +312,19 @@ class Engine:
             but tell separate parts apart.
         """
         made = self._published
-        if made is None or made[0] is not self._intake.state:
-            made = self._intake.between_chunks(self._publish)
+        if made is None or made[0] is not self._intake.state or counted:
+            made = self._intake.between_chunks(self._publish, counted)
         snapshot = made[1]
         self._warn(advice.coarse(snapshot), ResolutionWarning)
         self._warn(advice.cost_of_snapshot(self.config, snapshot), CostWarning)
         self._warn(advice.degenerate(snapshot), DegenerateMapWarning, snapshot.frame.epoch)
         return snapshot
 
-    def _publish(self) -> tuple[State, Snapshot]:
+    def _publish(self, counted: bool) -> tuple[State, Snapshot]:
         state = self._need_state("learn more, or create the engine with a smaller warm_up")
-        if self._published is None or self._published[0] is not state:
+        if self._published is None or self._published[0] is not state or counted:
             with one_blas_thread():
-                columns = publish.publish(state, self.config)
+                columns = publish.publish(state, self.config, counted)
                 features = self._intake.progress.features or NO_FEATURES
                 snapshot = Snapshot._of(state, columns, self.config, *features)
             self._published = state, snapshot

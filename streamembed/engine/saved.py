@@ -18,9 +18,10 @@ from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.embedding import metrics
 from streamembed.embedding.chunk import Events
 from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.embedding.state import State
+from streamembed.embedding.state import Dense, Sparse, State
 from streamembed.engine.progress import Progress
-from streamembed.geometry.ring import most_slots
+from streamembed.geometry.lists import Lists
+from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.support import slots_for
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
@@ -34,10 +35,9 @@ __all__ = ["Saved", "check", "check_metrics", "check_pairs"]
 WIDTHS = ("<f8", "<f4")
 # Degrees are sums of the ring's rows, and whoever edits one without the other changes more.
 ROUNDING = 1e-4
-POSITIVE = ("scaling.scale", "support.masses", "degrees", "factor.scaling")
+POSITIVE = ("scaling.scale", "support.masses")
 COUNTS = (
     "position",
-    "graph.capacity",
     "frame.position",
     "frame.epoch",
     "counts.refreshes",
@@ -105,16 +105,12 @@ def check_metrics(state: State | None) -> None:
 
 def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     support, births, masses = state.support, state.support.births, state.support.masses
-    weights, vectors, position = state.graph.weights, state.factor.vectors, state.position
-    n, r = len(births), len(state.factor.values)
+    n, position = len(births), state.position
     m, c = state.frame.columns.shape
     shapes: dict[str, tuple[int, ...]] = {
         **dict.fromkeys(("scaling.center", "scaling.scale"), (d,)),
-        **dict.fromkeys(("support.births", "support.masses", "degrees", "factor.scaling"), (n,)),
+        **dict.fromkeys(("support.births", "support.masses"), (n,)),
         "support.points": (n, d),
-        "graph.weights": (n, n),
-        "factor.vectors": (n, r),
-        "factor.values": (r,),
         "frame.columns": (m, c),
         "frame.eigenvalues": (c,),
         "frame.births": (m,),
@@ -141,9 +137,8 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         must(abs(attrgetter(name)(state)) < np.inf, f"{name} is not finite")
     must(SMALLEST_BANDWIDTH <= state.scaling.bandwidth <= LARGEST_BANDWIDTH, "bandwidth")
     must(1 <= n <= (config.slots or n), f"the support has {n} points")
-    for ring in (state.graph, state.distances or state.graph):
-        must(ring.capacity <= most_slots(n, config.slots or 0), "capacity")
-        must(ring.weights.dtype.str in WIDTHS, f"a ring has dtype {ring.weights.dtype}")
+    if state.distances is not None:
+        _check_ring(state.distances, n, config)
     must(len(np.unique(births)) == n, "births are not unique")
     must(((births >= 0) & (births < position)).all(), "births lie outside of the stream")
     if config.memory != "landmarks":
@@ -151,23 +146,78 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         must(n == min(position, config.window or position), f"{n} points of {position} events")
         slots = slots_for(position - n, n, config.window)
         must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
-    must(weights.dtype == vectors.dtype, "ring and factor differ in precision")
-    with np.errstate(all="ignore"):
-        sums = weights.astype(np.float64) @ masses
-    must(
-        np.allclose(state.degrees, sums, rtol=ROUNDING, atol=0.0),
-        ("degrees are not the sums of the ring"),
-    )
+    must((state.sparse is not None) == config.is_sparse, "the room of the method")
+    must((state.dense is None) == config.is_sparse, "the room of the method")
+    if state.dense is not None:
+        _check_dense(state.dense, masses, config)
+    if state.sparse is not None:
+        _check_sparse(state, state.sparse, n, config)
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, d, config)
+
+
+def _check_ring(ring: Graph, n: int, config: Config) -> None:
+    must(0 <= ring.capacity <= most_slots(n, config.slots or 0), "capacity")
+    must(ring.weights.dtype.str in WIDTHS, f"a ring has dtype {ring.weights.dtype}")
+
+
+def _check_dense(dense: Dense, masses: Array, config: Config) -> None:
+    """Ring, degrees and factor of kernels."""
+    n, r, factor = len(masses), len(dense.factor.values), dense.factor
+    weights = dense.graph.weights
+    _has("degrees", dense.degrees, (n,))
+    _has("factor.scaling", factor.scaling, (n,))
+    _has("factor.vectors", factor.vectors, (n, r))
+    _has("factor.values", factor.values, (r,))
+    _has("graph.weights", weights, (n, n))
+    must((dense.degrees > 0).all() and (factor.scaling > 0).all(), "degrees are not positive")
+    _check_ring(dense.graph, n, config)
+    must(weights.dtype == factor.vectors.dtype, "ring and factor differ in precision")
+    with np.errstate(all="ignore"):
+        sums = weights.astype(np.float64) @ masses
+    must(
+        np.allclose(dense.degrees, sums, rtol=ROUNDING, atol=0.0),
+        ("degrees are not the sums of the ring"),
+    )
+
+
+def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
+    """Block, lists or edges of a graph."""
+    block, lists, edges = sparse.block, state.lists, sparse.edges
+    _has("block.psi", block.psi, (n, len(block.values)))
+    must(block.psi.dtype.str in WIDTHS, f"a block has dtype {block.psi.dtype}")
+    _has("block.values", block.values, (len(block.values),))
+    must(block.labels.shape == (n,), "block.labels")
+    must(((block.labels >= -1) & (block.labels < n)).all(), "block.labels")
+    must(-1.0 <= block.low <= 0.0, "block.low")
+    must(sparse.weights == config.weights and 0 < sparse.scale < np.inf, "weights, or their scale")
+    must(min(sparse.low_rows, sparse.count_rows) >= 0, "rows of the sparse room")
+    must(-1 <= sparse.counted <= state.position, "counted")
+    must(sparse.missed is None or sparse.missed >= 0, "missed")
+    must((edges is not None) == (config.radius is not None), "edges")
+    must((lists is None) == (config.radius is not None), "lists")
+    if edges is not None:
+        must(edges.radius2 == (config.radius or 0.0) ** 2, "radius")
+        ends = np.concatenate([edges.i, edges.j])
+        must(((ends >= 0) & (ends < n)).all() and (edges.i < edges.j).all(), "edges")
+        must(((edges.d2 >= 0) & (edges.d2 <= edges.radius2)).all(), "edges")
+    if lists is not None:
+        _check_lists(lists, n, config, positive=False)
+
+
+def _check_lists(lists: Lists, n: int, config: Config, positive: bool) -> None:
+    must(len(lists) == n and lists.n_neighbors == config.n_neighbors, "lists of other slots")
+    must(lists.positive == positive, "lists with duplicates, or without")
+    must(not np.isnan(lists.d2).any() and not np.isnan(lists.reach).any(), "lists have NaN")
 
 
 def _check_scales(state: State, n: int, config: Config) -> None:
     """Widths and lists, where the kernel has them."""
     scales, lists = state.scales, state.lists
     has = config.rule is not None
-    must((scales is not None) == has and (lists is not None) == has, "widths, or lists")
+    must((scales is not None) == has, "widths")
+    must((lists is not None) == has or config.is_sparse, "lists")
     total, weight = state.apart
     must(0 <= total < np.inf and 0 <= weight < np.inf, "apart")
     if scales is None or lists is None:
@@ -176,9 +226,7 @@ def _check_scales(state: State, n: int, config: Config) -> None:
         _has(name, array, (n,))
     must((scales.reaches >= 0).all() and (scales.widths > 0).all(), "a width is not positive")
     must(0 <= scales.median < np.inf, "median of the reaches")
-    must(len(lists) == n and lists.n_neighbors == config.n_neighbors, "lists of other slots")
-    must(lists.positive, "lists with duplicates")
-    must(not np.isnan(lists.d2).any() and not np.isnan(lists.reach).any(), "lists have NaN")
+    _check_lists(lists, n, config, positive=True)
 
 
 def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:

@@ -23,7 +23,7 @@ from streamembed.embedding.config import (
     WIDTHS,
     Config,
 )
-from streamembed.embedding.extension import SelfTuningExtension
+from streamembed.embedding.extension import Extends
 from streamembed.embedding.methods import METHODS
 from streamembed.embedding.publish import Columns
 from streamembed.embedding.state import State
@@ -34,9 +34,9 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, frozen
 from streamembed.parameters import whole
-from streamembed.spectral import operator
+from streamembed.spectral import operator, sparse
 from streamembed.spectral.certificate import Certificate
-from streamembed.spectral.extension import Extension
+from streamembed.spectral.sparse import WEIGHTS
 from streamembed.storage import archive
 
 __all__ = ["Frame", "Snapshot"]
@@ -97,14 +97,19 @@ class Snapshot:
         were learned.
     feature_names : tuple of str
     kernel : str
-        "self_tuning" or "gaussian".
+        "self_tuning" or "gaussian"; of a graph of neighbours its weights: "self_tuning", "binary"
+        or "heat".
     bandwidth : float
         sigma of exp(-d2 / sigma**2), in scaled units. Self-tuning: the typical one, sqrt(width)
         times the median of ``widths`` when the scaling was taken.
     widths : (N,)
         s of exp(-d2 / (width s_i s_j)), in scaled units; gaussian: the bandwidth.
+    reaches : (N,)
+        Distance to the last neighbour that counts, in scaled units; 0 where none does.
+    radius : float
+        Of a graph that joins all within it; 0 elsewhere.
     n_neighbors, width : int, float
-        Of the self-tuning kernel; a gaussian one has width 1.
+        Of the self-tuning kernel, or the graph; a gaussian kernel has width 1.
     least_width : float
         What the width of a new point is at least.
     typical_coverage : float
@@ -143,6 +148,8 @@ class Snapshot:
     kernel: str
     bandwidth: float
     widths: Floats
+    reaches: Floats
+    radius: float
     n_neighbors: int
     width: float
     least_width: float
@@ -174,6 +181,7 @@ class Snapshot:
             position=int(numbers["position"]),
             kernel=str(numbers["kernel"]),
             bandwidth=float(numbers["bandwidth"]),
+            radius=float(numbers["radius"]),
             n_neighbors=int(numbers["n_neighbors"]),
             width=float(numbers["width"]),
             least_width=float(numbers["least_width"]),
@@ -230,10 +238,7 @@ class Snapshot:
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order = state.support.oldest_first
-        eigenvalues, scales = columns.eigenvalues, state.scales
-        bandwidth = state.scaling.bandwidth
-        widths = np.full(len(order), bandwidth) if scales is None else scales.widths
-        least = bandwidth if scales is None else self_tuning.LEAST_WIDTH * scales.median
+        eigenvalues, kernel = columns.eigenvalues, _kernel_of(state, config)
         arrays: dict[str, Array] = {
             "coordinates": config.embedding.coordinates(
                 columns.psi, eigenvalues, config.diffusion_time
@@ -245,7 +250,8 @@ class Snapshot:
             "stationary": columns.normal.stationary[order],
             "density_weights": columns.normal.density[order],
             "degrees": state.degrees[order],
-            "widths": widths[order],
+            "widths": kernel.widths[order],
+            "reaches": kernel.reaches[order],
             "points": state.support.points[order],
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),
@@ -255,14 +261,16 @@ class Snapshot:
             "feature_names": feature_names,
             "method": config.method,
             "position": state.position,
-            "kernel": config.kernel,
-            "bandwidth": bandwidth,
+            "kernel": kernel.name,
+            "bandwidth": state.scaling.bandwidth,
+            "radius": config.radius or 0.0,
             "n_neighbors": config.n_neighbors,
-            "width": config.width if scales is not None else 1.0,
+            "width": kernel.width,
             "typical_coverage": state.typical_coverage(config.rule),
-            "least_width": least or float(widths.min()),  # where no two points differed
+            # where no two points differed, nothing is least
+            "least_width": kernel.least or float(kernel.widths.min()),
             "alpha": config.correction,
-            "diffusion_time": config.diffusion_time,
+            "diffusion_time": 0.0 if config.is_sparse else config.diffusion_time,
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
@@ -276,7 +284,9 @@ class Snapshot:
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
-        return cls(arrays, numbers, (state.factor, columns.normal, order))
+        if state.dense is None:
+            return cls(arrays, numbers, columns.psi[order])
+        return cls(arrays, numbers, (state.dense.factor, columns.normal, order))
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -353,7 +363,7 @@ class Snapshot:
         return distances.to_all(rows, self.ids)
 
     @cached_property
-    def _extension(self) -> Extension | SelfTuningExtension:
+    def _extension(self) -> Extends:
         return METHODS[self.method].extend(self)
 
     def _read(self, X: Any) -> Floats:
@@ -508,6 +518,37 @@ class Snapshot:
         return cls(arrays, numbers, tracked)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """What a snapshot keeps of how weights are made, by slot."""
+
+    name: str
+    widths: Floats
+    reaches: Floats
+    width: float
+    least: float
+
+
+def _kernel_of(state: State, config: Config) -> _Kernel:
+    n, lists, scales = len(state.support), state.lists, state.scales
+    widths = np.full(n, state.scaling.bandwidth)
+    if scales is not None and config.rule is not None:
+        least = self_tuning.LEAST_WIDTH * scales.median
+        return _Kernel("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
+    if state.sparse is None:
+        return _Kernel("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
+    reaches = np.full(n, config.radius or 0.0)
+    width, least = 1.0, state.scaling.bandwidth
+    if lists is not None:
+        d2 = lists.d2[:, : lists.n_neighbors]
+        reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
+        if config.weights == "self_tuning":
+            widths, width = sparse.own_scales(d2), state.sparse.scale
+            positive = widths[widths > 0]
+            least = sparse.LEAST_SCALE * float(np.median(positive))
+    return _Kernel(config.weights, widths, reaches, width, least)
+
+
 def _plain(facts: Record) -> Record:
     """A dataclass with Python's numbers instead of numpy's."""
     found = {field.name: getattr(facts, field.name) for field in fields(facts)}
@@ -524,6 +565,7 @@ _COLUMNS = {
     "density_weights": "density_weight",
     "degrees": "degree",
     "widths": "width",
+    "reaches": "reach",
     "points": "point",
 }
 _IN_HEADER = ("eigenvalues", "center", "scale")
@@ -534,6 +576,7 @@ _NUMBERS = (
     "position",
     "kernel",
     "bandwidth",
+    "radius",
     "n_neighbors",
     "width",
     "least_width",
@@ -555,7 +598,17 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(("masses", "stationary", "density_weights", "degrees", "widths"), (n,)),
+        **dict.fromkeys(
+            (
+                "masses",
+                "stationary",
+                "density_weights",
+                "degrees",
+                "widths",
+                "reaches",
+            ),
+            (n,),
+        ),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
@@ -565,7 +618,12 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         must(np.isfinite(array).all(), f"{name} is not finite")
-    for name in ("masses", "stationary", "density_weights", "degrees", "widths", "scale"):
+    graph = numbers["method"] == "laplacian_eigenmaps"
+    if graph:  # points that nothing joins have no share in the walk
+        for name in ("stationary", "degrees", "reaches"):
+            must((arrays[name] >= 0).all(), f"{name} is negative")
+    share = () if graph else ("stationary", "degrees")
+    for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
     must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
@@ -582,7 +640,8 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(type(numbers["rung"]) is str, "rung is not text")
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
-    must(numbers["kernel"] in KERNELS, f"kernel is {numbers['kernel']!r}")
+    kernels = WEIGHTS if graph else KERNELS
+    must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
     k_nearest = numbers["n_neighbors"]
     must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
     parts = numbers["n_connected"]
@@ -594,6 +653,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         "resolution": (0.0, LARGEST_VALUE),
         "width": WIDTHS,
         "typical_coverage": (0.0, LARGEST_VALUE),
+        "radius": (0.0, LARGEST_VALUE),
         "least_width": (TINY, LARGEST_VALUE),
     }
     for name, (low, high) in ranges.items():

@@ -44,9 +44,9 @@ class DiffusionMap(SettlingTransformer):
 
     Parameters
     ----------
-    method, n_components, memory, size, half_life, kernel, n_neighbors, width, bandwidth, alpha
+    method, n_components, memory, size, half_life, kernel, n_neighbors, width, weights, radius
         See `streamembed.Engine`.
-    diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
+    bandwidth, alpha, diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
@@ -78,7 +78,9 @@ class DiffusionMap(SettlingTransformer):
         half_life: float | None = None,
         kernel: str = "self_tuning",
         n_neighbors: int = 15,
-        width: float = 2.0,
+        width: float | str = "auto",
+        weights: str = "self_tuning",
+        radius: float | None = None,
         bandwidth: float | str = "auto",
         alpha: float | str = "auto",
         diffusion_time: float = 1.0,
@@ -98,6 +100,8 @@ class DiffusionMap(SettlingTransformer):
         self.kernel = kernel
         self.n_neighbors = n_neighbors
         self.width = width
+        self.weights = weights
+        self.radius = radius
         self.bandwidth = bandwidth
         self.alpha = alpha
         self.diffusion_time = diffusion_time
@@ -234,6 +238,8 @@ class DiffusionMap(SettlingTransformer):
             kernel=self.kernel,
             n_neighbors=self.n_neighbors,
             width=self.width,
+            weights=self.weights,
+            radius=self.radius,
             bandwidth=self.bandwidth,
             alpha=self.alpha,
             diffusion_time=self.diffusion_time,

@@ -75,6 +75,11 @@ class Certificate:
         Components carried by fewer than 1 % of the events, or by fewer than 3 of at least 60.
     parts : int
         Parts that hardly any weight joins, at least: 1, and one for each eigenvalue above 0.999.
+    missed : int or None
+        Of a graph of neighbours: eigenvalues above the published ones that are not among them, by a
+        count that proves it; None where they were not counted.
+    isolated : int
+        Of a graph of neighbours: points that nothing joins. Their coordinates are 0.
     """
 
     residual: float
@@ -89,6 +94,8 @@ class Certificate:
     effective_points: tuple[float, ...] = ()
     lone: tuple[int, ...] = ()
     parts: int = 1
+    missed: int | None = None
+    isolated: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,6 +67,11 @@ class Normalisation:
         """v_0 = sqrt(pi), the unit eigenvector of eigenvalue 1 that every S has."""
         return np.sqrt(self.stationary)
 
+    def eigenfunctions(self, vectors: Floats) -> Floats:
+        """psi = v / sqrt(pi), shape (n, c); 0 where a point has no share in the walk."""
+        constant = self.constant[:, None]
+        return np.divide(vectors, constant, out=np.zeros_like(vectors), where=constant > 0)
+
 
 def density_weights(degrees: Floats, alpha: float) -> Floats:
     """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""

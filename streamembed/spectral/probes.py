@@ -147,7 +147,12 @@ def listen(silence: Silence, image: Floats) -> Silence:
     return replace(silence, image=image, heard=max(heard, 0.0), bound=bound)
 
 
-def sharpen(silence: Silence, apply: Callable[[Floats], Floats], level: float) -> Silence:
+def sharpen(
+    silence: Silence,
+    apply: Callable[[Floats], Floats],
+    level: float,
+    phases: int = PHASES,
+) -> Silence:
     """Go on until the bound falls to ``level``, something above it is heard, or no step is left.
 
     Parameters
@@ -156,6 +161,8 @@ def sharpen(silence: Silence, apply: Callable[[Floats], Floats], level: float) -
         V -> C V, for V of shape (n, p).
     level
         What the bound is wanted below, positive.
+    phases
+        Sixes of products at most.
 
     Notes
     -----
@@ -167,7 +174,7 @@ def sharpen(silence: Silence, apply: Callable[[Floats], Floats], level: float) -
         return silence
     block, heard = silence.image @ silence.mix, silence.heard  # C^2 X
     reached = silence.shortest * level**2  # what an eigenvalue of ``level`` would have made of it
-    for _ in range(PHASES):
+    for _ in range(phases):
         basis, last = np.linalg.qr(block)
         image = apply(basis)
         values = descending_eigh(basis.T @ image)[0]
