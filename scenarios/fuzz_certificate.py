@@ -268,7 +268,8 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
         with np.errstate(under="ignore"):
             weights = joined * np.exp(-d2 / (snapshot.width * np.outer(scales, scales)))
     degrees = weights.sum(axis=1)
-    weights[weights < 1e-12 * np.maximum.outer(degrees, degrees)] = 0.0
+    least = np.maximum(1e-12 * np.maximum.outer(degrees, degrees), 1e-40 * degrees.max())
+    weights[weights < least] = 0.0
     masses = snapshot.masses
     full = weights * np.outer(masses, masses)
     degrees = full.sum(axis=1)
@@ -291,6 +292,9 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
     if d is None:
         scaled = (snapshot.points - snapshot.center) / snapshot.scale
         d2 = cdist(scaled, scaled, "sqeuclidean")
+        if graph:  # on a lattice the last bit decides who is nearer
+            apart = scaled[:, None] - scaled
+            d2 = np.einsum("ijk,ijk->ij", apart, apart)
     else:
         d2 = d**2
     if snapshot.method == "laplacian_eigenmaps":
@@ -299,7 +303,7 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
         d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
         weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
     with one_blas_thread():  # two took ten times as long
-        values, vectors = scipy.linalg.eigh(dense)
+        values, vectors = scipy.linalg.eigh(dense, driver="evd")  # many equal eigenvalues
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     values = np.concatenate([values, np.zeros(k + 1)])  # of fewer things than components
     shown = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]

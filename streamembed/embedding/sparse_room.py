@@ -22,7 +22,7 @@ from streamembed.embedding.state import Sparse, State
 from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import block as blocks
 from streamembed.spectral import inertia, probes
@@ -47,6 +47,8 @@ RUNGS = {"polish": 2, "refresh": 6, "batch": 40}
 ROUNDING = 1e-12
 # Eigenvalues up to this are rounding; there is nothing to publish beside the constant.
 NOTHING = 1e-13
+# Parts up to which their basis is held as dense columns.
+FEW = 32
 # Between what a later eigenvalue must stay below and what is published after the last: where probes
 # look for silence. And how much of that room the residuals of guards may take.
 AIM, SMOOTH = 0.3, 0.1
@@ -200,12 +202,21 @@ def _look(state: State, block: Block, config: Config, rung: str) -> Pairs:
     vectors, errors, values = found.vectors[:, told], errors[:, told], values[told]
     own = vectors[:, found.exact :]
 
-    def unknown(columns: Floats) -> Floats:
-        image = parts.deflate(walk.operator @ parts.deflate(columns - own @ (own.T @ columns)))
-        rest: Floats = image - own @ (own.T @ image)
-        return rest
+    known = np.concatenate([parts.basis.toarray(), own], axis=1) if parts.count <= FEW else own
+    # norms of random columns need no more digits than the block has
+    known, operator = known.astype(block.psi.dtype), walk.operator.astype(block.psi.dtype)
 
-    starts = probes.starts(len(walk.degrees), config.seed, state.position)
+    def rest_of(columns: Array) -> Floats:
+        rest: Array = columns - known @ (known.T @ columns)
+        rest = rest if parts.count <= FEW else parts.deflate(rest)
+        return rest.astype(np.float64)
+
+    def unknown(columns: Floats) -> Floats:
+        """C @ columns, of such as are orthogonal to what is known."""
+        return rest_of(operator @ columns.astype(operator.dtype))
+
+    drawn = probes.starts(len(walk.degrees), config.seed, state.position)
+    starts = rest_of(drawn.astype(operator.dtype))
     silence = probes.first(unknown(starts), 1.0)
     silence = probes.listen(silence, unknown(silence.directions))
     silence = probes.sharpen(silence, unknown, target, PHASES)

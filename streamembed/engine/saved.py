@@ -194,7 +194,7 @@ def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
     must(sparse.weights == config.weights and 0 < sparse.scale < np.inf, "weights, or their scale")
     must(min(sparse.low_rows, sparse.count_rows) >= 0, "rows of the sparse room")
     must(-1 <= sparse.counted <= state.position, "counted")
-    must(sparse.missed is None or sparse.missed >= 0, "missed")
+    must(sparse.missed is None or 0 <= sparse.missed <= n, "missed")
     must((edges is not None) == (config.radius is not None), "edges")
     must((lists is None) == (config.radius is not None), "lists")
     if edges is not None:

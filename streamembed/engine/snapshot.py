@@ -622,6 +622,9 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     if graph:  # points that nothing joins have no share in the walk
         for name in ("stationary", "degrees", "reaches"):
             must((arrays[name] >= 0).all(), f"{name} is negative")
+        shared = arrays["stationary"] > 0
+        must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
+        must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
     share = () if graph else ("stationary", "degrees")
     for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
@@ -661,6 +664,8 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
     certificate = numbers["certificate"]
     must(certificate.parts >= 1, "certificate.parts")
+    must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
+    must(0 <= certificate.isolated <= n, "certificate.isolated")
     must(len(certificate.effective_points) == k, "certificate.effective_points")
     must(all(0 <= j < k for j in certificate.lone), "certificate.lone")
     frame = numbers["frame"]

@@ -1,6 +1,7 @@
 """River transformers: embeddings and metrics, with a cold start and missing features."""
 
 from streamembed.estimators.diffusion_map import DiffusionMap
+from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
 from streamembed.estimators.moment_metrics import (
     FENN,
     ContrastMetric,
@@ -18,6 +19,7 @@ __all__ = [
     "DiscriminantAnalysis",
     "EigDML",
     "GeometricMeanMetric",
+    "LaplacianEigenmaps",
     "MustLinkMetric",
     "UnsupervisedMetric",
 ]

@@ -186,7 +186,8 @@ def sharpen(
         growth = float(np.arccosh((level - center) / half))
         before, block = block, ((image - center * basis) / half) @ last
         for step in range(1, STEPS + 1):
-            if np.linalg.norm(block, 2) <= reached * np.cosh(step * growth):
+            largest = float(descending_eigh(block.T @ block)[0][0].clip(0.0))
+            if np.sqrt(largest) <= reached * np.cosh(step * growth):
                 return replace(silence, heard=heard, bound=level)
             if step < STEPS:
                 following = (2.0 / half) * (apply(block) - center * block) - before

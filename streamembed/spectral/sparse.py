@@ -46,6 +46,8 @@ LEAST_SCALE = 0.1
 # Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
 # no less than 1e-6 of what its neighbours are divided by.
 LEAST_WEIGHT = 1e-12
+# And of the largest degree anywhere: with masses, psi then stays within what float32 holds.
+FAINTEST = 1e-40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,7 +215,8 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     heads = np.repeat(np.arange(n), np.diff(graph.indptr))
     if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
         larger = np.maximum(degrees[heads], degrees[graph.indices])
-        graph.data[graph.data < LEAST_WEIGHT * larger] = 0.0
+        least = np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
+        graph.data[graph.data < least] = 0.0
         graph.eliminate_zeros()
         heads = np.repeat(np.arange(n), np.diff(graph.indptr))
         degrees = np.asarray(graph.sum(axis=1)).ravel()

@@ -41,7 +41,7 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.degrees"] = arrays["progress.state.degrees"] * 2.0
+    arrays["progress.state.dense.degrees"] = arrays["progress.state.dense.degrees"] * 2.0
 
 
 def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
@@ -49,9 +49,9 @@ def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.factor.vectors"] = arrays["progress.state.factor.vectors"].astype(
-        np.float16
-    )
+    arrays["progress.state.dense.factor.vectors"] = arrays[
+        "progress.state.dense.factor.vectors"
+    ].astype(np.float16)
 
 
 def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:
