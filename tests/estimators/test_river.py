@@ -32,6 +32,7 @@ ROSTER = [
     "DiscriminantAnalysis",
     "EigDML",
     "GeometricMeanMetric",
+    "LaplacianEigenmaps",
     "MustLinkMetric",
     "UnsupervisedMetric",
 ]

@@ -18,7 +18,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamembed import estimators
 from streamembed.errors import InputError, NotReadyError, ParameterError
-from streamembed.estimators import FENN, ITML, DiffusionMap, EigDML, GeometricMeanMetric
+from streamembed.estimators import (
+    FENN,
+    ITML,
+    DiffusionMap,
+    EigDML,
+    GeometricMeanMetric,
+    LaplacianEigenmaps,
+)
 from streamembed.sklearn import OnlineTransformer
 
 X, Y = load_wine(return_X_y=True)
@@ -28,6 +35,7 @@ CHECKED = [
     OnlineTransformer(ITML()),
     OnlineTransformer(FENN()),
     OnlineTransformer(DiffusionMap(warm_up=5, n_components=1)),
+    OnlineTransformer(LaplacianEigenmaps(warm_up=5, n_components=1)),
 ]
 
 
@@ -62,7 +70,11 @@ def test_partial_fit_in_any_split_is_the_same() -> None:
 @pytest.mark.parametrize("name", estimators.__all__)
 def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
-    small = {"warm_up": 60, "size": 100} if name in ("DiffusionMap", "UnsupervisedMetric") else {}
+    small = (
+        {"warm_up": 60, "size": 100}
+        if name in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
+        else {}
+    )
     face = getattr(estimators, name)(chunk_size=20, **small)
     if small:
         with pytest.raises(NotReadyError):
@@ -70,6 +82,7 @@ def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     fitted = OnlineTransformer(face).fit(X[:133], Y[:133]).estimator_
     assert {
         "DiffusionMap": lambda: fitted.snapshot().position,
+        "LaplacianEigenmaps": lambda: fitted.snapshot().position,
         "UnsupervisedMetric": lambda: fitted.fit.position,
     }.get(name, lambda: fitted.position - fitted.pending)() == 133
 
