@@ -58,9 +58,7 @@ def record(events: int = EVENTS) -> tuple[Floats, list[Moment], Floats]:
     """The stream, its moments, and (position, residual) of every snapshot, shape (s, 2)."""
     points, angle, outer = drifting(events)
     sector = (angle / (2 * np.pi) * SECTORS).astype(np.int64) % SECTORS
-    engine = se.Engine(
-        size=WINDOW, n_neighbors=NEIGHBOURS, scaling="global", tolerance=TOLERANCE
-    )
+    engine = se.Engine(size=WINDOW, n_neighbors=NEIGHBOURS, scaling="global", tolerance=TOLERANCE)
     moments, residuals = [], []
     for start in range(0, events, 20):
         engine.learn(points[start : start + 20])

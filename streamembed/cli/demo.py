@@ -58,8 +58,7 @@ def run(folder: Path, events: int, console: Console) -> None:
     seconds = time.perf_counter() - start
     if done.snapshot is None:
         console.print(
-            f"the warm-up takes {WARM_UP} events, but there are only "
-            f"{len(points)}: nothing to show"
+            f"the warm-up takes {WARM_UP} events, but there are only {len(points)}: nothing to show"
         )
         return
     recent = np.array(labels, dtype=object)[done.snapshot.ids]
