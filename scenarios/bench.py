@@ -377,8 +377,9 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "`residual` is the true residual of the last snapshot, by the dense operator, relative "
             "to the first eigenvalue. `batch` is the dense kernel and `scipy.sparse.linalg.eigsh` "
             "for ten components and the constant, given the kernel widths; `warm eigsh` is the "
-            "same, started from the known vectors, at tolerance 1e-3; scikit-learn is `SpectralEmbedding`. Any update "
-            "must compute at least the kernel rows. k = 10, d = 16 (digits 50).",
+            "same, started from the known vectors, at tolerance 1e-3; scikit-learn is "
+            "`SpectralEmbedding`. Any update must compute at least the kernel rows. "
+            "k = 10, d = 16 (digits 50).",
             "",
             HEADER,
             *[line(row) for row in rows],
