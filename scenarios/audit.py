@@ -48,9 +48,15 @@ class Summary:
     unmet: int
 
 
-def operator(points: Floats, bandwidth: float, alpha: float) -> tuple[Floats, Floats]:
-    """S, shape (n, n), and the stationary measure, shape (n,), dense and in float64."""
-    weights = np.exp(-cdist(points, points, "sqeuclidean") / bandwidth**2)
+def operator(
+    points: Floats, widths: float | Floats, width: float, alpha: float
+) -> tuple[Floats, Floats]:
+    """S, shape (n, n), and the stationary measure, shape (n,), dense and in float64.
+
+    W = exp(-d2 / (width s_i s_j)) of ``widths`` s, one for all or one each, shape (n,).
+    """
+    scales = width * np.multiply.outer(widths, widths)
+    weights = np.exp(-cdist(points, points, "sqeuclidean") / scales)
     density = weights.sum(axis=1) ** -alpha
     laplacian = weights * np.outer(density, density)
     delta = laplacian.sum(axis=1)
@@ -61,7 +67,7 @@ def audit(snapshot: se.Snapshot) -> Audit:
     """The dense answer for the snapshot's points, and how far the snapshot is from it. O(N^3)."""
     k = len(snapshot.eigenvalues)
     scaled = (snapshot.points - snapshot.center) / snapshot.scale
-    dense, stationary = operator(scaled, snapshot.bandwidth, snapshot.alpha)
+    dense, stationary = operator(scaled, snapshot.widths, snapshot.width, snapshot.alpha)
     n = len(dense)
     truth = scipy.linalg.eigh(dense, eigvals_only=True, subset_by_index=[n - k - 1, n - 2])[::-1]
     vectors = snapshot.psi * np.sqrt(stationary)[:, None]

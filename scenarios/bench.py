@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import scipy
 from scipy.sparse.linalg import eigsh
-from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
 from scenarios import bench_landmarks, bench_metrics, streams
 from scenarios.audit import operator
-from streamembed.geometry import kernel
+from streamembed.geometry import self_tuning
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.linalg import squared_distances
 
 K = 10
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -63,7 +63,6 @@ def spread(points: Floats, size: int, chunk: int, tolerance: float | None, every
         size=size,
         warm_up=size,
         scaling=None,
-        bandwidth=kernel.choose_bandwidth(cdist(points[:50], points[:50])),
         tolerance=tolerance,
         chunk_size=chunk,
     )
@@ -95,21 +94,21 @@ def true_residual(dense: Floats, stationary: Floats, snapshot: se.Snapshot) -> f
     return float(np.linalg.norm(errors, axis=0).max() / snapshot.eigenvalues[0])
 
 
-def batch(points: Floats, bandwidth: float) -> tuple[Floats, Floats]:
-    """Kernel and `eigsh`: what the engine is compared with."""
-    dense, stationary = operator(points, bandwidth, 1.0)
+def batch(points: Floats, widths: float | Floats, width: float) -> tuple[Floats, Floats]:
+    """Kernel and `eigsh`, of widths that it need not look for: what the engine is compared with."""
+    dense, stationary = operator(points, widths, width, 0.0)
     eigsh(dense, k=K + 1, v0=np.ones(len(points)))
     return dense, stationary
 
 
-def warm(points: Floats, bandwidth: float, start: Floats) -> None:
+def warm(points: Floats, widths: Floats, width: float, start: Floats) -> None:
     """The same, started from the sum of the vectors known, at the tolerance of a certificate."""
-    dense, _ = operator(points, bandwidth, 1.0)
+    dense, _ = operator(points, widths, width, 0.0)
     eigsh(dense, k=K + 1, v0=start, tol=1e-3)
 
 
 def sklearn_embedding(points: Floats, bandwidth: float) -> None:
-    """scikit-learn's nearest relative, which has neither alpha nor out-of-sample points."""
+    """scikit-learn's nearest relative, which has neither widths nor out-of-sample points."""
     from sklearn.manifold import SpectralEmbedding  # noqa: PLC0415  (a test dependency)
 
     SpectralEmbedding(K, affinity="rbf", gamma=bandwidth**-2, random_state=0).fit(points)
@@ -119,22 +118,20 @@ def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str,
     """One row of the table; ``others`` caches what does not depend on the chunk."""
     plain = spread(points, size, chunk, None)
     certified = spread(points, size, chunk, 3e-3)
-    window, bandwidth = plain.snapshot.points, plain.snapshot.bandwidth
-    centred = window - plain.snapshot.center
+    shot = plain.snapshot
+    centred, widths, width = shot.points - shot.center, shot.widths, shot.width
     repeats = 15 if size <= 1000 else 3 if size <= 2000 else 1
     holder: list[tuple[Floats, Floats]] = []
-    times = [timed(lambda: holder.append(batch(centred, bandwidth))) for _ in range(repeats)]
+    times = [timed(lambda: holder.append(batch(centred, widths, width))) for _ in range(repeats)]
     dense, stationary = holder[-1]
+    own, own_stationary = _operator_of(certified.snapshot)
     if "warm" not in others:
-        start = (plain.snapshot.psi * np.sqrt(stationary)[:, None]).sum(axis=1)
-        others["warm"] = timed(lambda: warm(centred, bandwidth, start))
+        start = (shot.psi * np.sqrt(stationary)[:, None]).sum(axis=1)
+        others["warm"] = timed(lambda: warm(centred, widths, width, start))
         others["sklearn"] = (
-            timed(lambda: sklearn_embedding(centred, bandwidth)) if size <= 5000 else np.nan
+            timed(lambda: sklearn_embedding(centred, shot.bandwidth)) if size <= 5000 else np.nan
         )
-    new = centred[:chunk]
-    rows = [
-        timed(lambda: kernel.gaussian_rows(new, centred, bandwidth, np.float32)) for _ in range(9)
-    ]
+    rows = [timed(lambda: _kernel_rows(centred, widths, width, chunk)) for _ in range(9)]
     return Row(
         name,
         size,
@@ -142,13 +139,24 @@ def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str,
         float(np.median(rows)),
         plain.ingest_ms,
         plain.total_ms,
-        true_residual(dense, stationary, plain.snapshot),
+        true_residual(dense, stationary, shot),
         certified.total_ms,
-        true_residual(dense, stationary, certified.snapshot),
+        true_residual(own, own_stationary, certified.snapshot),
         float(np.median(times)),
         others["warm"],
         None if np.isnan(others["sklearn"]) else others["sklearn"],
     )
+
+
+def _operator_of(snapshot: se.Snapshot) -> tuple[Floats, Floats]:
+    """Of the widths that its slots have, which other snapshots' slots need not have."""
+    centred = snapshot.points - snapshot.center
+    return operator(centred, snapshot.widths, snapshot.width, snapshot.alpha)
+
+
+def _kernel_rows(points: Floats, widths: Floats, width: float, count: int) -> None:
+    d2 = squared_distances(points[:count], points)
+    self_tuning.weigh(d2, widths[:count], widths, width, np.float32)
 
 
 def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
@@ -218,7 +226,7 @@ size = {size}
 points = streams.drifting_rings(size + 200, 0, window=size)
 base = bench.peak()
 if {batch}:
-    bench.batch(points[:size], 0.6)
+    bench.batch(points[:size], 0.6, 1.0)
 else:
     bench.spread(points, size, 10, 3e-3)
 print(bench.peak() - base)
@@ -368,9 +376,10 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "with `tolerance=None` after every chunk; `certified` one with `tolerance=3e-3`. "
             "`residual` is the true residual of the last snapshot, by the dense operator, relative "
             "to the first eigenvalue. `batch` is the dense kernel and `scipy.sparse.linalg.eigsh` "
-            "for ten components and the constant; `warm eigsh` is the same, started from the "
-            "known vectors, at tolerance 1e-3; scikit-learn is `SpectralEmbedding`. Any update "
-            "must compute at least the kernel rows. k = 10, d = 16 (digits 50).",
+            "for ten components and the constant, given the kernel widths; `warm eigsh` is the "
+            "same, started from the known vectors, at tolerance 1e-3; scikit-learn is "
+            "`SpectralEmbedding`. Any update must compute at least the kernel rows. "
+            "k = 10, d = 16 (digits 50).",
             "",
             HEADER,
             *[line(row) for row in rows],

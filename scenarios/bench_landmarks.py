@@ -16,7 +16,7 @@ from streamembed.numeric.arrays import Floats
 
 __all__ = ["pace", "quality"]
 
-BANDWIDTH, CHUNK, EVERY = 0.7, 256, 2560
+CHUNK, EVERY = 256, 2560
 IN_ENGINE, TO_RUN = 60_000, 50_000  # events a second: the bars
 
 
@@ -58,7 +58,6 @@ def _engine(size: int, half_life: float | None) -> se.Engine:
         size=size,
         half_life=half_life,
         chunk_size=CHUNK,
-        bandwidth=BANDWIDTH,
         scaling=None,
     )
 

@@ -81,9 +81,7 @@ def added(chunks: int) -> list[str]:
         "FENN, labels": (("fenn",), True),
     }
     for name, (metrics, labelled) in kinds.items():
-        engine = se.Engine(
-            size=2000, warm_up=2000, bandwidth=0.6, scaling=None, metrics=metrics, n_components=10
-        )
+        engine = se.Engine(size=2000, warm_up=2000, scaling=None, metrics=metrics, n_components=10)
         engine.learn(points[:2000], y=labels[:2000] if labelled else None)
         start = time.perf_counter()
         for first in range(2000, len(points), 10):

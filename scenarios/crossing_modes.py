@@ -48,6 +48,7 @@ def _jumps(seed: int, tolerance: float, first: int, last: int) -> tuple[np.ndarr
         size=WINDOW,
         warm_up=WINDOW,
         scaling=None,
+        kernel="gaussian",
         bandwidth=0.4,
         tolerance=tolerance,
     )

@@ -10,7 +10,7 @@ from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings
 from streamembed.numeric.arrays import Floats
 
-K, BANDWIDTH = 4, 0.7
+K = 4
 MEMORIES = ("window", "landmarks", "all")
 
 
@@ -40,7 +40,7 @@ def run(full: bool) -> Outcome:
 
 
 def _engine(memory: str, size: int) -> se.Engine:
-    return se.Engine(n_components=K, memory=memory, size=size, bandwidth=BANDWIDTH, scaling=None)
+    return se.Engine(n_components=K, memory=memory, size=size, scaling=None)
 
 
 def _row(engine: se.Engine, points: Floats, t: int) -> Floats:

@@ -96,6 +96,7 @@ def _engine(landmarks: int, half_life: float | None) -> se.Engine:
         memory="landmarks",
         size=landmarks,
         half_life=half_life,
+        kernel="gaussian",  # of batch maps, too: widths depend on how dense a sample is
         bandwidth=BANDWIDTH,
         scaling=None,
         chunk_size=256,

@@ -56,7 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
         memory="landmarks",
         size=1000,
         chunk_size=256,
-        bandwidth=0.7,
         scaling=None,
         warm_up=1024,
     )

@@ -11,7 +11,7 @@ from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import DataAbsent, words
 from streamembed.numeric.arrays import Floats
 
-K, BANDWIDTH = 6, 4.0
+K = 6
 
 
 def run(full: bool) -> Outcome:
@@ -26,9 +26,7 @@ def run(full: bool) -> Outcome:
     except DataAbsent as absent:
         return Outcome(skipped=str(absent))
     learned, plurals = _split(vocabulary, count)
-    engine = se.Engine(
-        n_components=K, memory="landmarks", size=size, bandwidth=BANDWIDTH, chunk_size=50
-    )
+    engine = se.Engine(n_components=K, memory="landmarks", size=size, chunk_size=50)
     met = snapshots = 0
     for start in range(0, count, 50):
         for word in learned[start : start + 50]:
@@ -43,7 +41,8 @@ def run(full: bool) -> Outcome:
         warnings.simplefilter("ignore", se.errors.ResolutionWarning)  # it is one of the figures
         snapshot = engine.snapshot()
     held = snapshot.ids.tolist()
-    kernel = np.exp(-(np.array([edit_distances(word, held) for word in held]) ** 2) / BANDWIDTH**2)
+    scales = snapshot.width * np.outer(snapshot.widths, snapshot.widths)
+    kernel = np.exp(-(np.array([edit_distances(word, held) for word in held]) ** 2) / scales)
     least = float(np.linalg.eigvalsh(kernel)[0])
     singles = _placed(snapshot, [word[:-1] for word in plurals])
     many = _placed(snapshot, plurals)

@@ -17,7 +17,7 @@
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
         └── DeniedFileError (PermissionError)
 
-    ResolutionWarning (UserWarning)      landmarks too far apart for the bandwidth
+    ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map led by a few points, or of parts alone
 

@@ -23,16 +23,7 @@ from streamembed.threads import one_blas_thread
 
 __all__ = ["run"]
 
-WINDOW, COMPONENTS, NEIGHBOURS = 1000, 5, 5
-# Colours and places of the segments; the six edge and line features have tails so heavy that their
-# outliers, joined to nothing, would be the leading components (eigenvalue 1 each).
-FEATURES = (
-    *(f"{kind}-mean" for kind in ("exblue", "exgreen", "exred", "hue", "intensity")),
-    *(f"{kind}-mean" for kind in ("rawblue", "rawgreen", "rawred", "saturation", "value")),
-    "region-centroid-col",
-    "region-centroid-row",
-)
-BANDWIDTH = 3.0
+WINDOW, WARM_UP, COMPONENTS, NEIGHBOURS = 1000, 200, 5, 5
 # They learn from the labels of the log, chunk by chunk.
 METRICS = ("geometric_mean", "fenn")
 # Paths and extras have brackets, which rich would take for markup, and are not to be broken.
@@ -57,19 +48,17 @@ def run(folder: Path, events: int, console: Console) -> None:
     log = folder / "segments.arrow"
     write_log(log, points, names, labels=labels, format="file", rows_per_batch=500)
     console.print(
-        f"{len(points)} image segments (river's ImageSegments) written to {log}; {len(FEATURES)} "
-        f"of their {len(names)} features replayed through a window of {WINDOW}:\n",
+        f"{len(points)} image segments (river's ImageSegments) written to {log}; their "
+        f"{len(names)} features replayed through a window of {WINDOW}:\n",
         **PLAIN,
     )
-    engine = Engine(
-        n_components=COMPONENTS, size=WINDOW, warm_up=200, bandwidth=BANDWIDTH, metrics=METRICS
-    )
+    engine = Engine(n_components=COMPONENTS, size=WINDOW, warm_up=WARM_UP, metrics=METRICS)
     start = time.perf_counter()
-    done = replay(log, engine, folder / "run", features=FEATURES, overwrite=True)
+    done = replay(log, engine, folder / "run", overwrite=True)
     seconds = time.perf_counter() - start
     if done.snapshot is None:
         console.print(
-            f"the warm-up takes 200 events, but there are only {len(points)}: nothing to show"
+            f"the warm-up takes {WARM_UP} events, but there are only {len(points)}: nothing to show"
         )
         return
     recent = np.array(labels, dtype=object)[done.snapshot.ids]
@@ -143,11 +132,10 @@ def _met(done: Replayed) -> str:
 def _batch(snapshot: Snapshot) -> tuple[Floats, Floats, Floats]:
     """Plain numpy on the snapshot's own points: S, its leading eigenvalues and eigenvectors."""
     scaled = (snapshot.points - snapshot.center) / snapshot.scale
-    weights = np.exp(-cdist(scaled, scaled, "sqeuclidean") / snapshot.bandwidth**2)
-    density = 1.0 / weights.sum(axis=1)
-    laplacian = weights * np.outer(density, density)
-    delta = laplacian.sum(axis=1)
-    dense = laplacian / np.sqrt(np.outer(delta, delta))
+    widths = np.outer(snapshot.widths, snapshot.widths)
+    weights = np.exp(-cdist(scaled, scaled, "sqeuclidean") / (snapshot.width * widths))
+    degrees = weights.sum(axis=1)  # alpha is 0: the widths follow the density already
+    dense = weights / np.sqrt(np.outer(degrees, degrees))
     values, vectors = np.linalg.eigh(dense)
     chosen = slice(-2, -2 - len(snapshot.eigenvalues), -1)
     return dense, values[chosen], vectors[:, chosen]
@@ -176,7 +164,7 @@ def _draw(path: Path, snapshot: Snapshot, labels: Array, timeline: Path) -> bool
     _draw_spectrum(figure.add_subplot(places[1, 0]), snapshot)
     _draw_timeline(figure.add_subplot(places[1, 1]), timeline)
     figure.suptitle(
-        f"{len(snapshot.ids)} image segments after {snapshot.position} events", fontsize=13
+        f"{len(snapshot.ids):,} image segments after {snapshot.position:,} events", fontsize=13
     )
     figure.savefig(path, dpi=130)
     return True
@@ -212,5 +200,5 @@ def _draw_timeline(axes: Any, timeline: Path) -> None:
         fontsize=8,
         color=COLOURS[5],
     )
-    axes.set(title="certified residual", xlabel="events", ylim=(None, 1e-2))
+    axes.set(title="certified residual", xlabel="events", ylim=(1e-5, 1e-2))
     axes.spines[["top", "right"]].set_visible(False)

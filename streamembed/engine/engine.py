@@ -552,10 +552,11 @@ class Engine:
 
     @_alone
     def rescale(self) -> None:
-        """Estimate scaling and bandwidth anew from the support; embedding and axes start again.
+        """Take scaling, and widths or bandwidth, anew from the support; the axes start again.
 
         An event of the stream: kernel rows, factor and frame are rebuilt, and the frame's epoch
-        goes up by one. Scaling and bandwidth are otherwise those of the warm-up, for ever.
+        goes up by one. Otherwise the scaling stays what it was when the window first filled (with
+        the Gaussian kernel, scaling and bandwidth what they were after the warm-up).
 
         Raises
         ------

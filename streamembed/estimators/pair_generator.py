@@ -82,7 +82,7 @@ class PairGenerator:
     --------
     >>> import numpy as np
     >>> from streamembed import Engine
-    >>> engine = Engine(size=200, bandwidth=2.0, scaling=None)
+    >>> engine = Engine(size=200)
     >>> points = np.random.default_rng(0).standard_normal((200, 3))
     >>> points[::2, 0] += 8.0
     >>> _ = engine.learn(points)

@@ -124,7 +124,7 @@ class Info:
     status : str
         ``ok``. ``no pairs``: of one kind or both none is remembered; draw more candidates or widen
         the percentiles. ``degenerate embedding``: t_s and t_d are not apart, as where all
-        coordinates are equal; nothing was judged: look at the bandwidth.
+        coordinates are equal; nothing was judged: look at the scaling and the kernel.
     """
 
     similar: int

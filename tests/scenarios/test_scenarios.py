@@ -8,6 +8,7 @@ from scenarios.run import SCENARIOS, failures, main
 from scenarios.scenario import Expected, Outcome, Scenario
 
 ROSTER = [
+    "default-maps",
     "two-circles",
     "drifting-rings",
     "replay-cuts",
