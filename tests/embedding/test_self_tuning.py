@@ -1,0 +1,493 @@
+"""The self-tuning kernel in a stream: the operator, the guards, new points, laws, what is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import streamembed as se
+from scenarios.fuzz_interrupts import digest
+from streamembed.embedding import frames, methods, update
+from streamembed.embedding.state import State
+from streamembed.errors import DegenerateMapWarning, ParameterError
+from streamembed.geometry import self_tuning
+from streamembed.geometry.lists import Lists
+from streamembed.spectral import tracker
+from streamembed.spectral.tracker import Cut
+from tests import oracle
+
+K, WIDTH = 15, 2.0
+
+
+def state_of(engine: se.Engine) -> State:
+    assert engine._intake.state is not None
+    return engine._intake.state
+
+
+def scaled(snapshot: se.Snapshot) -> np.ndarray:
+    return (snapshot.points - snapshot.center) / snapshot.scale
+
+
+def truth_of(snapshot: se.Snapshot) -> oracle.DiffusionMap:
+    """The dense map of the widths that the snapshot names."""
+    return oracle.diffusion_map(
+        scaled(snapshot), snapshot.widths, snapshot.alpha, snapshot.masses, snapshot.width
+    )
+
+
+def mapped(points: np.ndarray, **changes: Any) -> se.Snapshot:
+    """The map of all points at once."""
+    n = len(points)
+    engine = se.Engine(**{"size": n, "warm_up": n, "n_components": 10, **changes})
+    engine.learn(points)
+    return engine.snapshot()
+
+
+# ---------------------------------------------------------------- the operator, chunk by chunk
+
+
+def moving(rng: np.random.Generator, n: int) -> np.ndarray:
+    """A cloud that wanders, and breathes between a third and three times its size."""
+    size = np.exp(np.sin(np.arange(n) / 150.0))
+    return rng.standard_normal((n, 3)) * size[:, None] + np.sin(np.arange(n) / 400.0)[:, None]
+
+
+def integers(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Ties and duplicates on a lattice whose extent changes."""
+    extent = 3.0 + 6.0 * (np.sin(np.arange(n) / 200.0) > 0)
+    return np.floor(rng.random((n, 3)) * extent[:, None])
+
+
+def visits(rng: np.random.Generator, n: int) -> np.ndarray:
+    """A cluster comes and goes, and outliers with it."""
+    points = 0.5 * rng.standard_normal((n, 2))
+    points[(np.arange(n) // 60) % 3 == 1] += 8.0
+    points[::97] *= 1e4
+    return points
+
+
+STREAMS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "moving": moving,
+    "integers": integers,
+    "visits": visits,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "chunk", "memory", "chunks"),
+    [
+        ("moving", 80, 5, "window", 500),
+        ("integers", 80, 5, "window", 500),
+        ("visits", 120, 5, "window", 150),
+        ("moving", 120, 25, "window", 60),
+        ("integers", 280, 10, "window", 70),  # a ring in float32
+        ("moving", 80, 5, "landmarks", 150),
+    ],
+)
+def test_the_operator_is_that_of_the_frozen_widths(
+    name: str, size: int, chunk: int, memory: str, chunks: int
+) -> None:
+    """After hundreds of chunks with slots filled again: the ring, its degrees, and every reach.
+
+    At every chunk's end no reach has drifted by a half, unless the most that may be filled were.
+    """
+    count = 50 + chunks * chunk
+    points = STREAMS[name](np.random.default_rng(0), count)
+    engine = se.Engine(size=size, chunk_size=chunk, memory=memory, scaling=None, seed=1)
+    engine.learn(points[:50])
+    full = 0
+    for start in range(50, count, chunk):
+        before = state_of(engine)
+        engine.learn(points[start : start + chunk])
+        after = state_of(engine)
+        assert before.scales is not None
+        assert after.scales is not None
+        again = after.counts.refilled - before.counts.refilled
+        if again >= (self_tuning.MOST_AGAIN if 2 * chunk > 25 else 25 - chunk):
+            full += 1
+            continue
+        if (start - 50) % (20 * chunk) == 0:
+            points_now = after.support.scaled
+            d = cdist(points_now, points_now)
+            now = np.array([oracle.reach(np.delete(row, i), K) for i, row in enumerate(d)])
+            floor = 0.1 * before.scales.median
+            ratio = np.maximum(now, floor) / np.maximum(after.scales.reaches, floor)
+            assert 1 / 1.5 - 1e-9 <= ratio.min() <= ratio.max() <= 1.5 + 1e-9
+    assert full < 0.1 * chunks
+    assert engine.refilled > 10
+    state = state_of(engine)
+    assert state.scales is not None
+    widths, now = state.scales.widths, state.support.scaled
+    d2 = cdist(now, now, "sqeuclidean")
+    expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
+    ring = state.graph.weights
+    # an exponent x is off by some x eps, and exp(-x) by x exp(-x) eps: less than eps
+    rounding = 8 * float(np.finfo(ring.dtype).eps)
+    np.testing.assert_allclose(ring, expected, rtol=0, atol=rounding)
+    np.testing.assert_allclose(state.degrees, expected @ state.support.masses, rtol=1e-5)
+
+
+def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
+    """Chunks of 25 in windows of up to 500 filled no slot again, ever: a tenth had drifted."""
+    rng = np.random.default_rng(0)
+    size = np.concatenate([np.full(300, 0.2), np.linspace(0.2, 3.0, 600)])
+    engine = se.Engine(size=300, chunk_size=25, scaling=None, n_components=1)
+    engine.learn(rng.standard_normal((900, 4)) * size[:, None])
+    state = state_of(engine)
+    assert state.scales is not None
+    assert state.lists is not None
+    assert engine.refilled > 50
+    now = np.sqrt(state.lists.d2[:, K - 1])
+    ratio = np.maximum(now / state.scales.reaches, state.scales.reaches / now)
+    assert (ratio > 1.5).mean() < 0.02
+
+
+# ---------------------------------------------------------------- the factor
+
+
+def line(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A kernel of widths of their own, positive semidefinite but for rounding, and a scaling."""
+    widths = 0.3 + 0.001 * np.linspace(0, 1, len(points))
+    weights = np.exp(-cdist(points, points, "sqeuclidean") / (2.0 * np.outer(widths, widths)))
+    return weights, 1.0 / np.sqrt(weights.sum(axis=1))
+
+
+def dense(factor: tracker.Factor) -> np.ndarray:
+    return (factor.vectors * factor.values) @ factor.vectors.T
+
+
+def test_refilling_a_slot_with_what_it_holds_changes_nothing() -> None:
+    """To 1e-6: evicted and bordered like an arrival, with the same row."""
+    weights, scaling = line(np.random.default_rng(3).random((90, 1)))
+    cut = Cut(30, 30, 0.0)
+    before = tracker.decompose(weights, scaling, cut)
+    slots = np.array([3, 40, 77, 12])
+    after = tracker.replace(before, slots, weights[slots], scaling[slots], cut)
+    np.testing.assert_allclose(dense(after), dense(before), atol=1e-6)
+    np.testing.assert_allclose(after.values[:10], before.values[:10], atol=1e-6)
+
+
+def test_arrivals_with_refilled_slots_are_one_replacement_after_the_other() -> None:
+    """The tracker that is given both at once, or first the arrivals and then what has drifted."""
+    rng = np.random.default_rng(3)
+    points = rng.random((90, 1))
+    cut = Cut(30, 30, 0.0)
+    slots, again = np.array([5, 6, 7]), np.array([30, 61])
+    weights, scaling = line(points)
+    points[slots] = rng.random((3, 1))
+    half, _ = line(points)
+    points[again] = rng.random((2, 1))
+    changed, _ = line(points)
+    start = tracker.decompose(weights, scaling, cut)
+    both = np.concatenate([slots, again])
+    once = tracker.replace(start, both, changed[both], scaling[both], cut)
+    twice = tracker.replace(start, slots, half[slots], scaling[slots], cut)
+    twice = tracker.replace(twice, again, changed[again], scaling[again], cut)
+    np.testing.assert_allclose(dense(once), dense(twice), atol=1e-6)
+
+
+# ---------------------------------------------------------------- the guards
+
+N = 600
+
+
+def cloud(n: int = N, d: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def with_rows(rows: int, place: float) -> np.ndarray:
+    points = cloud()
+    points[7 : 7 + rows] = place + 0.01 * cloud(rows, seed=5)
+    return points
+
+
+def one_point_often() -> np.ndarray:
+    points = cloud()
+    points[::6] = 0.5
+    return points
+
+
+def few_points_often() -> np.ndarray:
+    return np.repeat(cloud(30), 20, axis=0)
+
+
+def binary() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2, (N, 4)).astype(float)
+
+
+def two_outliers() -> np.ndarray:
+    points = cloud()
+    points[100], points[400] = 1e3, -1e2
+    return points
+
+
+def heavy(freedom: float) -> np.ndarray:
+    return np.random.default_rng(0).standard_t(freedom, (N, 3))
+
+
+def four_clusters(widths: tuple[float, ...]) -> np.ndarray:
+    which = np.arange(N) % 4
+    centres = 1e4 * np.eye(4)[:, :3]
+    return centres[which] + np.array(widths)[which, None] * cloud()
+
+
+def awake() -> np.ndarray:
+    """A feature is constant at first."""
+    points = cloud()
+    points[:400, 1] = 2.0
+    return points
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "n1", "least", "most"),
+    [
+        ("100 copies of one point", one_point_often(), 0, 60, N),
+        ("30 points, 20 copies each", few_points_often(), 0, 40, N),
+        ("4 binary features", binary(), 0, 100, N),
+        ("outliers at 1,000 and 100 deviations", two_outliers(), 0, 60, N),
+        ("five together, far away", with_rows(5, 1e3), 0, 3, 12),
+        ("twelve together, far away", with_rows(12, 1e3), 1, 11, 13),
+        ("thirty together, far away", with_rows(30, 1e3), 1, 29, 33),
+        ("t with one degree of freedom", heavy(1.0), 0, 12, N),
+        ("t with half a degree of freedom", heavy(0.5), 0, 6, N),
+        ("four far clusters", four_clusters((1.0, 1.0, 1.0, 1.0)), 3, 50, N),
+        ("of widths .01 to 10", four_clusters((0.01, 0.1, 1.0, 10.0)), 3, 50, N),
+        ("all points equal", np.full((N, 3), 5.0), 0, N, N),
+        ("constant and binary features", np.column_stack([binary(), np.ones(N)]), 0, 100, N),
+        ("a feature that wakes", awake(), 0, 60, N),
+    ],
+)
+def test_guards(name: str, points: np.ndarray, n1: int, least: float, most: float) -> None:
+    """Eigenvalues above .999 of ten, and the fewest points that carry one of them."""
+    snapshot = mapped(points)
+    assert snapshot.certificate.met
+    assert np.count_nonzero(snapshot.eigenvalues > 0.999) == n1, snapshot.eigenvalues
+    assert snapshot.certificate.parts == 1 + n1
+    carried = np.array(snapshot.certificate.effective_points)
+    known = snapshot.eigenvalues > 0
+    psi, pi, masses = snapshot.psi[:, known], snapshot.stationary, snapshot.masses
+    np.testing.assert_allclose(carried[known], oracle.effective_points(psi, pi, masses))
+    assert least <= carried.min() <= most, carried
+    for array in (snapshot.coordinates, snapshot.degrees, snapshot.transform(points)):
+        assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("changes", [{"warm_up": 20}, {"n_neighbors": 40}])
+def test_an_early_outlier_is_not_left_alone(changes: dict[str, Any]) -> None:
+    """Placed among fewer than 2 k points, it was never raised: a component of its own for good."""
+    points = cloud(300)
+    points[5] = 1e3
+    engine = se.Engine(memory="all", **changes)
+    engine.learn(points[:100])
+    assert min(engine.snapshot().certificate.effective_points) > 10
+    engine.learn(points[100:])
+    snapshot = engine.snapshot()
+    assert snapshot.eigenvalues[0] < 0.9
+    assert min(snapshot.certificate.effective_points) > 60
+
+
+# ---------------------------------------------------------------- new points
+
+
+def streamed(**changes: Any) -> tuple[se.Engine, np.ndarray]:
+    """An engine in the middle of a stream that has filled slots again, and points to come."""
+    points = moving(np.random.default_rng(2), 700)
+    engine = se.Engine(**{"size": 150, "n_components": 4, "tolerance": 1e-9, **changes})
+    engine.learn(points[:600])
+    return engine, points[600:]
+
+
+@pytest.mark.parametrize("changes", [{}, {"alpha": 1.0}, {"diffusion_time": 3.0}, {"width": 0.5}])
+def test_new_points_have_the_coordinates_of_the_definition(changes: dict[str, Any]) -> None:
+    """With s_x by the rule of the support's own widths, near and far; and coverage without it."""
+    engine, coming = streamed(**changes)
+    snapshot = engine.snapshot()
+    far = 12.0 * np.abs(coming[:3]) + 30.0
+    new = np.concatenate([coming, far, snapshot.points[:5]])
+    d = cdist((new - snapshot.center) / snapshot.scale, scaled(snapshot))
+    d[-5:][d[-5:] < 1e-9] = 0.0
+    truth = truth_of(snapshot)
+    rule = (snapshot.n_neighbors, snapshot.width, snapshot.least_width)
+    expected = oracle.self_tuning_extension(truth, d, *rule, 4, snapshot.diffusion_time)
+    found, coverage = snapshot.transform_with_coverage(new)
+    found = found * np.sign(np.sum(found * expected, axis=0))
+    room = 1e-5 * np.abs(expected).max()  # a raised width is known to 1e-6
+    np.testing.assert_allclose(found, expected, atol=room)
+    among = cdist(scaled(snapshot), scaled(snapshot))
+    widths, masses = snapshot.widths, snapshot.masses
+    near = oracle.self_tuning_coverage(d, among, widths, masses, snapshot.width)
+    np.testing.assert_allclose(coverage, near, atol=1e-9)
+    assert near[-8:-5].max() < 1e-6 < 0.5 < np.median(near)
+
+
+def test_the_extension_at_a_support_point_is_its_row() -> None:
+    """transform(x_i) - psi_i is the residual of row i, divided by lambda and the root of pi."""
+    engine, _ = streamed(tolerance=3e-3)
+    snapshot = engine.snapshot()
+    truth = truth_of(snapshot)
+    residual = truth.P @ snapshot.psi - snapshot.psi * snapshot.eigenvalues
+    found = snapshot.transform(snapshot.points) - snapshot.coordinates
+    np.testing.assert_allclose(found, residual, atol=1e-9)
+    assert np.abs(residual).max() < 20 * snapshot.certificate.residual
+
+
+@pytest.mark.parametrize("scaling", ["standard", "global", None])
+def test_points_at_a_million_deviations_are_nowhere(scaling: str | None) -> None:
+    """Finite coordinates within those of the support; coverage 0, to the last bit."""
+    engine, coming = streamed(scaling=scaling)
+    snapshot = engine.snapshot()
+    for size in (1e6, 1e20, 1e150):
+        far = size * np.sign(coming[:20])
+        coordinates, coverage = snapshot.transform_with_coverage(far)
+        assert (coverage == 0.0).all()
+        bound = (np.abs(snapshot.psi) * snapshot.eigenvalues**0).max(axis=0)
+        assert (np.abs(coordinates) <= 1.001 * bound).all()
+
+
+def test_coverage_falls_with_the_distance() -> None:
+    """It would stay near 1 if a far point's own width, which grows as it leaves, were used."""
+    snapshot = mapped(cloud(200), scaling=None)
+    steps = np.array([0.0, 2.0, 4.0, 6.0, 12.0])
+    coverage = snapshot.coverage(steps[:, None] * np.ones(3) / np.sqrt(3.0))
+    assert coverage[0] == 1.0
+    assert (np.diff(coverage) < 0).all()
+    assert coverage[-1] < 1e-6
+
+
+def test_a_duplicate_has_the_width_of_its_slot() -> None:
+    """At a distance of 0 no width is chosen: that of the point there, the oldest of several."""
+    engine = se.Engine(memory="all", n_components=3, scaling=None, tolerance=1e-9)
+    points = cloud(150)
+    points[100:140] = points[20:60]
+    points[100:] *= 1.0
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    found = snapshot.transform(points[100:140])
+    np.testing.assert_allclose(found, snapshot.coordinates[20:60], atol=1e-7)
+
+
+def test_points_far_beyond_widths_near_zero_are_finite() -> None:
+    """A width that leaves the doubles raised RuntimeWarning: overflow, and then NaN."""
+    points = 1e-150 * cloud(200)
+    snapshot = mapped(points, scaling=None)
+    found, coverage = snapshot.transform_with_coverage(np.array([[1e150] * 3, [-1.0] * 3]))
+    assert np.isfinite(found).all()
+    assert (coverage == 0.0).all()
+
+
+def test_an_outlier_beyond_1e150_has_its_own_coordinates() -> None:
+    """Squared distances above 1e300 were cut off for new points, and not for the support."""
+    points = cloud(200)
+    points[77] = 1e150
+    snapshot = mapped(points, scaling=None, alpha=1.0)
+    room = 50 * snapshot.certificate.residual
+    np.testing.assert_allclose(snapshot.transform(points), snapshot.coordinates, atol=room)
+
+
+# ---------------------------------------------------------------- symmetries
+
+
+def turned(points: np.ndarray) -> np.ndarray:
+    return points @ np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "scaling"),
+    [
+        (turned, None),
+        (turned, "global"),
+        (lambda points: points + 1e5, "standard"),
+        (lambda points: points + 1e5, None),
+        (lambda points: 7.0 * points, "standard"),
+        (lambda points: 7.0 * points, None),
+        (lambda points: points[:, ::-1], "standard"),
+    ],
+)
+def test_symmetries(change: Callable[[np.ndarray], np.ndarray], scaling: str | None) -> None:
+    """Rotation, shift, unit of all features, their order: the same map of a stream."""
+    points = moving(np.random.default_rng(4), 400)
+    maps = []
+    for events in (points, change(points)):
+        engine = se.Engine(size=150, n_components=3, scaling=scaling, tolerance=1e-9)
+        engine.learn(events)
+        assert engine.refilled > 0
+        maps.append(engine.snapshot())
+    plain, other = maps
+    np.testing.assert_allclose(other.eigenvalues, plain.eigenvalues, atol=1e-8)
+    found = oracle.align_signs(other.coordinates, plain.coordinates)
+    np.testing.assert_allclose(found, plain.coordinates, atol=1e-5)
+    ratio = other.widths / plain.widths
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-7)
+
+
+def learn_rows(engine: se.Engine, d: np.ndarray, start: int, stop: int) -> None:
+    for t in range(start, stop):
+        if engine.config.memory == "landmarks":
+            waiting = np.arange(t - engine.pending, t)
+            row = d[t, np.concatenate([engine.support_positions, waiting])]
+        else:
+            row = d[t, 0 if engine.config.memory == "all" else max(0, t - engine.config.size) : t]
+        engine.learn_distances([row])
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
+def test_distances_are_as_good_as_points(memory: str) -> None:
+    """Widths, map, extension and coverage; in another unit too, and with ties."""
+    points = np.round(moving(np.random.default_rng(4), 260), 1)
+    d = cdist(points, points)
+    new = points[:30] + 0.03
+    settings = {"size": 90, "memory": memory, "n_components": 3, "tolerance": 1e-9}
+    by_points = se.Engine(scaling=None, **settings)
+    by_points.learn(points[:250])
+    plain = by_points.snapshot()
+    for unit in (1.0, 7.0):
+        engine = se.Engine(**settings)
+        learn_rows(engine, unit * d, 0, 250)
+        snapshot = engine.snapshot()
+        np.testing.assert_array_equal(snapshot.ids, plain.ids)
+        assert engine.refilled == by_points.refilled
+        np.testing.assert_allclose(snapshot.widths, unit * plain.widths, rtol=1e-6)
+        np.testing.assert_allclose(snapshot.eigenvalues, plain.eigenvalues, atol=1e-6)
+        rows = unit * cdist(new, plain.points)
+        found = oracle.align_signs(snapshot.transform_distances(rows), plain.transform(new))
+        np.testing.assert_allclose(found, plain.transform(new), atol=1e-4)
+        coverage = snapshot.coverage_distances(rows)
+        np.testing.assert_allclose(coverage, plain.coverage(new), atol=1e-6)
+
+
+def test_unknown_distances_are_no_neighbours() -> None:
+    """inf: no weight, and no neighbour; with fewer than k known, the farthest of these."""
+    snapshot = mapped(cloud(120), scaling=None, n_components=3)
+    d = cdist(cloud(5, seed=9), snapshot.points)
+    for known in (1, 2, 14, 40):
+        rows = np.full_like(d, np.inf)
+        rows[:, :known] = d[:, :known]
+        found = snapshot.transform_distances(rows)
+        assert np.isfinite(found).all()
+        if known == 1:
+            only = snapshot.coordinates[0] / snapshot.eigenvalues
+            np.testing.assert_allclose(found, np.broadcast_to(only, found.shape), rtol=1e-6)
+        assert np.isfinite(snapshot.coverage_distances(rows)).all()
+
+
+def test_masses_doubled_change_nothing() -> None:
+    """Every event twice in a row, in chunks twice as long: landmarks of twice the mass."""
+    points = moving(np.random.default_rng(6), 240)
+    settings = {"memory": "landmarks", "size": 60, "n_components": 3, "tolerance": 1e-9}
+    once = se.Engine(chunk_size=5, warm_up=50, **settings)
+    twice = se.Engine(chunk_size=10, warm_up=100, **settings)
+    once.learn(points)
+    twice.learn(np.repeat(points, 2, axis=0))
+    one, two = once.snapshot(), twice.snapshot()
+    np.testing.assert_allclose(two.masses, 2.0 * one.masses)
+    np.testing.assert_allclose(two.widths, one.widths, rtol=1e-9)
+    np.testing.assert_allclose(two.eigenvalues, one.eigenvalues, atol=1e-8)
+    np.testing.assert_allclose(
+        two.certificate.effective_points, 2.0 * np.array(one.certificate.effective_points), rtol=1e-4
+    )
