@@ -5,10 +5,11 @@ r_i = the distance to the k-th nearest other point that is not a duplicate ("rea
 s_i = the width of point i, W_ij = exp(-d_ij^2 / (c s_i s_j)), W_ii = 1.
 
 s_i is r_i, but never less than a tenth of the median reach, and raised until point i has weights of
-k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k). Without the first guard, tight groups would fall off as parts of their
-own; without the second, outliers would. A width is settled when its slot is filled and frozen:
-weights between points that stay never change, and bordering is exact. A slot whose reach has
-drifted by a half since is filled again, with the point that it holds (`drifted`).
+k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k). Without the first
+guard, tight groups would fall off as parts of their own; without the second, outliers would. A
+width is settled when its slot is filled and frozen: weights between points that stay never change,
+and bordering is exact. A slot whose reach has drifted by a half since is filled again, with the
+point that it holds (`drifted`).
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
 duplicates are not counted, the two guards, and c (docs/decisions/0012 measures each).

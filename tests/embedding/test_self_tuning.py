@@ -12,15 +12,20 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.fuzz_interrupts import digest
-from streamembed.embedding import frames, methods, update
+from scenarios.fuzz_interrupts import digest, restored
+from streamembed.embedding import frames, update
 from streamembed.embedding.state import State
+from streamembed.engine import advice
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.lists import Lists
-from streamembed.spectral import tracker
+from streamembed.spectral import certificate, tracker
+from streamembed.spectral.certificate import SCOPE, Certificate
 from streamembed.spectral.tracker import Cut
 from tests import oracle
+
+# too few landmarks for the kernel is what some of these are about
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 
 K, WIDTH = 15, 2.0
 
@@ -83,7 +88,7 @@ STREAMS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     ("name", "size", "chunk", "memory", "chunks"),
     [
         ("moving", 80, 5, "window", 500),
-        ("integers", 80, 5, "window", 500),
+        ("integers", 80, 5, "window", 250),
         ("visits", 120, 5, "window", 150),
         ("moving", 120, 25, "window", 60),
         ("integers", 280, 10, "window", 70),  # a ring in float32
@@ -297,10 +302,10 @@ def test_an_early_outlier_is_not_left_alone(changes: dict[str, Any]) -> None:
 
 def streamed(**changes: Any) -> tuple[se.Engine, np.ndarray]:
     """An engine in the middle of a stream that has filled slots again, and points to come."""
-    points = moving(np.random.default_rng(2), 700)
+    points = moving(np.random.default_rng(2), 500)
     engine = se.Engine(**{"size": 150, "n_components": 4, "tolerance": 1e-9, **changes})
-    engine.learn(points[:600])
-    return engine, points[600:]
+    engine.learn(points[:400])
+    return engine, points[400:]
 
 
 @pytest.mark.parametrize("changes", [{}, {"alpha": 1.0}, {"diffusion_time": 3.0}, {"width": 0.5}])
@@ -346,8 +351,7 @@ def test_points_at_a_million_deviations_are_nowhere(scaling: str | None) -> None
         far = size * np.sign(coming[:20])
         coordinates, coverage = snapshot.transform_with_coverage(far)
         assert (coverage == 0.0).all()
-        bound = (np.abs(snapshot.psi) * snapshot.eigenvalues**0).max(axis=0)
-        assert (np.abs(coordinates) <= 1.001 * bound).all()
+        assert (np.abs(coordinates) <= 1.001 * np.abs(snapshot.psi).max(axis=0)).all()
 
 
 def test_coverage_falls_with_the_distance() -> None:
@@ -365,7 +369,6 @@ def test_a_duplicate_has_the_width_of_its_slot() -> None:
     engine = se.Engine(memory="all", n_components=3, scaling=None, tolerance=1e-9)
     points = cloud(150)
     points[100:140] = points[20:60]
-    points[100:] *= 1.0
     engine.learn(points)
     snapshot = engine.snapshot()
     found = snapshot.transform(points[100:140])
@@ -411,10 +414,10 @@ def turned(points: np.ndarray) -> np.ndarray:
 )
 def test_symmetries(change: Callable[[np.ndarray], np.ndarray], scaling: str | None) -> None:
     """Rotation, shift, unit of all features, their order: the same map of a stream."""
-    points = moving(np.random.default_rng(4), 400)
+    points = moving(np.random.default_rng(4), 220)
     maps = []
     for events in (points, change(points)):
-        engine = se.Engine(size=150, n_components=3, scaling=scaling, tolerance=1e-9)
+        engine = se.Engine(size=80, n_components=3, scaling=scaling, tolerance=1e-9)
         engine.learn(events)
         assert engine.refilled > 0
         maps.append(engine.snapshot())
@@ -439,16 +442,18 @@ def learn_rows(engine: se.Engine, d: np.ndarray, start: int, stop: int) -> None:
 @pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
 def test_distances_are_as_good_as_points(memory: str) -> None:
     """Widths, map, extension and coverage; in another unit too, and with ties."""
-    points = np.round(moving(np.random.default_rng(4), 260), 1)
+    points = moving(np.random.default_rng(4), 170)
+    if memory != "landmarks":  # which of two equally near is one is a matter of rounding
+        points = np.round(points, 1)
     d = cdist(points, points)
     new = points[:30] + 0.03
-    settings = {"size": 90, "memory": memory, "n_components": 3, "tolerance": 1e-9}
+    settings = {"size": 60, "memory": memory, "n_components": 3, "tolerance": 1e-9}
     by_points = se.Engine(scaling=None, **settings)
-    by_points.learn(points[:250])
+    by_points.learn(points[:160])
     plain = by_points.snapshot()
     for unit in (1.0, 7.0):
         engine = se.Engine(**settings)
-        learn_rows(engine, unit * d, 0, 250)
+        learn_rows(engine, unit * d, 0, 160)
         snapshot = engine.snapshot()
         np.testing.assert_array_equal(snapshot.ids, plain.ids)
         assert engine.refilled == by_points.refilled
@@ -489,5 +494,345 @@ def test_masses_doubled_change_nothing() -> None:
     np.testing.assert_allclose(two.widths, one.widths, rtol=1e-9)
     np.testing.assert_allclose(two.eigenvalues, one.eigenvalues, atol=1e-8)
     np.testing.assert_allclose(
-        two.certificate.effective_points, 2.0 * np.array(one.certificate.effective_points), rtol=1e-4
+        two.certificate.effective_points,
+        2.0 * np.array(one.certificate.effective_points),
+        rtol=1e-4,
     )
+
+
+# ---------------------------------------------------------------- to the bit
+
+SMALL: dict[str, Any] = {"size": 60, "warm_up": 20, "chunk_size": 7, "n_neighbors": 5}
+EVENTS = moving(np.random.default_rng(8), 160)
+
+
+def learned(cuts: list[int], **changes: Any) -> str:
+    """The bits after a stream that came in these parts, asked for snapshots in between."""
+    engine = se.Engine(**{**SMALL, **changes})
+    for part in np.split(EVENTS, cuts):
+        engine.learn(part)
+        if engine.ready:
+            engine.snapshot()
+    assert engine.refilled > 0
+    return digest(engine)
+
+
+MEMORIES = pytest.mark.parametrize(
+    "changes",
+    [{}, {"memory": "all"}, {"memory": "landmarks"}, {"memory": "landmarks", "half_life": 90.0}],
+)
+
+
+@MEMORIES
+def test_how_the_stream_is_cut_does_not_matter(changes: dict[str, Any]) -> None:
+    """Scales, lists and what was filled again included; cuts before, at and after the fill."""
+    whole = learned([], **changes)
+    assert learned([5, 20, 21, 58, 60, 62, 63, 150], **changes) == whole
+    assert learned(list(range(1, 160)), **changes) == whole
+
+
+@MEMORIES
+@pytest.mark.parametrize("at", [10, 31, 62, 120])
+def test_saved_and_loaded_it_goes_on_to_the_same_bits(
+    changes: dict[str, Any], at: int, tmp_path: Path
+) -> None:
+    """In the warm-up, in mid-growth, right before and after the fill, and long after it."""
+    engine = se.Engine(**{**SMALL, **changes})
+    engine.learn(EVENTS[:at])
+    engine.save(tmp_path / "engine")
+    again = se.Engine.load(tmp_path / "engine")
+    assert digest(again) == digest(engine)
+    again.learn(EVENTS[at:])
+    assert digest(again) == learned([at], **changes)
+    engine.learn(EVENTS[at:])
+    assert engine.snapshot().frame.epoch == again.snapshot().frame.epoch
+
+
+PLACES: list[tuple[object, str]] = [
+    (Lists, "replace"),
+    (Lists, "kth_positive"),
+    (self_tuning, "drifted"),
+    (self_tuning, "place"),
+    (self_tuning, "weigh"),
+    (tracker, "replace"),
+    (update, "_maintain"),
+    (frames, "renew"),
+    (update, "_build"),
+]
+
+
+@pytest.mark.parametrize("stop", [49, 63, 126])
+@pytest.mark.parametrize("changes", [{}, {"memory": "landmarks", "size": 40}])
+def test_a_failed_chunk_changes_nothing(
+    changes: dict[str, Any], stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it fails: in growth, in the chunk that fills the window, and in a full one."""
+    start = stop - 4
+    whole = learned([], **changes)
+    engine = se.Engine(**{**SMALL, **changes})
+    engine.learn(EVENTS[:start])
+    saved = engine.__getstate__()
+    failed = 0
+    for room, name in PLACES:
+        engine = restored(saved)
+        before = digest(engine)
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(room, name, fail)
+            try:
+                engine.learn(EVENTS[start : start + 7])
+            except MemoryError:
+                failed += 1
+                assert digest(engine) == before, name
+                position = start
+            else:
+                position = start + 7
+        engine.learn(EVENTS[position:])
+        assert digest(engine) == whole, name
+    assert failed >= 4
+
+
+# ---------------------------------------------------------------- the epoch at the fill
+
+
+@pytest.mark.parametrize(
+    ("changes", "epochs"),
+    [
+        ({}, [0, 0, 0, 1, 1]),
+        ({"memory": "landmarks"}, [0, 0, 0, 1, 1]),
+        ({"warm_up": 60}, [0, 0]),  # full as it starts: nothing is taken anew
+        ({"memory": "all"}, [0, 0, 0, 0, 0]),
+        ({"kernel": "gaussian"}, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_an_epoch_begins_as_the_support_fills(changes: dict[str, Any], epochs: list[int]) -> None:
+    """Once, at the chunk that fills it: scaling and widths as of all that it holds."""
+    engine = se.Engine(**{**SMALL, **changes})
+    events = np.random.default_rng(3).standard_normal((260, 3)) * np.linspace(1, 4, 260)[:, None]
+    found, scales = [], []
+    for stop in (27, 41, 55, 69, 260):
+        engine.learn(events[engine.position : stop])
+        if engine.ready:
+            found.append(engine.snapshot().frame.epoch)
+            scales.append(engine.snapshot().scale)
+    assert found == epochs
+    assert (np.array_equal(scales[0], scales[-1])) == (epochs[-1] == 0)
+
+
+def test_the_epoch_is_that_of_a_start_with_all_of_it() -> None:
+    """Scaling and widths as if the window had been there at once."""
+    grown, fresh = se.Engine(**SMALL), se.Engine(**{**SMALL, "warm_up": 60})
+    grown.learn(EVENTS[:63])
+    fresh.learn(EVENTS[3:63])
+    one, other = grown.snapshot(), fresh.snapshot()
+    np.testing.assert_allclose(one.scale, other.scale)
+    np.testing.assert_allclose(one.widths, other.widths, rtol=1e-6)
+    np.testing.assert_allclose(one.eigenvalues, other.eigenvalues, atol=1e-6)
+
+
+def test_files_carry_the_epoch(tmp_path: Path) -> None:
+    """Of an engine and of a snapshot; a loaded engine does not begin another."""
+    engine = se.Engine(**SMALL)
+    engine.learn(EVENTS[:100])
+    engine.save(tmp_path / "engine")
+    engine.snapshot().save(tmp_path / "snapshot")
+    loaded = se.Engine.load(tmp_path / "engine")
+    loaded.learn(EVENTS[100:])
+    assert loaded.snapshot().frame.epoch == 1
+    snapshot = se.Snapshot.load(tmp_path / "snapshot")
+    assert snapshot.frame.epoch == 1
+    original = engine.snapshot()
+    for name in ("widths", "n_neighbors", "width", "least_width", "kernel", "typical_coverage"):
+        np.testing.assert_array_equal(getattr(snapshot, name), getattr(original, name))
+    np.testing.assert_array_equal(snapshot.transform(EVENTS), original.transform(EVENTS))
+    np.testing.assert_array_equal(snapshot.coverage(EVENTS), original.coverage(EVENTS))
+
+
+# ---------------------------------------------------------------- who carries the map
+
+
+CLAIM = Certificate(0.0, 0.0, 0.0, 0.0, 0.0, (), "exact product", SCOPE, True)
+# one event, all of them, and two
+SPIKES = np.column_stack([10.0 * np.eye(100)[0], np.ones(100), 7.0 * np.eye(100)[:2].sum(axis=0)])
+
+
+def test_effective_points_count_events() -> None:
+    """A spike has 1, a constant all, a landmark of mass 50 counts 50."""
+    described = certificate.describe(CLAIM, SPIKES, np.ones(100), np.full(100, 0.01))
+    np.testing.assert_allclose(described.effective_points, [1.0, 100.0, 2.0])
+    assert described.lone == (0, 2)
+    masses = np.ones(100)
+    masses[0] = 50.0
+    heavy = certificate.describe(CLAIM, SPIKES, masses, masses / masses.sum())
+    np.testing.assert_allclose(heavy.effective_points[:2], [50.0, 149.0])
+    expected = oracle.effective_points(SPIKES, masses / masses.sum(), masses)
+    np.testing.assert_allclose(heavy.effective_points, expected)
+    assert heavy.lone == ()
+
+
+def said(engine: se.Engine) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.snapshot()
+    return [str(one.message) for one in caught if one.category is DegenerateMapWarning]
+
+
+def test_a_map_led_by_outliers_is_said_to_be_once_an_epoch() -> None:
+    """The component, by how many it is carried, where to look; gaussian: the other kernel."""
+    points = cloud(400)
+    points[[150, 300]] = [[1e3] * 3, [-1e3] * 3]
+    engine = se.Engine(size=200, kernel="gaussian", bandwidth=3.0, scaling=None, alpha=0.0)
+    engine.learn(points[:140])
+    assert said(engine) == []
+    engine.learn(points[140:200])
+    (line,) = said(engine)
+    assert line == (
+        "component 0 is carried by about 1 of 200 points: outliers lead the map; look at "
+        'snapshot.leading_ids(0), remove or scale them, or use kernel="self_tuning"'
+    )
+    assert engine.snapshot().leading_ids(0, 1) == [150]
+    engine.learn(points[200:310])
+    assert said(engine) == []
+    engine.rescale()
+    assert len(said(engine)) == 1
+    assert said(engine) == []
+
+
+def test_a_map_of_parts_is_said_to_be() -> None:
+    """More parts than components is a warning, and names what to ask for; fewer is a fact."""
+    points = four_clusters((1.0, 1.0, 1.0, 1.0))[:300]
+    for k, least in ((1, "the component says"), (2, "all 2 components say"), (3, "all 3")):
+        engine = se.Engine(size=300, warm_up=300, n_components=k)
+        engine.learn(points)
+        lines = said(engine)
+        parts = engine.snapshot().certificate.parts
+        assert parts == min(4, k + 2)
+        assert len(lines) == 1
+        assert f"at least {parts} parts ({parts - 1} eigenvalues of 1): {least}" in lines[0]
+        assert f"n_components >= {parts + 2}" in lines[0]
+        assert advice.parts_apart(engine.snapshot()) is None
+    engine = se.Engine(size=300, warm_up=300, n_components=6)
+    engine.learn(points)
+    assert said(engine) == []
+    assert advice.parts_apart(engine.snapshot()) == (
+        "the first 3 components tell 4 separate parts apart; structure inside them starts at "
+        "component 3"
+    )
+
+
+@pytest.mark.parametrize("name", ["moving", "integers"])
+@pytest.mark.parametrize("size", [10, 25, 150])
+def test_good_maps_and_tiny_ones_are_not_nagged_at(name: str, size: int) -> None:
+    """A component of a dozen points is carried by a few of them: that is no fault."""
+    engine = se.Engine(size=size, warm_up=min(size, 50))
+    points = STREAMS[name](np.random.default_rng(1), 300)
+    for start in range(0, 300, 20):
+        engine.learn(points[start : start + 20])
+        if engine.ready:
+            assert said(engine) == []
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def test_a_bandwidth_is_for_the_gaussian_kernel() -> None:
+    """Refused with what to do, whatever else is given."""
+    with pytest.raises(ParameterError, match=r"bandwidth=3.0 is for kernel='gaussian'; set that"):
+        se.Engine(bandwidth=3.0)
+    se.Engine(kernel="gaussian", bandwidth=3.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_neighbors": 0},
+        {"n_neighbors": 1001},
+        {"n_neighbors": 2.5},
+        {"width": 0.0},
+        {"width": 9e-4},
+        {"width": 1.1e6},
+        {"width": np.nan},
+        {"width": "auto"},
+        {"alpha": "none"},
+        {"alpha": 2.1},
+        {"kernel": "self-tuning"},
+        {"scaling": "globally"},
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    """By name, with what it was."""
+    (name,) = wrong
+    with pytest.raises(ParameterError, match=name):
+        se.Engine(**wrong)
+
+
+def test_alpha_follows_the_kernel() -> None:
+    """0 where widths follow the density already, 1 with one bandwidth; as given otherwise."""
+    points = cloud(100)
+    assert mapped(points).alpha == 0.0
+    assert mapped(points, kernel="gaussian").alpha == 1.0
+    assert mapped(points, alpha=0.5).alpha == 0.5
+
+
+def test_scaling_has_a_floor_and_may_be_one_for_all() -> None:
+    """No divisor below .3 of the median deviation; "global" is their root mean square."""
+    points = cloud(200) * np.array([1.0, 2.0, 1e-3])
+    deviations = points.std(axis=0)
+    standard = np.maximum(deviations, 0.3 * np.median(deviations))
+    np.testing.assert_allclose(mapped(points).scale, standard)
+    np.testing.assert_allclose(mapped(points, kernel="gaussian").scale, deviations)
+    whole = np.full(3, np.sqrt(np.mean(deviations**2)))
+    np.testing.assert_allclose(mapped(points, scaling="global").scale, whole)
+    np.testing.assert_array_equal(mapped(points, scaling=None).scale, 1.0)
+    asleep = np.column_stack([points[:, :2], np.ones(200)])
+    assert mapped(asleep).scale[2] == pytest.approx(0.3 * np.median(asleep[:, :2].std(axis=0)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_neighbors": 1},
+        {"n_neighbors": 1000},
+        {"width": 1e-3},
+        {"width": 1e6},
+        {"chunk_size": 1},
+        {"chunk_size": 50},
+        {"memory": "all"},
+        {"memory": "landmarks", "half_life": 20.0},
+        {"scaling": None, "alpha": 2.0},
+        {"size": 4, "warm_up": 4, "chunk_size": 2},
+    ],
+)
+@pytest.mark.parametrize("name", ["visits", "integers"])
+def test_the_ends_of_the_ranges_are_finite(name: str, changes: dict[str, Any]) -> None:
+    """No NaN and no warning of numpy's, on clusters, outliers, ties and duplicates."""
+    points = STREAMS[name](np.random.default_rng(1), 150)
+    engine = se.Engine(**{"size": 50, "warm_up": 30, **changes})
+    for start in range(0, 150, 50):
+        engine.learn(points[start : start + 50])
+        snapshot = engine.snapshot()
+        assert snapshot.certificate.met
+        found, coverage = snapshot.transform_with_coverage(points)
+        for array in (snapshot.coordinates, snapshot.widths, found, coverage):
+            assert np.isfinite(array).all()
+
+
+def test_distances_of_no_space_are_certified() -> None:
+    """A table that breaks the triangle inequality: eigenvalues below 0, and a map all the same."""
+    rng = np.random.default_rng(5)
+    d = rng.uniform(0.1, 1.0, (160, 160)) ** 3
+    d = np.maximum(d, d.T)
+    np.fill_diagonal(d, 0.0)
+    engine = se.Engine(size=90, n_components=3)
+    learn_rows(engine, d, 0, 160)
+    snapshot = engine.snapshot()
+    assert snapshot.certificate.met
+    among = d[np.ix_(snapshot.ids, snapshot.ids)]
+    weights = np.exp(-(among**2) / (2.0 * np.outer(snapshot.widths, snapshot.widths)))
+    q = weights.sum(axis=1)
+    values = np.linalg.eigvalsh(weights / np.sqrt(np.outer(q, q)))
+    assert values[0] < 0
+    np.testing.assert_allclose(snapshot.eigenvalues, values[::-1][1:4], atol=3e-3)

@@ -82,7 +82,7 @@ def test_every_point_has_neighbours(kind: str) -> None:
     """Weights of k / 2 to others at least, in supports of several tiles too."""
     rule, points = Rule(15, 2.0), KINDS[kind](700)
     widths = placed(points, rule).widths
-    weights = np.exp(-cdist(points, points) ** 2 / (2.0 * np.outer(widths, widths)))
+    weights = np.exp(-(cdist(points, points) ** 2) / (2.0 * np.outer(widths, widths)))
     assert (weights.sum(axis=1) - 1.0).min() >= 7.5 * (1 - 1e-12)
     # and none is raised for nothing
     reached = placed(points, rule).reaches
