@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 from scipy.spatial.distance import cdist
 
 __all__ = [
@@ -22,8 +23,15 @@ __all__ = [
     "diffusion_coordinates",
     "diffusion_distances",
     "diffusion_map",
+    "effective_points",
+    "enough_weight",
     "largest_angle_sine",
+    "new_width",
     "nystrom_extension",
+    "reach",
+    "self_tuning_coverage",
+    "self_tuning_extension",
+    "self_tuning_widths",
     "true_residual",
 ]
 
@@ -118,6 +126,89 @@ def nystrom_extension(result: DiffusionMap, points, new, n_components, t) -> np.
     chosen = slice(1, 1 + n_components)
     values = result.eigenvalues[chosen]
     return (p @ result.psi[:, chosen]) / values * values**t
+
+
+def reach(d, k) -> float:
+    """The k-th smallest positive distance of a row; the largest of fewer; 0 without any."""
+    positive = sorted(one for one in d if 0.0 < one < np.inf)
+    return float(positive[min(k, len(positive)) - 1]) if positive else 0.0
+
+
+def enough_weight(k, others) -> float:
+    """What the weights of a point to so many others are at least, in all: k / 2, or a quarter."""
+    return min(k / 2, others / 4)
+
+
+def _widened(s, d, widths, width, least) -> float:
+    """The smallest s' >= s with sum_j exp(-d_j^2 / (width s' s_j)) >= least, by bisection."""
+
+    def weights(log) -> float:
+        return float(np.exp(-(d**2) / (width * np.exp(log) * widths)).sum())
+
+    low = high = np.log(s)
+    if weights(low) >= least:
+        return float(s)
+    while weights(high) < least:
+        high += 1.0
+    return float(np.exp(scipy.optimize.brentq(lambda log: weights(log) - least, low, high)))
+
+
+def self_tuning_widths(d, k, width=2.0) -> np.ndarray:
+    """s of every point, from all distances between them, (n, n): at least a tenth of the median.
+
+    Those with too little weight are widened all at once, as the others' widths were before.
+    """
+    n = len(d)
+    r = np.array([reach(np.delete(d[i], i), k) for i in range(n)])
+    if not r.any():
+        return np.ones(n)
+    s = np.maximum(r, 0.1 * np.median(r[r > 0]))
+    least = enough_weight(k, n - 1)
+    others = [np.arange(n) != i for i in range(n)]
+    return np.array([_widened(s[i], d[i, o], s[o], width, least) for i, o in enumerate(others)])
+
+
+def new_width(d, widths, k, width, least) -> float:
+    """s of a new point at distances d from a support: by the rule of its points, or that of one."""
+    if d.min() == 0.0:
+        return float(widths[np.argmin(d)])
+    start = max(reach(d, k), least)
+    return _widened(start, d, widths, width, enough_weight(k, len(d)))
+
+
+def self_tuning_extension(result: DiffusionMap, d, k, width, least, n_components, t) -> np.ndarray:
+    """Psi_t of new things at distances d, (n_new, n); ``result.bandwidth`` are the widths.
+
+    psi_l(x) = (1 / lambda_l) sum_j p(x, j) psi_l(j), p(x, j) as in `nystrom_extension` with
+    w(x, x_j) = exp(-d^2 / (width s_x s_j)).
+    """
+    s = result.bandwidth
+    chosen = slice(1, 1 + n_components)
+    values = result.eigenvalues[chosen]
+    rows = []
+    for row in d:
+        weights = np.exp(-(row**2) / (width * new_width(row, s, k, width, least) * s))
+        p = weights * result.density * result.masses
+        rows.append((p / p.sum()) @ result.psi[:, chosen] / values * values**t)
+    return np.array(rows)
+
+
+def self_tuning_coverage(d, among, widths, masses, width) -> np.ndarray:
+    """min(1, c(x) / median c), c(x) = sum_i m_i exp(-d_i^2 / (width s_i^2)): without a width of x.
+
+    ``d`` (n_new, n) are the distances of new things, ``among`` (n, n) those of the support.
+    """
+
+    def near(rows) -> np.ndarray:
+        return np.exp(-(rows**2) / (width * widths**2)) @ masses
+
+    return np.minimum(1.0, near(d) / np.median(near(among)))
+
+
+def effective_points(psi, pi, masses) -> np.ndarray:
+    """Events that carry each column: (sum_i share_i)^2 / sum_i (share_i^2 / m_i), pi psi^2 each."""
+    shares = pi[:, None] * psi**2
+    return shares.sum(axis=0) ** 2 / (shares**2 / masses[:, None]).sum(axis=0)
 
 
 def true_residual(S, vectors, values) -> float:

@@ -29,8 +29,8 @@ LOSS = 1e-10
 # Squared distances below this share of the squared norms are taken by differences: whether a point
 # is one of the support must not be a matter of rounding.
 SAME = 1e-10
-# Beyond, which point is nearest cannot be told.
-FARTHEST = 1e300
+# Of squared distances, for farther ones are not finite: which point is nearest cannot be told.
+FARTHEST = 1e307
 # Points whose coverage is looked at for a typical one: its median is known to a few per cent.
 SAMPLE = 256
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
@@ -186,21 +186,22 @@ class SelfTuningExtension(_Extension):
 
     def _coordinates(self, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
-        width, k = self.rule.width, self.rule.n_neighbors
+        width, least = self.rule.width, self_tuning.enough(self.rule, len(self.widths))
         own = np.maximum(self._reaches(d2), self.least)
         nearest = d2.argmin(axis=1)
         held = d2[np.arange(len(d2)), nearest] == 0.0
         own[held] = self.widths[nearest[held]]
-        exponents = d2 / (-width * own)[:, None]
-        exponents /= self.widths
-        if len(self.widths) > 2 * k:
-            with np.errstate(under="ignore"):
-                short = np.flatnonzero(~held & (np.exp(exponents).sum(axis=1) < 0.5 * k))
+        with np.errstate(over="ignore", under="ignore"):
+            exponents = d2 / (-width * own)[:, None]
+            exponents /= self.widths
+            short = np.flatnonzero(~held & (np.exp(exponents).sum(axis=1) < least))
             if len(short):
                 own[short] = self_tuning.raised(own[short], d2[short], self.widths, self.rule)
                 exponents[short] = d2[short] / (-width * own[short])[:, None] / self.widths
-        exponents -= exponents.max(axis=1)[:, None]
-        with np.errstate(under="ignore"):
+            largest = exponents.max(axis=1)
+            lost = largest == -np.inf  # so far off that no point is nearer than another
+            exponents[lost], largest[lost] = np.where(d2[lost] < np.inf, 0.0, -np.inf), 0.0
+            exponents -= largest[:, None]
             sums = np.exp(exponents, out=exponents) @ self.targets
         result: Floats = sums[:, :-1] / sums[:, -1:]
         return result

@@ -204,7 +204,8 @@ def _update_scales(
     lists, _ = state.lists.replace(slots, near, held.births)
     reaches = lists.kth_positive(config.n_neighbors, near)
     small = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
-    most = small if len(slots) > small else small - len(slots)
+    # a border of both, unless the chunk alone takes most of its room
+    most = small if 2 * len(slots) > small else small - len(slots)
     again = self_tuning.drifted(scales, reaches, slots, most)
     refilled = np.concatenate([slots, again])
     squares = seen.squares(refilled, state.graph.buffer.dtype)

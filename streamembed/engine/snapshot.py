@@ -310,8 +310,9 @@ class Snapshot:
         Returns
         -------
         Shape (n, n_components). At points of the support these are ``coordinates`` up to the
-        certificate's residual; far from the support they tend to a mean over its near side
-        (gaussian: to those of the nearest point). Rows are independent of one another.
+        certificate's residual (of duplicates those of the oldest, for their ``widths`` may differ);
+        far from the support they tend to a mean over its near side (gaussian: to those of the
+        nearest point). Rows are independent of one another.
         O(N (d + n_components)) per point.
 
         Raises

@@ -5,10 +5,11 @@ r_i = the distance to the k-th nearest other point that is not a duplicate ("rea
 s_i = the width of point i, W_ij = exp(-d_ij^2 / (c s_i s_j)), W_ii = 1.
 
 s_i is r_i, but never less than a tenth of the median reach, and raised until point i has weights of
-k / 2 in all to the others. Without the first guard, tight groups would fall off as parts of their
-own; without the second, outliers would. A width is settled when its slot is filled and frozen:
-weights between points that stay never change, and bordering is exact. A slot whose reach has
-drifted by a half since is filled again, with the point that it holds (`drifted`).
+k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k). Without the first
+guard, tight groups would fall off as parts of their own; without the second, outliers would. A
+width is settled when its slot is filled and frozen: weights between points that stay never change,
+and bordering is exact. A slot whose reach has drifted by a half since is filled again, with the
+point that it holds (`drifted`).
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
 duplicates are not counted, the two guards, and c (docs/decisions/0012 measures each).
@@ -26,7 +27,7 @@ import numpy.typing as npt
 from streamembed.geometry.kernel import gaussian
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Rule", "Scales", "drifted", "place", "raised", "weigh"]
+__all__ = ["Rule", "Scales", "drifted", "enough", "place", "raised", "weigh"]
 
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
@@ -40,8 +41,8 @@ MEDIAN_SHARE = 0.01
 TILE = 256
 # Halvings of the logarithm of a width that is raised, from a factor of 2: to 1e-6.
 HALVINGS = 20
-# Doublings of a width until its weights suffice: beyond, distances have left the doubles.
-DOUBLINGS = 1100
+# No width is raised beyond: c times it must not leave the doubles.
+LARGEST_WIDTH = 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,9 @@ def place(
     after[slots] = reaches
     median = _running_median(scales.median, reaches, len(slots) == n)
     widths[slots] = np.maximum(reaches, LEAST_WIDTH * median) if median > 0.0 else 1.0
-    if n > 2 * rule.n_neighbors:
-        tiles = [slots[start : start + TILE] for start in range(0, len(slots), TILE)]
-        for tile in (*tiles, *tiles):  # twice, for new slots see one another's widths
-            widths[tile] = raised(widths[tile], rows(tile), widths, rule, tile)
+    for start in range(0, len(slots), TILE):
+        tile = slots[start : start + TILE]
+        widths[tile] = raised(widths[tile], rows(tile), widths, rule, tile)
     return Scales(after, widths, median)
 
 
@@ -130,7 +130,7 @@ def _running_median(median: float, reaches: Floats, all_of_them: bool) -> float:
 def raised(
     own: Floats, d2: Floats, widths: Floats, rule: Rule, slots: Ints | None = None
 ) -> Floats:
-    """Widths of rows, raised where their weights to others are less than k / 2 in all.
+    """Widths of rows, raised where their weights to others are less than `enough` in all.
 
     Parameters
     ----------
@@ -141,28 +141,27 @@ def raised(
     slots
         Which of these points every row is, for none weighs itself; None for new points.
     """
-    enough = 0.5 * rule.n_neighbors + (slots is not None)
+    itself = slots is not None
+    least = enough(rule, len(widths) - itself) + itself
 
     def lacking(chosen: Ints, width: Floats) -> Floats:
         weights = weigh(d2[chosen], width, widths, rule.width)
         if slots is not None:
             weights[np.arange(len(chosen)), slots[chosen]] = 1.0
-        short: Floats = weights.sum(axis=1) < enough
+        short: Floats = weights.sum(axis=1) < least
         return short
 
     bad = np.flatnonzero(lacking(np.arange(len(own)), own))
     if not len(bad):
         return own
     result = own.copy()
-    reachable = np.isfinite(d2[bad]).sum(axis=1) >= enough
+    reachable = np.isfinite(d2[bad]).sum(axis=1) >= least
     bad = bad[reachable]
     low = high = own[bad]
     short = np.ones(len(bad), dtype=bool)
-    for _ in range(DOUBLINGS):
-        high = np.where(short, 2.0 * high, high)
-        short[short] = lacking(bad[short], high[short])
-        if not short.any():
-            break
+    while short.any():
+        high = np.where(short, np.minimum(high, 0.5 * LARGEST_WIDTH) * 2.0, high)
+        short[short] = (high[short] < LARGEST_WIDTH) & lacking(bad[short], high[short])
         low = np.where(short, high, low)
     for _ in range(HALVINGS):
         middle = np.sqrt(low) * np.sqrt(high)
@@ -170,6 +169,11 @@ def raised(
         low, high = np.where(less, middle, low), np.where(less, high, middle)
     result[bad] = high
     return result
+
+
+def enough(rule: Rule, others: int) -> float:
+    """What a point's weights to so many others are at least: k / 2, or a quarter of few."""
+    return min(0.5 * rule.n_neighbors, 0.25 * others)
 
 
 def weigh(
