@@ -22,7 +22,7 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import sparse
 
-__all__ = ["Extends", "GraphExtension", "SelfTuningExtension", "cover", "sampled"]
+__all__ = ["Extends", "GraphExtension", "SelfTuningExtension", "cover", "fuse", "sampled"]
 
 # What an exponent may be off by: far below the residual of any certificate.
 LOSS = 1e-10
@@ -60,6 +60,8 @@ class _Extension:
         X, as the kernel sees them.
     squares : (N,)
         Of their norms.
+    fused : (d + 1, N)
+        [-2 X | squares], transposed: one product gives squared distances.
     finest : float
         A squared distance that tells points apart: exponents are exact to a share of it.
     center, scale : (d,)
@@ -68,6 +70,7 @@ class _Extension:
 
     points: Floats
     squares: Floats
+    fused: Floats
     finest: float
     center: Floats
     scale: Floats
@@ -111,20 +114,24 @@ class _Extension:
 
     def _squared(self, points: Floats) -> Floats:
         """Squared distances to the support, shape (b, N), finite; 0 exactly where points agree."""
+        n, d = points.shape
+        augmented = np.empty((n, d + 1))
         with np.errstate(over="ignore", under="ignore"):
-            scaled = (points - self.center) / self.scale
+            scaled = augmented[:, :d]
+            np.subtract(points, self.center, out=scaled)
+            scaled /= self.scale
             own = np.einsum("ij,ij->i", scaled, scaled)
-            most = float(np.finfo(np.float64).eps) * max(own.max(), self.squares.max())
-            if not most <= LOSS * self.finest:
+            largest = max(float(own.max()), float(self.squares.max()))
+            if not largest * float(np.finfo(np.float64).eps) <= LOSS * self.finest:
                 return np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
-            d2 = scaled @ self.points.T
-            d2 *= -2.0
+            augmented[:, d] = 1.0
+            d2: Floats = augmented @ self.fused
             d2 += own[:, None]
-            d2 += self.squares
-        row, column = np.nonzero(d2 <= SAME * (own[:, None] + self.squares))
+        near = np.flatnonzero(d2.min(axis=1) <= SAME * (own + largest))
+        row, column = np.nonzero(d2[near] <= SAME * (own[near, None] + self.squares))
         if len(row):
-            apart = scaled[row] - self.points[column]
-            d2[row, column] = np.einsum("ij,ij->i", apart, apart)
+            apart = scaled[near[row]] - self.points[column]
+            d2[near[row], column] = np.einsum("ij,ij->i", apart, apart)
         return d2
 
     def _coordinates(self, d2: Floats) -> Floats:
@@ -146,8 +153,8 @@ class SelfTuningExtension(_Extension):
         No width is less.
     rule : Rule
         k and c.
-    targets : (N, k + 1)
-        [m a lambda^(t-1) psi | m a].
+    targets : (N, k + 2)
+        [m a lambda^(t-1) psi | m a | 1].
     masses : (N,)
         m.
     typical : float
@@ -164,18 +171,31 @@ class SelfTuningExtension(_Extension):
     @property
     def n_columns(self) -> int:
         """Coordinates."""
-        return int(self.targets.shape[1]) - 1
+        return int(self.targets.shape[1]) - 2
 
     @classmethod
-    def of(cls, points: Floats, typical: float, least: float, rule: Rule, **parts: Any) -> Self:
+    def of(
+        cls, points: Floats, typical: float, least: float, rule: Rule, targets: Floats, **parts: Any
+    ) -> Self:
         """Prepare the extension of a snapshot; see the attributes.
 
-        A ``typical`` of 0 stands for the median coverage of these points.
+        ``targets`` are without the last column. A ``typical`` of 0 stands for the median coverage
+        of these points.
         """
         squares = np.einsum("ij,ij->i", points, points)
         finest = rule.width * least**2
-        given = {"points": points, "squares": squares, "finest": finest, **parts}
-        made = cls(**given, least=least, rule=rule, typical=typical or 1.0)
+        targets = np.column_stack([targets, np.ones(len(points))])
+        made = cls(
+            points=points,
+            squares=squares,
+            fused=fuse(points, squares),
+            finest=finest,
+            least=least,
+            rule=rule,
+            targets=targets,
+            typical=typical or 1.0,
+            **parts,
+        )
         if typical:
             return made
         rows = sampled(len(points))
@@ -186,30 +206,38 @@ class SelfTuningExtension(_Extension):
 
     def _coordinates(self, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
-        width, least = self.rule.width, self_tuning.enough(self.rule, len(self.widths))
-        own = np.maximum(self._reaches(d2), self.least)
         nearest = d2.argmin(axis=1)
-        held = d2[np.arange(len(d2)), nearest] == 0.0
+        lowest = d2[np.arange(len(d2)), nearest]
+        own = np.maximum(self._reaches(d2, lowest), self.least)
+        held = lowest == 0.0
         own[held] = self.widths[nearest[held]]
         with np.errstate(over="ignore", under="ignore"):
-            exponents = d2 / (-width * own)[:, None]
-            exponents /= self.widths
-            short = np.flatnonzero(~held & (np.exp(exponents).sum(axis=1) < least))
+            weights = d2 / self.widths
+            weights /= (-self.rule.width * own)[:, None]
+            sums = np.exp(weights, out=weights) @ self.targets
+            enough = self_tuning.enough(self.rule, len(self.widths))
+            short = np.flatnonzero(~held & (sums[:, -1] < enough))
             if len(short):
-                own[short] = self_tuning.raised(own[short], d2[short], self.widths, self.rule)
-                exponents[short] = d2[short] / (-width * own[short])[:, None] / self.widths
-            largest = exponents.max(axis=1)
-            lost = largest == -np.inf  # so far off that no point is nearer than another
-            exponents[lost], largest[lost] = np.where(d2[lost] < np.inf, 0.0, -np.inf), 0.0
-            exponents -= largest[:, None]
-            sums = np.exp(exponents, out=exponents) @ self.targets
-        result: Floats = sums[:, :-1] / sums[:, -1:]
+                sums[short] = self._far(d2[short], own[short]) @ self.targets
+        result: Floats = sums[:, :-2] / sums[:, -2:-1]
         return result
 
-    def _reaches(self, d2: Floats) -> Floats:
+    def _far(self, d2: Floats, own: Floats) -> Floats:
+        """Weights of points that have too few with their own width, relative to the largest."""
+        own = self_tuning.raised(own, d2, self.widths, self.rule)
+        exponents = d2 / (-self.rule.width * own)[:, None] / self.widths
+        largest = exponents.max(axis=1)
+        lost = largest == -np.inf  # so far off that no point is nearer than another
+        exponents[lost], largest[lost] = np.where(d2[lost] < np.inf, 0.0, -np.inf), 0.0
+        weights: Floats = np.exp(exponents - largest[:, None])
+        return weights
+
+    def _reaches(self, d2: Floats, lowest: Floats) -> Floats:
         """The distance to the k-th nearest point that is not the same; to the farthest of fewer."""
         k = min(self.rule.n_neighbors, d2.shape[1])
-        others = np.where(d2 > 0.0, d2, np.inf) if (d2 <= 0.0).any() else d2
+        others = d2
+        if (lowest == 0.0).any():
+            others = np.where(d2 > 0.0, d2, np.inf)
         reach2 = np.partition(others, k - 1, axis=1)[:, k - 1]
         few = ~np.isfinite(reach2)
         if few.any():
@@ -311,6 +339,11 @@ class GraphExtension(_Extension):
         with np.errstate(over="ignore", under="ignore"):
             coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
+
+
+def fuse(points: Floats, squares: Floats) -> Floats:
+    """[-2 X | squares], transposed, C-contiguous."""
+    return np.ascontiguousarray(np.column_stack([-2.0 * points, squares]).T)
 
 
 def cover(d2: Floats, widths: Floats, masses: Floats, rule: Rule) -> Floats:

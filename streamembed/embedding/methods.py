@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.embedding.extension import Extends, GraphExtension, SelfTuningExtension
+from streamembed.embedding.extension import Extends, GraphExtension, SelfTuningExtension, fuse
 from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
@@ -221,9 +221,11 @@ def extend_by_neighbours(snapshot: Embedded) -> Extends:
     typical = float(np.median(positive)) if len(positive) else 1.0
     if snapshot.radius:
         typical = float(np.median(snapshot.degrees)) or 1.0
+    squares = np.einsum("ij,ij->i", points, points)
     return GraphExtension(
         points=points,
-        squares=np.einsum("ij,ij->i", points, points),
+        squares=squares,
+        fused=fuse(points, squares),
         finest=float(positive.min()) if len(positive) else 1.0,
         center=snapshot.center,
         scale=snapshot.scale,

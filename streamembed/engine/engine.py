@@ -311,14 +311,18 @@ class Engine:
             Once an epoch, if a component is carried by a few points, or all components do nothing
             but tell separate parts apart.
         """
-        made = self._published
-        if made is None or made[0] is not self._intake.state or counted:
-            made = self._intake.between_chunks(self._publish, counted)
-        snapshot = made[1]
+        snapshot = self.publish(counted)
         self._warn(advice.coarse(snapshot), ResolutionWarning)
         self._warn(advice.cost_of_snapshot(self.config, snapshot), CostWarning)
         self._warn(advice.degenerate(snapshot), DegenerateMapWarning, snapshot.frame.epoch)
         return snapshot
+
+    def publish(self, counted: bool = False) -> Snapshot:
+        """`snapshot`, without a warning: for whoever shows it to nobody."""
+        made = self._published
+        if made is None or made[0] is not self._intake.state or counted:
+            made = self._intake.between_chunks(self._publish, counted)
+        return made[1]
 
     def _publish(self, counted: bool) -> tuple[State, Snapshot]:
         state = self._need_state("learn more, or create the engine with a smaller warm_up")

@@ -281,7 +281,7 @@ class UnsupervisedPipeline:
             whole.engine.learn(chunk.points)
             whole.engine.flush()  # a short chunk by `flush`; whole ones have been learned
             if not len(self._scale):
-                snapshot = whole.engine.snapshot()
+                snapshot = whole.engine.publish()
                 self._center, self._scale = snapshot.center, snapshot.scale
             whole.judge(self._scale_points)
             first = shrink.halves(chunk.ids, self.settings.seed)

@@ -187,7 +187,7 @@ class Strand:
         learned = engine.learned
         if not engine.ready or learned == self.pairs.position:
             return
-        support = engine.snapshot()
+        support = engine.publish()
         births = engine.support_positions
         points = support.points if scaled is None else scaled(support.points)
         psi, eigenvalues = support.psi, support.eigenvalues

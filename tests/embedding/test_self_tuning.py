@@ -755,7 +755,7 @@ def test_a_bandwidth_is_for_the_gaussian_kernel() -> None:
         {"width": 9e-4},
         {"width": 1.1e6},
         {"width": np.nan},
-        {"width": "auto"},
+        {"width": "wide"},
         {"alpha": "none"},
         {"alpha": 2.1},
         {"kernel": "self-tuning"},
