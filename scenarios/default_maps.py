@@ -137,7 +137,7 @@ def look(name: str, full: bool) -> Found:
         kept = np.setdiff1d(np.arange(len(points)), held)
         window = points[kept[-n:]]
         maps = dict(_engines(points[kept], points[held], n, result))
-        maps["PCA"] = _principal(window, points[held])
+        maps["PCA"] = principal(window, points[held])
         if full:
             maps |= _others(window, points[held], umap=draw < UMAP_DRAWS)
         for key, (inside, outside) in maps.items():
@@ -185,7 +185,7 @@ def _scaling(window: Floats) -> Scaling:
     return fit_points(window, np.ones(len(window)), "standard", 1.0, LEAST_SHARE)
 
 
-def _principal(window: Floats, held: Floats) -> tuple[Floats, Floats]:
+def principal(window: Floats, held: Floats) -> tuple[Floats, Floats]:
     """Ten principal components, of features scaled as the engine scales them."""
     scaling = _scaling(window)
     axes = np.linalg.svd(scaling.apply(window), full_matrices=False)[2][:10].T

@@ -197,15 +197,14 @@ def measure_reproduction(
     learners: Learners,
     points: Floats,
     births: Ints,
-    bandwidth: float,
-    alpha: float,
+    embed: reproduction.Embed,
     position: int,
     seed: int,
 ) -> Learners:
     """Measure again how reproducible the metrics of generated pairs are."""
     if learners.given:
         return learners
-    factor = reproduction.measure(points, births, bandwidth, alpha, position, seed)
+    factor = reproduction.measure(points, births, embed, position, seed)
     return replace(learners, reproduced=factor)
 
 

@@ -19,7 +19,7 @@ from streamembed.embedding.chunk import Chunk
 from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.embedding.methods import EVERYWHERE, Seen
 from streamembed.embedding.state import Counts, Dense, FrameReference, Sparse, State
-from streamembed.geometry import landmarks, self_tuning
+from streamembed.geometry import landmarks, neighbors, self_tuning
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.pairwise import Coordinates, Pairwise, Table
@@ -28,7 +28,7 @@ from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fi
 from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.pairs import thresholds
+from streamembed.pairs import reproduction, thresholds
 from streamembed.spectral import operator, tracker
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
@@ -396,12 +396,19 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
                 metrics,
                 support.scaled,
                 support.births,
-                state.scaling.bandwidth,
-                config.correction,
+                _map_of_a_half(state, config),
                 state.position,
                 config.seed,
             )
     return replace(state, metrics=metrics)
+
+
+def _map_of_a_half(state: State, config: Config) -> reproduction.Embed:
+    """How half of the events are embedded by themselves: with one width, or widths of their own."""
+    if not config.rescales:
+        bandwidth, alpha = state.scaling.bandwidth, config.correction
+        return lambda points, count: reproduction.kernel_map(points, bandwidth, alpha, count)
+    return neighbors.self_tuning_map
 
 
 def _embed_for_pairs(state: State, config: Config) -> Floats:

@@ -10,6 +10,8 @@ map's mistakes, and on a uniform grid, where nothing is to be learned, agree to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from streamembed.geometry import kernel
@@ -19,7 +21,9 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.pairs import memory, shrink, thresholds
 from streamembed.spectral import operator
 
-__all__ = ["kernel_map", "measure"]
+__all__ = ["Embed", "kernel_map", "measure"]
+
+Embed = Callable[[Floats, int], tuple[Floats, Floats]]
 
 # Of either half: points of its map, pairs drawn (one in ten is clear), and how well ITML is solved.
 POINTS, CANDIDATES, TOLERANCE, SWEEPS = 250, 3000, 1e-3, 30
@@ -28,8 +32,7 @@ POINTS, CANDIDATES, TOLERANCE, SWEEPS = 250, 3000, 1e-3, 30
 def measure(
     points: Floats,
     births: Ints,
-    bandwidth: float,
-    alpha: float,
+    embed: Embed,
     position: int,
     seed: int,
 ) -> float:
@@ -41,6 +44,8 @@ def measure(
         Of the support, as the kernel sees them, shape (N, d).
     births
         Stream positions, shape (N,): they settle which event is in which half.
+    embed
+        Points (n, d) and a number of columns -> psi and eigenvalues of a map of their own.
     position
         Events learned: with the seed, it settles what is drawn.
 
@@ -58,18 +63,16 @@ def measure(
             half = np.sort(generator.choice(half, POINTS, replace=False))
         if len(half) < points.shape[1] + 2:
             return 0.0
-        matrix = _learn(points[half], births[half], bandwidth, alpha, position, seed + part)
+        matrix = _learn(points[half], births[half], embed, position, seed + part)
         if matrix is None:
             return 0.0
         matrices.append(matrix)
     return shrink.factor(*matrices)
 
 
-def _learn(
-    points: Floats, births: Ints, bandwidth: float, alpha: float, position: int, seed: int
-) -> Floats | None:
+def _learn(points: Floats, births: Ints, embed: Embed, position: int, seed: int) -> Floats | None:
     """The metric of one half; None where its pairs are not of both kinds."""
-    psi, values = kernel_map(points, bandwidth, alpha, points.shape[1])
+    psi, values = embed(points, points.shape[1])
     settings = thresholds.Settings(candidates=CANDIDATES, decay=1.0, seed=seed)
     state, _ = thresholds.update(
         memory.init(points.shape[1]),
@@ -93,12 +96,14 @@ def _learn(
 def kernel_map(points: Floats, bandwidth: float, alpha: float, count: int) -> tuple[Floats, Floats]:
     """psi (n, m) and eigenvalues (m,) of the Gaussian kernel's diffusion map, m <= count. O(n^3).
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> psi, values = kernel_map(np.arange(6.0)[:, None], 2.0, 1.0, 2)
-    >>> psi.shape, bool(1 > values[0] > values[1] > 0)
-    ((6, 2), True)
+        Examples
+        --------
+        >>> from collections.abc import Callable
+
+    import numpy as np
+        >>> psi, values = kernel_map(np.arange(6.0)[:, None], 2.0, 1.0, 2)
+        >>> psi.shape, bool(1 > values[0] > values[1] > 0)
+        ((6, 2), True)
     """
     weights = kernel.gaussian_rows(points, points, bandwidth)
     masses = np.ones(len(points))
