@@ -31,6 +31,7 @@ scenarios: $(VENV)/.ready
 
 picture: $(VENV)/.ready
 	$(BIN)/python -m scenarios.picture
+	$(BIN)/python -m scenarios.gallery
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write

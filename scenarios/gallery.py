@@ -19,13 +19,11 @@ from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 SETS = ("digits", "aedes_sex", "waveform", "segment", "usps", "coil20")
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "images" / "default-maps.png"
 TITLES = ("diffusion map (default)", "Laplacian eigenmaps", "PCA")
-# Far points of a few would squeeze all others into a spot: axes end here, in root mean squares.
-REACH = 3.0
 
 
 def main() -> int:
@@ -44,9 +42,6 @@ def main() -> int:
             for axis, title, shown in zip(row, TITLES, _maps(points, n), strict=True):
                 colours = plt.get_cmap("tab20" if labels.max() > 9 else "tab10")
                 axis.scatter(*shown.T, c=labels[-n:], s=7, cmap=colours, linewidths=0)
-                for limit, values in ((axis.set_xlim, shown[:, 0]), (axis.set_ylim, shown[:, 1])):
-                    reach = min(REACH * values.std(), 1.05 * abs(values).max())
-                    limit(-reach, reach)
                 axis.set_xticks([])
                 axis.set_yticks([])
                 axis.set_title(f"{name}: {title}", fontsize=9)

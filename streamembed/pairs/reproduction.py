@@ -1,6 +1,6 @@
 """Whether pairs that a map tells apart teach the same metric twice: on two halves of the events.
 
-Each half of the support has a kernel map of its own, which knows nothing of the other half; the
+Each half of the support has a map of its own, which knows nothing of the other half; the
 pairs of either teach a metric by ITML, and the cosine of their trace-free logarithms is what
 reproduces.
 

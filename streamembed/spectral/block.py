@@ -126,7 +126,7 @@ def start(
     seed
         Of the random columns.
     dtype
-        Of the block: float64 for tolerances below 1e-5.
+        Of the block: float64 for tolerances that float32 cannot show.
     """
     n = len(walk.degrees)
     nothing = Block(np.zeros((n, 0), dtype), np.zeros(0), parts.labels, lowest(walk, seed))

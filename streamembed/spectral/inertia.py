@@ -27,6 +27,10 @@ __all__ = ["Inertia", "count_above", "missed"]
 LARGEST_SLACK = 1e-6
 
 
+# Eigenvalues of parts are 1 up to rounding.
+NEARLY_ONE = 1e-9
+
+
 @dataclass(frozen=True, slots=True)
 class Inertia:
     """What a count says of published values.
@@ -126,13 +130,15 @@ def missed(
     the cut may be counted on either side.
     """
     last = float(values[-1])
+    if last >= 1.0 - NEARLY_ONE:  # nothing is larger
+        return Inertia(0, 1.0, 0)
     upper = np.append(1.0, values[:-1])
     middle = np.minimum(0.5 * (upper + values), last + room)
     near = np.minimum(middle - values, upper - middle)
     covered = int(np.argmax(near))
     cut = float(middle[covered])
-    if near[covered] <= 0.0:  # all of them are 1, and no eigenvalue is larger
-        return Inertia(0 if last >= 1.0 else None, cut, covered)
+    if near[covered] <= 0.0:  # no gap to count in
+        return Inertia(None, cut, covered)
     found = count_above(operator, cut)
     if found is None or found < covered + deflated:
         return Inertia(None, cut, covered)
