@@ -34,6 +34,7 @@ from streamembed import estimators
 from streamembed.cli import commands as cli
 from streamembed.cli import options
 from streamembed.errors import ResolutionWarning, StreamembedError
+from streamembed.estimators import DiffusionMap
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.pairs import open_pairs
 from streamembed.logs.reader import describe_log, open_log, write_distance_log, write_log
@@ -145,7 +146,7 @@ class Zoo:
 
 
 def _is_supervised(kind: type) -> bool:
-    return kind.__name__ not in ("DiffusionMap", "UnsupervisedMetric")
+    return kind.__name__ not in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
 
 
 class Call:
@@ -373,7 +374,7 @@ class Call:
                 return model.learn_pairs(self.table(True), self.table(True), similar)
             return model.snapshot() if hasattr(model, "snapshot") else model.metric
         except StreamembedError:
-            if type(model).__name__ != "DiffusionMap" and pickle.dumps(model) != before:
+            if not isinstance(model, DiffusionMap) and pickle.dumps(model) != before:
                 raise AssertionError("a refused call changed the estimator") from None
             raise
 

@@ -75,7 +75,7 @@ class Snapshot:
     Attributes
     ----------
     coordinates : (N, n_components)
-        lambda**t psi, or psi of a graph; oldest point first, as are ``ids``, ``masses``, ``points``.
+        lambda**t psi, or psi of a graph; oldest first, as are ``ids``, ``masses`` and ``points``.
     eigenvalues : (n_components,)
         Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
     ids : (N,)
