@@ -56,9 +56,7 @@ def stream(
         yield held, walk, parts, report
 
 
-@pytest.mark.parametrize(
-    ("data", "weights"), [(roll, "binary"), (blobs, "binary"), (blobs, "self_tuning")]
-)
+@pytest.mark.parametrize(("data", "weights"), [(roll, "binary"), (blobs, "self_tuning")])
 def test_every_chunk_is_near_the_dense_answer(
     data: Callable[[np.random.Generator, int], np.ndarray], weights: str
 ) -> None:
