@@ -251,7 +251,7 @@ def _table(group: str, found: dict[str, Found]) -> list[str]:
 
 SCENARIO = Scenario(
     id="default-maps",
-    says="maps with default parameters on real sets: do neighbours in the map share a class?",
+    says="maps with default parameters on real sets: whether neighbours in them share a class",
     run=run,
     expected={
         "least_2d": Expected(0.59, 1.0, "the bar; .541 with one width for all points"),
