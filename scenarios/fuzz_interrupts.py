@@ -206,6 +206,7 @@ CASES = [
     Case("learn, growing", {}, points, 17, 28, 36),
     Case("learn, the window fills", {}, points, 33, 42, 51),
     Case("learn, full", {}, points, 63, 72, 81),
+    Case("learn, a graph", {"method": "laplacian_eigenmaps"}, points, 63, 72, 81),
     Case("learn, one bandwidth", {"kernel": "gaussian"}, points, 63, 72, 81),
     Case("learn, waiting", {}, points, 60, 63, 66),
     Case("learn, chunks of 30", WIDE, points, 80, 91, 121),

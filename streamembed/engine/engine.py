@@ -30,6 +30,7 @@ from streamembed.errors import (
     ParameterError,
     ResolutionWarning,
 )
+from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.learners.table import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
@@ -537,6 +538,12 @@ class Engine:
 
         ``log_offset`` is as in `admit`.
         """
+        slots = self.config.slots or 0
+        if slots > LARGEST_SUPPORT:
+            raise InputError(
+                f"distance rows were given to an engine of size={slots}: their ring would take "
+                f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
+            )
         policy = on_bad_row or self.config.on_bad_row
         return admission.admit_distances(self._intake, rows, ids, policy, log_offset)
 

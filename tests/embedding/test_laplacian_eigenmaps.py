@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios import fuzz_certificate, streams
 from streamembed.embedding import sparse_room
-from streamembed.errors import ParameterError
+from streamembed.errors import InputError, ParameterError
 from streamembed.estimators import LaplacianEigenmaps
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -289,6 +289,12 @@ def test_hard_data_stay_finite(points: np.ndarray, weights: str) -> None:
 def test_options_that_would_do_nothing_are_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ParameterError, match=told):
         se.Engine(**{"method": "laplacian_eigenmaps", **changes})
+
+
+def test_distances_of_a_huge_window_are_refused() -> None:
+    """Their ring would be the n x n that a graph of points does without."""
+    with pytest.raises(InputError, match=r"size=50000: their ring would take 10\.0 GB"):
+        se.Engine("laplacian_eigenmaps", size=50_000).learn_distances([[], [1.0]])
 
 
 def test_the_river_face_is_the_engine() -> None:
