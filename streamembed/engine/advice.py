@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamembed.embedding.config import LARGEST_RANK, Config
+from streamembed.embedding.methods import METHODS
 from streamembed.embedding.pairs import LARGEST_EXACT
 from streamembed.engine.snapshot import Snapshot
 
@@ -66,6 +67,8 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
 
 def coarse(snapshot: Snapshot) -> str | None:
     """What to do where there are too few landmarks for the kernel; None where there are enough."""
+    if METHODS[snapshot.method].sparse:
+        return None  # a graph joins landmarks however far apart they are
     found, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
     limit = COARSE_WIDTHS if self_tuning else COARSE
     if found <= limit:

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios import fuzz_certificate, streams
 from streamembed.embedding import sparse_room
-from streamembed.errors import InputError, ParameterError
+from streamembed.errors import InputError, ParameterError, ResolutionWarning
 from streamembed.estimators import LaplacianEigenmaps
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -295,6 +295,14 @@ def test_distances_of_a_huge_window_are_refused() -> None:
     """Their ring would be the n x n that a graph of points does without."""
     with pytest.raises(InputError, match=r"size=50000: their ring would take 10\.0 GB"):
         se.Engine("laplacian_eigenmaps", size=50_000).learn_distances([[], [1.0]])
+
+
+def test_landmarks_of_a_graph_are_never_too_coarse(recwarn: pytest.WarningsRecorder) -> None:
+    """What a kernel loses between them a graph does not have: nothing is said of bandwidths."""
+    engine = engine_of(memory="landmarks", size=12, warm_up=12, n_components=2, n_neighbors=3)
+    engine.learn(POINTS)
+    engine.snapshot()
+    assert not [one for one in recwarn if one.category is ResolutionWarning]
 
 
 def test_the_river_face_is_the_engine() -> None:
