@@ -2,8 +2,8 @@
 
 The walk on the graph is made anew with every chunk, from lists that are kept; its leading pairs are
 kept in a block, which one round of a filter follows (`streamembed.spectral.block`). No n x n ring
-is held. Probes look for what the block does not know, as in the dense room; a count of pivots
-(`streamembed.spectral.inertia`) proves it now and then.
+is held. A random vector looks for what the block does not know (`streamembed.spectral.lanczos`); a
+count of pivots (`streamembed.spectral.inertia`) proves it now and then.
 
 Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps". Differs: see
 `streamembed.spectral.sparse`.
@@ -22,12 +22,13 @@ from streamembed.embedding.state import Sparse, State
 from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import block as blocks
-from streamembed.spectral import inertia, probes
+from streamembed.spectral import inertia
 from streamembed.spectral.block import Block
 from streamembed.spectral.certificate import Outside
+from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.operator import Normalisation, deflate
 
 __all__ = ["build", "climb", "count_missed", "normalisation", "update", "view"]
@@ -52,8 +53,8 @@ FEW = 32
 # Between what a later eigenvalue must stay below and what is published after the last: where probes
 # look for silence. And how much of that room the residuals of guards may take.
 AIM, SMOOTH = 0.3, 0.1
-# Products of a search for what the block does not know, in sixes, at most.
-PHASES = 40
+# Products of a search for what the block does not know, at most.
+PRODUCTS = 500
 
 
 def build(
@@ -203,25 +204,19 @@ def _look(state: State, block: Block, config: Config, rung: str) -> Pairs:
     own = vectors[:, found.exact :]
 
     known = np.concatenate([parts.basis.toarray(), own], axis=1) if parts.count <= FEW else own
-    # norms of random columns need no more digits than the block has
-    known, operator = known.astype(block.psi.dtype), walk.operator.astype(block.psi.dtype)
 
-    def rest_of(columns: Array) -> Floats:
-        rest: Array = columns - known @ (known.T @ columns)
-        rest = rest if parts.count <= FEW else parts.deflate(rest)
-        return rest.astype(np.float64)
+    def rest_of(columns: Floats) -> Floats:
+        rest = columns - known @ (known.T @ columns)
+        return rest if parts.count <= FEW else parts.deflate(rest[:, None])[:, 0]
 
-    def unknown(columns: Floats) -> Floats:
-        """C @ columns, of such as are orthogonal to what is known."""
-        return rest_of(operator @ columns.astype(operator.dtype))
-
-    drawn = probes.starts(len(walk.degrees), config.seed, state.position)
-    starts = rest_of(drawn.astype(operator.dtype))
-    silence = probes.first(unknown(starts), 1.0)
-    silence = probes.listen(silence, unknown(silence.directions))
-    silence = probes.sharpen(silence, unknown, target, PHASES)
+    draw = np.random.default_rng((config.seed, state.position, len(known)))
+    beyond = bound_largest(
+        lambda column: rest_of(walk.operator @ column),
+        rest_of(draw.standard_normal(len(known))),
+        target,
+        PRODUCTS,
+    )
     image = errors + vectors * values
-    beyond = min(silence.bound, 1.0)
     return replace(pairs, outside=bound_following(vectors, image, beyond, k, ROUNDING))
 
 

@@ -7,12 +7,14 @@ the whole spectrum at once is 3-4 times faster than asking for a subset at these
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Floats
 
 __all__ = [
     "descending_eigh",
+    "eigh",
     "mix_columns",
     "nystrom_pairs",
     "orthonormal_basis",
@@ -36,6 +38,21 @@ def symmetric(matrix: Floats) -> Floats:
     return 0.5 * (matrix + matrix.T)
 
 
+def eigh(matrix: Floats) -> tuple[Floats, Floats]:
+    """Ascending eigenvalues and their unit eigenvectors, by the lower triangle.
+
+    `numpy.linalg.eigh` divides and conquers, which is fast and fails now and then where most
+    eigenvalues are a few (1 and -1, in a graph of pairs). QR does not.
+    """
+    try:
+        values, vectors = np.linalg.eigh(matrix)
+    except np.linalg.LinAlgError:
+        if not np.isfinite(matrix).all():
+            raise
+        values, vectors = scipy.linalg.eigh(matrix, lower=True, driver="ev")
+    return values, vectors
+
+
 def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
     """Eigenvalues in descending order and their unit eigenvectors, of a symmetric matrix.
 
@@ -55,7 +72,7 @@ def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
     >>> descending_eigh(np.diag([1.0, 3.0, 2.0]))[0].tolist()
     [3.0, 2.0, 1.0]
     """
-    values, vectors = np.linalg.eigh(symmetric(np.asarray(matrix, dtype=np.float64)))
+    values, vectors = eigh(symmetric(np.asarray(matrix, dtype=np.float64)))
     return values[::-1], vectors[:, ::-1]
 
 

@@ -151,7 +151,6 @@ def sharpen(
     silence: Silence,
     apply: Callable[[Floats], Floats],
     level: float,
-    phases: int = PHASES,
 ) -> Silence:
     """Go on until the bound falls to ``level``, something above it is heard, or no step is left.
 
@@ -161,8 +160,6 @@ def sharpen(
         V -> C V, for V of shape (n, p).
     level
         What the bound is wanted below, positive.
-    phases
-        Sixes of products at most.
 
     Notes
     -----
@@ -174,7 +171,7 @@ def sharpen(
         return silence
     block, heard = silence.image @ silence.mix, silence.heard  # C^2 X
     reached = silence.shortest * level**2  # what an eigenvalue of ``level`` would have made of it
-    for _ in range(phases):
+    for _ in range(PHASES):
         basis, last = np.linalg.qr(block)
         image = apply(basis)
         values = descending_eigh(basis.T @ image)[0]

@@ -43,6 +43,8 @@ WEIGHTS = ("binary", "heat", "self_tuning")
 # and gets this share of the median one.
 SCALE_NEIGHBOR = 7
 LEAST_SCALE = 0.1
+# Parts up to which products with their basis are faster when it is dense.
+FEW = 4
 # Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
 # no less than 1e-6 of what its neighbours are divided by.
 LEAST_WEIGHT = 1e-12
@@ -99,6 +101,8 @@ class Parts:
     def deflate(self, block: Array) -> Array:
         """``block`` (n, m) without its part in the eigenspace of 1, in float64 or its own."""
         basis = self.basis.astype(block.dtype, copy=False)
+        if self.count <= FEW:
+            basis = basis.toarray()
         rest: Array = block - basis @ (basis.T @ block)
         return rest
 
@@ -157,7 +161,8 @@ def walk_on_lists(
     full = near >= 0
     lengths = full.sum(axis=1)
     ends, d2_known = near[full], d2[full]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    # of the lists' own width: one array of wider integers would widen the whole graph
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(near.dtype)
     scales = own_scales(d2) if weights == "self_tuning" else None
     heads = np.repeat(np.arange(n), lengths)
     values = _weigh(d2_known, heads, ends, weights, scale, scales)
@@ -212,13 +217,13 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     directed.sort_indices()
     graph = directed.maximum(directed.T.tocsr()).tocsr()
     degrees = np.asarray(graph.sum(axis=1)).ravel()
-    heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+    heads = _heads(graph)
     if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
         larger = np.maximum(degrees[heads], degrees[graph.indices])
         least = np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
         graph.data[graph.data < least] = 0.0
         graph.eliminate_zeros()
-        heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+        heads = _heads(graph)
         degrees = np.asarray(graph.sum(axis=1)).ravel()
     root = np.ones(n)
     if masses is not None:
@@ -228,10 +233,17 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     return Walk(graph, root**2 * degrees)
 
 
+def _heads(graph: csr_array) -> Array:
+    """The row of every entry."""
+    rows: Array = np.arange(graph.shape[0], dtype=graph.indices.dtype)
+    return np.repeat(rows, np.diff(graph.indptr))
+
+
 def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
     n, degrees = len(walk.degrees), walk.degrees
-    found, raw = connected_components(walk.operator, directed=False)
+    # of a symmetric graph the strong components are all, and need no transposed copy
+    found, raw = connected_components(walk.operator, connection="strong")
     weight = np.bincount(raw, weights=degrees, minlength=found)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))
@@ -241,7 +253,8 @@ def find_parts(walk: Walk) -> Parts:
     members = np.flatnonzero(labels >= 0)
     belongs = labels[members]
     values = np.sqrt(degrees[members] / weight[order][belongs])
-    basis = coo_array((values, (members, belongs)), shape=(n, count)).tocsr()
+    starts = np.concatenate([[0], np.cumsum(labels >= 0)])
+    basis = csr_array((values, belongs, starts), shape=(n, count))
     largest = int(np.bincount(belongs).max(initial=0))
     return Parts(labels, count, largest, basis)
 

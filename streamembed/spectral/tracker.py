@@ -26,6 +26,7 @@ import numpy.typing as npt
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import (
     descending_eigh,
+    eigh,
     mix_columns,
     nystrom_pairs,
     orthonormal_basis,
@@ -177,7 +178,7 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     core[r : r + b, :r] = inside.T
     core[r : r + b, r : r + b] = corner
     core[r + b :, r : r + b] = sizes[:, None] * turn
-    values, mix = np.linalg.eigh(core, UPLO="L")
+    values, mix = eigh(core)
     values, mix = values[::-1], mix[:, ::-1]
     kept = _kept(values, cut, dtype)
     old, new, side = mix[:r, :kept], mix[r : r + b, :kept], into_rest @ mix[r + b :, :kept]
