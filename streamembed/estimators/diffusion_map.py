@@ -120,7 +120,7 @@ class DiffusionMap(SettlingTransformer):
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}
-        yield {"warm_up": 15, "chunk_size": 1, "memory": "all", "tolerance": None}
+        yield {"warm_up": 15, "chunk_size": 5, "memory": "all", "tolerance": None}
 
     # ------------------------------------------------------------------ reading
 

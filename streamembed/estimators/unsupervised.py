@@ -92,8 +92,8 @@ class UnsupervisedMetric(SettlingTransformer):
 
     @classmethod
     def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64}
-        yield {"warm_up": 15, "chunk_size": 1, "size": 40, "shrunk": False}
+        yield {"warm_up": 12, "chunk_size": 8, "size": 48}
+        yield {"warm_up": 15, "chunk_size": 5, "size": 40, "shrunk": False}
 
     @property
     def ready(self) -> bool:

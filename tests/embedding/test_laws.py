@@ -49,8 +49,19 @@ def unit_vectors(snapshot: se.Snapshot) -> np.ndarray:
 # ---------------------------------------------------------------- equal to batch
 
 
-@pytest.mark.parametrize("name", ["roll", "circles", "digits", "letter"])
-@pytest.mark.parametrize(("time", "alpha"), [(1.0, 1.0), (3.0, 1.0), (1.0, 0.0), (2.0, 0.5)])
+@pytest.mark.parametrize(
+    ("name", "time", "alpha"),
+    [
+        ("roll", 1.0, 1.0),
+        ("roll", 3.0, 1.0),
+        ("circles", 1.0, 0.0),
+        ("circles", 2.0, 0.5),
+        ("digits", 1.0, 1.0),
+        ("digits", 2.0, 0.5),
+        ("letter", 3.0, 1.0),
+        ("letter", 1.0, 0.0),
+    ],
+)
 def test_memory_all_at_full_rank_is_the_batch_answer(name: str, time: float, alpha: float) -> None:
     """After every chunk: eigenvalues to 1e-8, subspace to 1e-6, coordinates up to sign.
 

@@ -222,8 +222,8 @@ def test_the_metric_stays_one(cls: Any, params: Any) -> None:
     """After every call, whatever comes: labels, and pairs of one kind or of equal points."""
     for name, (X, y) in streams().items():
         model = cls(**params)
-        for i in range(0, 60, 6):
-            model.learn_many(X[i : i + 6], y[i : i + 6])
+        for i in range(0, 60, 10):
+            model.learn_many(X[i : i + 10], y[i : i + 10])
             fine(model, X)
         assert model.refused == 0 or name == "huge from the middle"
     for similar in ([True] * 30, [False] * 30, [True, False] * 15):
