@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
 	tests/spectral tests/pairs tests/metric_learning tests/geometry/test_kernel.py \
-	tests/geometry/test_ring.py tests/geometry/test_neighbors.py tests/embedding/test_methods.py \
+	tests/geometry/test_ring.py tests/geometry/test_neighbors.py tests/methods/test_table.py \
 	tests/engine/test_saved.py tests/engine/test_engine.py tests/estimators/test_sklearn.py \
 	tests/estimators/test_pair_generator.py tests/logs/test_pairs.py tests/logs/test_from_a_row.py \
 	tests/runs/test_driver.py tests/cli tests/scenarios/test_literal_map.py

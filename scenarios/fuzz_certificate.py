@@ -22,9 +22,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from streamembed.embedding.config import KERNELS
-from streamembed.embedding.pairs import LARGEST_EXACT
 from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
+from streamembed.methods.config import KERNELS
+from streamembed.methods.pairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
 

@@ -20,6 +20,7 @@ PURE = {
     "metric_learning",
     "pairs",
     "learners",
+    "methods",
     "embedding",
 }
 QUIET = {

@@ -12,7 +12,7 @@ import pytest
 
 import streamembed as se
 from streamembed import estimators, logs
-from streamembed.embedding.config import Config
+from streamembed.methods.config import Config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GLOSSARY = (DOCS / "glossary.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 import streamembed as se
 from streamembed import errors
-from streamembed.embedding.config import Config
+from streamembed.methods.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 API = (ROOT / "docs" / "api.md").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streamembed.embedding.config import Config
+from streamembed.methods.config import Config
 
 __all__ = ["HELP", "engine_options", "features_option"]
 

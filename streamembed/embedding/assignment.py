@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.embedding.chunk import Chunk
-from streamembed.embedding.config import Config
 from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support, fill, slots_for
+from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = ["Assigned", "arrange_distances", "assign", "fill_slots"]

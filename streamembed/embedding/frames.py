@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.embedding import sparse_room
-from streamembed.embedding.config import TOLERANCE_SHARE, Config
-from streamembed.embedding.methods import EVERYWHERE
-from streamembed.embedding.state import FrameReference, State
+from streamembed.methods import graph_room
+from streamembed.methods.config import TOLERANCE_SHARE, Config
+from streamembed.methods.state import FrameReference, State
+from streamembed.methods.table import EVERYWHERE
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals
@@ -149,7 +149,7 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
 def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the state has them."""
     if state.sparse is not None:
-        return sparse_room.view(state, count)
+        return graph_room.view(state, count)
     root = operator.root_of(state.factor, normal)
     values, vectors = operator.leading_pairs(root, normal, count)
     return values, normal.eigenfunctions(vectors)
@@ -161,7 +161,7 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
     That of a sparse walk is exact.
     """
     if state.sparse is not None:
-        return sparse_room.normalisation(state)
+        return graph_room.normalisation(state)
     factor, masses = state.factor, state.support.masses
 
     def product(x: Floats) -> Floats:

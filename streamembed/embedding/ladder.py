@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.embedding import frames
-from streamembed.embedding.config import Config
-from streamembed.embedding.methods import EVERYWHERE
-from streamembed.embedding.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
-from streamembed.embedding.state import State
 from streamembed.geometry import components
 from streamembed.geometry.ring import rounding_norm
+from streamembed.methods.config import Config
+from streamembed.methods.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
+from streamembed.methods.state import State
+from streamembed.methods.table import EVERYWHERE
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 from streamembed.spectral import certificate, filtered, probes, tracker

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.embedding import frames, ladder, sparse_room
-from streamembed.embedding.config import Config
-from streamembed.embedding.pairs import Pairs
-from streamembed.embedding.state import State
+from streamembed.embedding import frames, ladder
 from streamembed.geometry import components
+from streamembed.methods import graph_room
+from streamembed.methods.config import Config
+from streamembed.methods.pairs import Pairs
+from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate, frame
 from streamembed.spectral.certificate import Certificate, Outside
@@ -72,7 +73,7 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
     room = state.sparse
     missed = room.missed if room.counted == state.position else None
     if counted:
-        missed = sparse_room.count_missed(state, columns.eigenvalues, columns.psi, config)
+        missed = graph_room.count_missed(state, columns.eigenvalues, columns.psi, config)
     isolated = len(room.parts.isolated)
     told = replace(columns.certificate, missed=missed, isolated=isolated)
     return replace(columns, certificate=told)
@@ -80,7 +81,7 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
 
 def _publish(state: State, config: Config) -> Columns:
     if state.sparse is not None:
-        rungs = sparse_room.climb(state, config)
+        rungs = graph_room.climb(state, config)
     elif config.tolerance is None:
         return _estimate(state, config)
     else:

@@ -12,13 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.embedding import assignment, frames, sparse_room
-from streamembed.embedding import metrics as learners
+from streamembed.embedding import assignment, frames
 from streamembed.embedding.assignment import Assigned
 from streamembed.embedding.chunk import Chunk
-from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.embedding.methods import EVERYWHERE, Seen
-from streamembed.embedding.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.geometry import landmarks, neighbors, self_tuning
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.lists import Edges, Lists
@@ -27,6 +23,11 @@ from streamembed.geometry.ring import Graph, ring_dtype
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
 from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
+from streamembed.learners import metrics as learners
+from streamembed.methods import graph_room
+from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
+from streamembed.methods.table import EVERYWHERE, Seen
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import reproduction, thresholds
 from streamembed.spectral import operator, tracker
@@ -123,7 +124,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     if state.sparse is not None:
         # lists, walk, block: the neighbours of the new slots, and what they change
         near = _near(held, distances, slots)
-        sparse, lists = sparse_room.update(state, held, slots, near, position, config)
+        sparse, lists = graph_room.update(state, held, slots, near, position, config)
     else:
         seen = Seen(held, known, state.scaling, state.scales, config.rule)
         refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
@@ -479,7 +480,7 @@ def _build_sparse(
         bandwidth = min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
     width = 1.0 if isinstance(config.width, str) else config.width
     scale = {"binary": 1.0, "heat": bandwidth**2, "self_tuning": width}[config.weights]
-    sparse = sparse_room.build(held, lists, edges, scale, config)
+    sparse = graph_room.build(held, lists, edges, scale, config)
     return replace(scaling, bandwidth=bandwidth), None, lists, None, sparse
 
 

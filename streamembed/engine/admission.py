@@ -18,10 +18,10 @@ from streamembed.data.distances import Reach, RowCall
 from streamembed.data.ids import kind_of, typed_ids
 from streamembed.data.labels import UNKNOWN, Label, Labels
 from streamembed.embedding.chunk import Events
-from streamembed.embedding.config import Config
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.errors import BadRowError, InputError
+from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 __all__ = ["Learned", "admit_distances", "admit_points"]

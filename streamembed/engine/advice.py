@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streamembed.embedding.config import LARGEST_RANK, Config
-from streamembed.embedding.methods import METHODS
-from streamembed.embedding.pairs import LARGEST_EXACT
 from streamembed.engine.snapshot import Snapshot
+from streamembed.methods.config import LARGEST_RANK, Config
+from streamembed.methods.pairs import LARGEST_EXACT
+from streamembed.methods.table import METHODS
 
 __all__ = ["coarse", "cost_of_chunk", "cost_of_snapshot", "degenerate", "parts_apart"]
 

@@ -14,8 +14,6 @@ from streamembed.data import batch
 from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
-from streamembed.embedding.config import Config
-from streamembed.embedding.state import State
 from streamembed.engine import admission, advice, saved
 from streamembed.engine.admission import Learned
 from streamembed.engine.intake import Intake
@@ -32,6 +30,8 @@ from streamembed.errors import (
 )
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.learners.table import STATES
+from streamembed.methods.config import Config
+from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import whole

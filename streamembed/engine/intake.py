@@ -13,12 +13,12 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamembed.embedding import metrics as learners
 from streamembed.embedding import update
-from streamembed.embedding.config import Config
-from streamembed.embedding.state import State
 from streamembed.engine.progress import Progress
 from streamembed.errors import ConcurrentUseError, DuplicateIdError
+from streamembed.learners import metrics as learners
+from streamembed.methods.config import Config
+from streamembed.methods.state import State
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting
 from streamembed.threads import Turns, one_blas_thread

@@ -15,9 +15,9 @@ import numpy as np
 from streamembed.data.ids import HeldIds, kind_of
 from streamembed.data.labels import Labels
 from streamembed.embedding.chunk import Events
-from streamembed.embedding.config import Config
-from streamembed.embedding.state import State
 from streamembed.errors import DuplicateIdError, InputError
+from streamembed.methods.config import Config
+from streamembed.methods.state import State
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting
 from streamembed.numeric.codec import NOT_KEPT

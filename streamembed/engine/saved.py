@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.labels import LARGEST_CLASSES
-from streamembed.embedding import metrics
 from streamembed.embedding.chunk import Events
-from streamembed.embedding.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
-from streamembed.embedding.state import Dense, Sparse, State
 from streamembed.engine.progress import Progress
 from streamembed.geometry.lists import Lists
 from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.support import slots_for
+from streamembed.learners import metrics
+from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.methods.state import Dense, Sparse, State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import Waiting

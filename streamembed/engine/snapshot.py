@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.embedding import metrics as learners
-from streamembed.embedding.config import (
+from streamembed.embedding.publish import Columns
+from streamembed.errors import FeatureError, shown
+from streamembed.geometry import self_tuning
+from streamembed.learners import metrics as learners
+from streamembed.methods.config import (
     KERNELS,
     LARGEST_BANDWIDTH,
     LARGEST_NEIGHBORS,
@@ -23,12 +26,9 @@ from streamembed.embedding.config import (
     WIDTHS,
     Config,
 )
-from streamembed.embedding.extension import Extends
-from streamembed.embedding.methods import METHODS
-from streamembed.embedding.publish import Columns
-from streamembed.embedding.state import State
-from streamembed.errors import FeatureError, shown
-from streamembed.geometry import self_tuning
+from streamembed.methods.extension import Extends
+from streamembed.methods.state import State
+from streamembed.methods.table import METHODS
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec

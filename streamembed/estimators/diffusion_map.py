@@ -12,11 +12,11 @@ from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows
 from streamembed.data.table import are_places, one_point, row_by_name
 from streamembed.data.values import NO_NULLS
-from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
 from streamembed.estimators.settling import SettlingTransformer
+from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of
 

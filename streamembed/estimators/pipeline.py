@@ -23,13 +23,13 @@ import numpy as np
 
 from streamembed.data import batch
 from streamembed.embedding.chunk import Events
-from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
 from streamembed.engine.saved import check_pairs
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators.settings import Settings
 from streamembed.estimators.strand import Embedding, Fit, Strand, learn_metric
 from streamembed.learners.learner import NO_UPDATES, certificate
+from streamembed.methods.config import Config
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError, shown
 from streamembed.estimators.strand import Embedding
 from streamembed.geometry import neighbors
+from streamembed.methods.config import Config
 from streamembed.pairs import thresholds
 from streamembed.parameters import (
     LARGEST_DRAW,

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from streamembed.embedding.config import Config
 from streamembed.engine.engine import Engine
+from streamembed.methods.config import Config
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats
 from streamembed.pairs import shrink, thresholds

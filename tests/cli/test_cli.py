@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, options
-from streamembed.embedding.config import Config
 from streamembed.errors import ParameterError
 from streamembed.logs.reader import open_log, write_distance_log, write_log
+from streamembed.methods.config import Config
 from streamembed.runs import transform
 from streamembed.runs.driver import Driver
 from streamembed.runs.transform import transform_log

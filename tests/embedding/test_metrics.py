@@ -17,7 +17,6 @@ from sklearn.datasets import load_iris, load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import Labels, label_key, list_labels
-from streamembed.embedding.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -26,6 +25,7 @@ from streamembed.errors import (
     InputError,
     ParameterError,
 )
+from streamembed.learners.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive

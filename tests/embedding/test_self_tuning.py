@@ -14,11 +14,11 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios.fuzz_interrupts import digest, restored
 from streamembed.embedding import frames, update
-from streamembed.embedding.state import State
 from streamembed.engine import advice
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.lists import Lists
+from streamembed.methods.state import State
 from streamembed.spectral import certificate, tracker
 from streamembed.spectral.certificate import SCOPE, Certificate
 from streamembed.spectral.tracker import Cut

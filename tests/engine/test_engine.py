@@ -12,7 +12,6 @@ import pytest
 import streamembed as se
 from streamembed import errors
 from streamembed.embedding import update
-from streamembed.embedding.config import Config
 from streamembed.errors import (
     BadRowError,
     DuplicateIdError,
@@ -21,6 +20,7 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
+from streamembed.methods.config import Config
 from streamembed.spectral import tracker
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))

@@ -17,8 +17,6 @@ from sklearn.datasets import load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import label_key
-from streamembed.embedding import metrics
-from streamembed.embedding.metrics import NAMES
 from streamembed.engine import engine as engine_module
 from streamembed.estimators import (
     FENN,
@@ -30,6 +28,8 @@ from streamembed.estimators import (
     MustLinkMetric,
     UnsupervisedMetric,
 )
+from streamembed.learners import metrics
+from streamembed.learners.metrics import NAMES
 from streamembed.learners.table import STATES
 from streamembed.logs.reader import write_log
 from streamembed.metric_learning import must_link

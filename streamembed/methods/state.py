@@ -8,15 +8,15 @@ from typing import Self
 
 import numpy as np
 
-from streamembed.embedding.extension import cover, sampled
-from streamembed.embedding.methods import Seen
-from streamembed.embedding.metrics import Learners
 from streamembed.geometry.landmarks import Cover
 from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
+from streamembed.learners.metrics import Learners
+from streamembed.methods.extension import cover, sampled
+from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_KEPT
 from streamembed.spectral import sparse

@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamembed.embedding.config import Config
-from streamembed.embedding.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
-from streamembed.embedding.state import Sparse, State
 from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
+from streamembed.methods.config import Config
+from streamembed.methods.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
+from streamembed.methods.state import Sparse, State
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import block as blocks

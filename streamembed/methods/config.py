@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.embedding import metrics as learners
-from streamembed.embedding.methods import METHODS, Method
 from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.geometry.self_tuning import Rule
+from streamembed.learners import metrics as learners
+from streamembed.methods.table import METHODS, Method
 from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
 from streamembed.spectral.sparse import WEIGHTS

@@ -15,11 +15,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.embedding.extension import Extends, GraphExtension, SelfTuningExtension, fuse
 from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
+from streamembed.methods.extension import Extends, GraphExtension, SelfTuningExtension, fuse
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.embedding.config import TOLERANCE_SHARE, Config
+from streamembed.methods.config import TOLERANCE_SHARE, Config
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
