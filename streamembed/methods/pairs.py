@@ -36,6 +36,8 @@ class Pairs:
     rounding : float
         See `certificate.certify`.
     rung : str
+    unit : float
+        What values, errors and all else here are in units of.
     """
 
     values: Floats
@@ -45,6 +47,7 @@ class Pairs:
     normal: Normalisation
     rounding: float
     rung: str
+    unit: float = 1.0
 
     @property
     def residuals(self) -> Residuals:

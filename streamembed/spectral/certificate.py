@@ -80,6 +80,9 @@ class Certificate:
         count that proves it; None where they were not counted.
     isolated : int
         Of a graph of neighbours: points that nothing joins. Their coordinates are 0.
+    negative_mass : float
+        Of classical scaling: the share of negative eigenvalues in the sum of all sizes, 0 where the
+        distances are those of points in a Euclidean space.
     """
 
     residual: float
@@ -96,6 +99,7 @@ class Certificate:
     parts: int = 1
     missed: int | None = None
     isolated: int = 0
+    negative_mass: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,11 +57,18 @@ class Cut:
     level : float
         In between, eigenvalues above ``level`` times the second one (the first is the constant
         vector's, whose eigenvalue says nothing). 0 keeps ``most``.
+    by_magnitude : bool
+        For matrices that are not positive: the largest in size are kept, with their signs.
     """
 
     most: int
     least: int
     level: float
+    by_magnitude: bool = False
+
+    def sizes(self, values: Floats) -> Floats:
+        """What pairs are ordered by, descending."""
+        return np.abs(values) if self.by_magnitude else values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +80,7 @@ class Factor:
     vectors : (n, r)
         Orthonormal columns, C-contiguous, in the precision of the kernel ring.
     values : (r,)
-        Positive, descending.
+        Positive, descending; with signs, and by size, where the cut is by magnitude.
     scaling : (n,)
         The frozen normalisation f of each slot.
     """
@@ -89,7 +96,8 @@ class Factor:
 
 
 def _kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
-    """How many of the descending ``values`` to keep."""
+    """How many of the ``values``, in their order, to keep."""
+    values = cut.sizes(values)
     real = int(np.count_nonzero(values > RANK_CUT[np.dtype(dtype)] * max(values[0], 0.0)))
     wanted = int(np.count_nonzero(values > cut.level * values[min(1, len(values) - 1)]))
     return min(real, cut.most, max(wanted, cut.least))
@@ -99,6 +107,9 @@ def _factor(
     values: Floats, vectors: Array, scaling: Floats, cut: Cut, dtype: npt.DTypeLike
 ) -> Factor:
     """The leading pairs as a factor, in the given precision."""
+    if cut.by_magnitude:
+        order = np.argsort(-np.abs(values), kind="stable")
+        values, vectors = values[order], vectors[:, order]
     kept = _kept(values, cut, dtype)
     return Factor(vectors[:, :kept].astype(dtype, order="C"), values[:kept].copy(), scaling)
 
@@ -169,7 +180,7 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     columns[slots] = 0.0
     inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal basis U M
     rest = columns - mix_columns(vectors, stretch @ inside)
-    sizes, turn, inside = _border(rest, inside, vectors, stretch, factor.values[0])
+    sizes, turn, inside = _border(rest, inside, vectors, stretch, abs(factor.values[0]))
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
 
     r, extra = factor.rank, len(sizes)
@@ -180,6 +191,9 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     core[r + b :, r : r + b] = sizes[:, None] * turn
     values, mix = eigh(core)
     values, mix = values[::-1], mix[:, ::-1]
+    if cut.by_magnitude:
+        order = np.argsort(-np.abs(values), kind="stable")
+        values, mix = values[order], mix[:, order]
     kept = _kept(values, cut, dtype)
     old, new, side = mix[:r, :kept], mix[r : r + b, :kept], into_rest @ mix[r + b :, :kept]
     # U M Z1 + (C - U M A) W Z3 in two products with n' rows
@@ -288,7 +302,8 @@ def refresh(
     Returns
     -------
     Its pairs are the Nystrom pairs of S on the block: the truncation that many borders have
-    piled up is gone but for one product's worth. O(n^2 r).
+    piled up is gone but for one product's worth. O(n^2 r). By magnitude, where there is no such
+    approximation: the Ritz pairs on what one product makes of the block, by a second one.
     """
     dtype = factor.vectors.dtype
     scale = scaling.astype(dtype)[:, None]
@@ -296,5 +311,10 @@ def refresh(
     if probes is not None:
         block = np.concatenate([block, probes.astype(dtype)], axis=1)
     basis = orthonormal_basis(block)
-    values, vectors = nystrom_pairs(basis, scale * product(scale * basis), floor, norm)
+    image = scale * product(scale * basis)
+    if cut.by_magnitude:
+        basis = orthonormal_basis(image)
+        values, mix = descending_eigh(basis.T @ (scale * product(scale * basis)))
+        return _factor(values, mix_columns(basis, mix), scaling, cut, dtype)
+    values, vectors = nystrom_pairs(basis, image, floor, norm)
     return _factor(values, vectors, scaling, cut, dtype)

@@ -1,0 +1,260 @@
+"""The centred room: classical scaling and kernel PCA, from a tracked matrix to certified pairs.
+
+It shares ring, degrees and factor with the dense room (`state.Dense`); the factor is of the matrix
+itself, and the mean is taken out in the view (`streamembed.manifold.centred`). The rungs are those
+of the dense ladder in the order of their cost; the spectrum has both signs, so that steps which
+need a positive operator are Rayleigh-Ritz steps here.
+
+Everything is measured in units of a norm that is twice the largest value which the factor knows:
+the certificate's inequalities are about operators with a spectrum below 1, and an eigenvalue that
+the factor missed by so much is never within a tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from streamembed.geometry.ring import Graph
+from streamembed.manifold import centred
+from streamembed.manifold.centred import View
+from streamembed.methods.config import Config
+from streamembed.methods.pairs import LARGEST_EXACT, SMALLEST_FACTORED, Pairs, bound_following
+from streamembed.methods.state import State
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
+from streamembed.spectral import probes, tracker
+from streamembed.spectral.certificate import Outside
+from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.tracker import Factor
+
+__all__ = ["climb", "negative_mass", "normalisation", "view"]
+
+REFRESHES = 3
+# Further pairs of the factor in a block: those above this share of the last wanted one, so that
+# what is left is well below it, and no more than so many.
+NEARLY, GUARDS = 0.85, 12
+# Of the norm of H: sums of a thousand products in doubles.
+ROUNDING = 1e-13
+# A whole solve for large supports: its tolerance is this share of the one asked for.
+BATCH_SHARE = 0.2
+# Eigenvalues below this share of the norm are rounding of the centring.
+NOTHING = 1e-11
+TINY = float(np.finfo(np.float64).tiny)
+
+
+def normalisation(state: State) -> Normalisation:
+    """Every event weighs the same: pi = m / sum(m)."""
+    masses = state.support.masses
+    return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
+
+
+def view(state: State, count: int) -> tuple[Floats, Floats]:
+    """Values and psi, shape (n, c), of the first ``count`` pairs as the factor has them."""
+    factor = state.factor
+    seen = centred.view(factor.vectors, factor.values, state.support.masses, count)
+    kept = seen.vectors.shape[1]
+    kept = int(np.count_nonzero(seen.values[:kept] > NOTHING * _norm_of(seen)))
+    return seen.values[:kept], normalisation(state).eigenfunctions(seen.vectors[:, :kept])
+
+
+def negative_mass(state: State) -> float:
+    """Share of negative eigenvalues in the sum of all sizes, as far as the factor knows them."""
+    factor = state.factor
+    return centred.view(factor.vectors, factor.values, state.support.masses, 0).negative_mass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Centred:
+    """S in units of ``unit``."""
+
+    graph: Graph
+    normal: Normalisation
+    unit: float
+
+    def apply(self, block: Floats) -> Floats:
+        """S @ block / unit, for any (n, c)."""
+        constant, root = self.normal.constant, self.normal.scaling[:, None]
+        image = self.graph.product(root * centred.deflate(block, constant)).astype(np.float64)
+        return centred.deflate(root * image, constant) / self.unit
+
+
+def climb(state: State, config: Config) -> Iterator[Pairs]:
+    """The results of the ladder, rung by rung, computed only when the next one is requested."""
+    graph, normal, n = state.graph, normalisation(state), state.graph.n
+    if n <= SMALLEST_FACTORED:
+        yield _decompose(state, config)
+        return
+    factor, masses, rung = state.factor, state.support.masses, "view"
+    seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
+    norm = _norm_of(seen)
+    if norm <= TINY:  # nothing differs
+        yield _decompose(state, config)
+        return
+    operator = _Centred(graph, normal, 2.0 * norm)
+    rounding = ROUNDING * float(np.abs(factor.values).max() * masses.max()) / operator.unit
+    for attempt in range(REFRESHES + 1):
+        width = _width(seen, config)
+        pairs, found = _look(operator, seen, width, state, config, rung, rounding, attempt)
+        yield pairs
+        if config.tolerance is None:
+            return
+        if not pairs.fits(config):
+            pairs, found = _polish(operator, pairs, found, config, rounding)
+            yield pairs
+        if attempt == REFRESHES:
+            break
+        beyond = found / normal.scaling[:, None]  # directions of S, as such of H
+        factor = tracker.refresh(
+            factor, factor.scaling, graph.product, config.rank_cut, 0.0, probes=beyond
+        )
+        rung = "refresh"
+            seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
+    if n <= LARGEST_EXACT:
+        yield _decompose(state, config)
+    else:
+        yield _solve(operator, pairs, state, config, rounding)
+
+
+def _norm_of(seen: View) -> float:
+    return float(np.abs(seen.values).max(initial=0.0))
+
+
+def _width(seen: View, config: Config) -> int:
+    """How many vectors of a view go into its block."""
+    k, most = config.n_components, min(seen.vectors.shape[1], config.n_components + 1 + GUARDS)
+    last = float(seen.values[k - 1]) if len(seen.values) >= k else 0.0
+    near = int(np.count_nonzero(seen.values > NEARLY * max(last, 0.0)))
+    return min(most, max(k + 1, near))
+
+
+def _look(
+    operator: _Centred,
+    seen: View,
+    width: int,
+    state: State,
+    config: Config,
+    rung: str,
+    rounding: float,
+    attempt: int,
+) -> tuple[Pairs, Floats]:
+    """A view's pairs, and what probes heard beside the first ``width``; also where they heard it.
+
+    Where the tolerance is None, nothing is probed.
+    """
+    k, values = config.n_components, seen.values / operator.unit
+    vectors = seen.vectors[:, :width]
+    remaining = max(float(values[width]), 0.0) if len(values) > width else 0.0
+    known = np.concatenate([operator.normal.constant[:, None], vectors], axis=1)
+    weights = seen.weights / operator.unit
+
+    def unknown(block: Floats, image: Floats) -> Floats:
+        missed: Floats = image - seen.root @ (weights[:, None] * (seen.root.T @ block))
+        missed -= known @ (known.T @ missed)
+        return missed
+
+    if config.tolerance is None:
+        image = operator.apply(vectors)
+        pairs = _measure(operator, vectors, image, config, rung, rounding)
+        return pairs, vectors[:, :0]
+    drawn = probes.starts(len(vectors), config.seed + attempt, state.position)
+    both = operator.apply(np.concatenate([vectors, drawn], axis=1))
+    pairs = _measure(operator, vectors, both[:, :width], config, rung, rounding)
+    missed = unknown(drawn, both[:, width:])
+    silence = probes.first(missed, 1.0, known)
+    image = operator.apply(silence.directions)
+    silence = probes.listen(silence, unknown(silence.directions, image))
+    block = np.concatenate([vectors, silence.directions], axis=1)
+    image = np.concatenate([both[:, :width], image], axis=1)
+    level = pairs.level(config)
+    if pairs.fits(config) and remaining < level < remaining + silence.bound:
+        silence = probes.sharpen(
+            silence,
+            lambda block: unknown(block, operator.apply(block)),
+            max(0.9 * (level - remaining), TINY),
+        )
+    outside = bound_following(block, image, min(remaining + silence.bound, 1.0), k, rounding)
+    return replace(pairs, outside=outside), silence.directions
+
+
+def _measure(
+    operator: _Centred,
+    vectors: Floats,
+    image: Floats,
+    config: Config,
+    rung: str,
+    rounding: float,
+) -> Pairs:
+    """The first k + 1 of orthonormal columns as pairs, by their Rayleigh quotients."""
+    quotients = np.einsum("ij,ij->j", vectors, image)
+    order = np.argsort(-quotients, kind="stable")[: config.n_components + 1]
+    order = order[quotients[order] > NOTHING]
+    values, vectors, image = quotients[order], vectors[:, order], image[:, order]
+    errors = image - vectors * values
+    outside = Outside(float(quotients[order[-1]]) if len(order) else 0.0, 1.0, values)
+    return Pairs(values, vectors, errors, outside, operator.normal, rounding, rung, operator.unit)
+
+
+def _polish(
+    operator: _Centred, pairs: Pairs, found: Floats, config: Config, rounding: float
+) -> tuple[Pairs, Floats]:
+    """The Ritz pairs of the block, its errors and what the probes heard: one step more."""
+    whole = np.concatenate([pairs.vectors, pairs.errors, found], axis=1)
+    basis = orthonormal_basis(centred.deflate(whole, operator.normal.constant))
+    image = operator.apply(basis)
+    values, mix = descending_eigh(basis.T @ image)
+    keep = min(config.n_components + 1, int(np.count_nonzero(values > NOTHING)))
+    vectors, image = basis @ mix[:, :keep], image @ mix[:, :keep]
+    rung = "polish" if pairs.rung == "view" else pairs.rung
+    better = _measure(operator, vectors, image, config, rung, rounding)
+    return replace(better, outside=pairs.outside), basis @ mix
+
+
+def _decompose(state: State, config: Config) -> Pairs:
+    """Every pair at once. O(n^3)."""
+    normal, weights = normalisation(state), state.graph.weights.astype(np.float64)
+    root, constant = normal.scaling, normal.constant
+    dense = weights * np.outer(root, root)
+    dense -= np.outer(constant, constant @ dense)
+    dense -= np.outer(dense @ constant, constant)
+    values, vectors = descending_eigh(dense)
+    unit = 2.0 * max(float(np.abs(values).max()), TINY)
+    values, dense = values / unit, dense / unit
+    rounding = ROUNDING * len(values) * float(np.abs(weights).max() * root.max() ** 2) / unit
+    real = values > max(NOTHING, rounding)
+    kept = min(config.n_components + 1, int(np.count_nonzero(real)))
+    chosen = centred.deflate(vectors[:, :kept], constant)
+    errors = dense @ chosen - chosen * values[:kept]
+    shown = min(kept, config.n_components)
+    following = float(max(values[shown], 0.0)) if shown < len(values) else 0.0
+    outside = Outside(following, following, values[:shown])
+    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact", unit)
+
+
+def _solve(
+    operator: _Centred, pairs: Pairs, state: State, config: Config, rounding: float
+) -> Pairs:
+    """The last rung of large supports: Lanczos on the whole operator, and probes beside it."""
+    assert config.tolerance is not None
+    n, k = len(operator.normal.scaling), config.n_components
+    start = pairs.vectors.sum(axis=1)
+    try:
+        _, vectors = eigsh(
+            LinearOperator((n, n), lambda x: operator.apply(x.reshape(-1, 1))[:, 0], dtype=float),
+            k=min(k + 1 + GUARDS, n - 1),
+            which="LA",
+            v0=start if start.any() else np.ones(n),
+            tol=BATCH_SHARE * config.tolerance,
+        )
+    except ArpackError:
+        return pairs
+    basis = orthonormal_basis(centred.deflate(vectors, operator.normal.constant))
+    image = operator.apply(basis)
+    values, mix = descending_eigh(basis.T @ image)
+    # nothing is taken for known but the block itself
+    seen = View(values * operator.unit, basis @ mix, basis, np.zeros(basis.shape[1]))
+    width = seen.vectors.shape[1]
+    return _look(operator, seen, width, state, config, "batch", rounding, REFRESHES + 1)[0]
