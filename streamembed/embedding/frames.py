@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.methods import graph_room
+from streamembed.methods import centred_room, graph_room
 from streamembed.methods.config import TOLERANCE_SHARE, Config
 from streamembed.methods.state import FrameReference, State
 from streamembed.methods.table import EVERYWHERE
@@ -150,6 +150,8 @@ def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Float
     """Values and psi, shape (n, c), of the first ``count`` pairs as the state has them."""
     if state.sparse is not None:
         return graph_room.view(state, count)
+    if state.is_centred:
+        return centred_room.view(state, count)
     root = operator.root_of(state.factor, normal)
     values, vectors = operator.leading_pairs(root, normal, count)
     return values, normal.eigenfunctions(vectors)
@@ -162,6 +164,8 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
     """
     if state.sparse is not None:
         return graph_room.normalisation(state)
+    if state.is_centred:
+        return centred_room.normalisation(state)
     factor, masses = state.factor, state.support.masses
 
     def product(x: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamembed.embedding import frames, ladder
 from streamembed.geometry import components
-from streamembed.methods import graph_room
+from streamembed.methods import centred_room, graph_room
 from streamembed.methods.config import Config
 from streamembed.methods.pairs import Pairs
 from streamembed.methods.state import State
@@ -68,6 +68,10 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
     With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
     """
     columns = _publish(state, config)
+    if state.is_centred:
+        share = centred_room.negative_mass(state)
+        told = replace(columns.certificate, negative_mass=share)
+        return replace(columns, certificate=told)
     if state.sparse is None:
         return columns
     room = state.sparse
@@ -82,6 +86,8 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
 def _publish(state: State, config: Config) -> Columns:
     if state.sparse is not None:
         rungs = graph_room.climb(state, config)
+    elif state.is_centred:
+        rungs = centred_room.climb(state, config)
     elif config.tolerance is None:
         return _estimate(state, config)
     else:
@@ -175,9 +181,11 @@ def _turn(
         eigenvalues, norms, block_norm, pairs.outside, pairs.rounding, config.tolerance, method
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
+    if state.is_centred:
+        certified = certificate.in_units_of(certified, pairs.unit)
     return Columns(
         columns,
-        eigenvalues,
+        eigenvalues * pairs.unit,
         certificate.describe(certified, columns, masses, stationary),
         pairs.normal,
         displacement,
@@ -191,6 +199,8 @@ def _count_components(state: State, config: Config, residuals: Residuals, pairs:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     if state.sparse is not None:
         return state.sparse.parts.count + len(state.sparse.parts.isolated)
+    if state.is_centred:
+        return 1
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)
     largest = float(residuals.values.max(initial=0.0))
     bound = 0.0 if config.tolerance is None else pairs.outside.bound

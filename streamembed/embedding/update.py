@@ -39,6 +39,8 @@ __all__ = ["push", "rescale", "start"]
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
 REFRESH_SHARE = 0.1
+# Centred: a cut of a matrix that is not positive loses more, and is paid for less.
+CENTRED_REFRESH_SHARE = 0.05
 # The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005): after a
 # fiftieth of the support, in small ones after 20 rows, but never more than a twenty-fifth.
 FRAME_SHARE = 0.02
@@ -89,7 +91,8 @@ def start(chunk: Chunk, config: Config) -> State:
     distances, d = None, assignment.arrange_distances(nothing, placed, chunk)
     if d is not None:
         small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
-        ring = _make_ring(len(held), config, exact=small or cover is not None)
+        exact = small or config.is_centred or cover is not None
+        ring = _make_ring(len(held), config, exact=exact)
         distances = ring.write(placed.slots, d)
     now = _Place(len(chunk), 0, Counts(0, 0, 0, 0.0))
     known = None if d is None else lambda slots: d[slots]
@@ -186,7 +189,7 @@ def _border(state: State, seen: Seen, refilled: Ints, config: Config) -> Dense:
     degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
     # tracker: evict the old, border the new
     factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
-    return Dense(graph, degrees, factor)
+    return Dense(graph, degrees, factor, config.is_centred)
 
 
 def _update_scales(
@@ -344,8 +347,9 @@ def _maintain(state: State, config: Config) -> State:
 def _refresh(state: State, dense: Dense, config: Config) -> State:
     """The state with its factor refreshed, where that is due."""
     counts = state.counts
-    due = counts.rows_since_refresh >= REFRESH_SHARE * len(state.support)
-    if not due and not _has_aged(state, config):
+    share = CENTRED_REFRESH_SHARE if dense.centred else REFRESH_SHARE
+    due = counts.rows_since_refresh >= share * len(state.support)
+    if not due and (dense.centred or not _has_aged(state, config)):
         return state
     normal = _normalise(dense.graph, dense.degrees, state.support, config)
     factor = tracker.refresh(
@@ -356,6 +360,9 @@ def _refresh(state: State, dense: Dense, config: Config) -> State:
         operator.ROUNDING_FLOOR[dense.graph.buffer.dtype],
         norm=operator.LARGEST_EIGENVALUE,
     )
+    if dense.centred:  # sums of signed rows lose digits where they are added and taken away
+        exact = dense.graph.product(state.support.masses[:, None])[:, 0].astype(np.float64)
+        dense = replace(dense, degrees=exact)
     counts = replace(counts, refreshes=counts.refreshes + 1, rows_since_refresh=0)
     return replace(state, dense=replace(dense, factor=factor), counts=counts)
 
@@ -406,7 +413,7 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
 
 def _map_of_a_half(state: State, config: Config) -> reproduction.Embed:
     """How half of the events are embedded by themselves: with one width, or widths of their own."""
-    if not config.rescales:
+    if config.room == "dense" and config.rule is None:
         bandwidth, alpha = state.scaling.bandwidth, config.correction
         return lambda points, count: reproduction.kernel_map(points, bandwidth, alpha, count)
     return neighbors.self_tuning_map
@@ -419,6 +426,9 @@ def _embed_for_pairs(state: State, config: Config) -> Floats:
     if state.dense is not None:
         most = min(most, len(state.dense.factor.values))
     values, psi = frames.view(state, normal, most)
+    if state.is_centred:  # as they are shown
+        events = float(state.support.masses.sum())
+        return config.embedding.coordinates(psi, values, 1.0, events)
     return thresholds.weight_columns(psi, values)
 
 
@@ -503,7 +513,7 @@ def _build_dense(
         typical = float(np.sqrt(rule.width)) * scales.typical
         typical = min(max(typical, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
         scaling = replace(scaling, bandwidth=typical)
-    empty = _make_ring(n, config, exact=False)
+    empty = _make_ring(n, config, exact=config.is_centred)
     seen = Seen(held, known, scaling, scales, rule)
     graph = empty.write(slots, config.embedding.rows(seen, slots, empty.buffer.dtype))
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
@@ -521,7 +531,7 @@ def _build_dense(
             config.seed,
             operator.LARGEST_EIGENVALUE,
         )
-    return scaling, scales, lists, Dense(graph, degrees, factor), None
+    return scaling, scales, lists, Dense(graph, degrees, factor, config.is_centred), None
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:

@@ -67,8 +67,8 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
 
 def coarse(snapshot: Snapshot) -> str | None:
     """What to do where there are too few landmarks for the kernel; None where there are enough."""
-    if METHODS[snapshot.method].sparse:
-        return None  # a graph joins landmarks however far apart they are
+    if METHODS[snapshot.method].room != "dense":
+        return None  # a graph joins landmarks however far apart they are; distances need no width
     found, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
     limit = COARSE_WIDTHS if self_tuning else COARSE
     if found <= limit:

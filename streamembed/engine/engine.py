@@ -65,7 +65,8 @@ class Engine:
     method
         "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
         neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
-        in two coordinates; coordinates are psi.
+        in two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances;
+        "kernel_pca": principal components in the feature space of a kernel.
     n_components
         Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
     memory
@@ -77,7 +78,8 @@ class Engine:
         Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
     kernel
         "self_tuning": exp(-d2 / (width s_i s_j)), where every point has a width s of its own
-        (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2).
+        (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2). Kernel PCA:
+        "gaussian", which is then the default, "polynomial" or "cosine".
     n_neighbors
         Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
         Graphs: points are joined where either is among so many nearest of the other.
@@ -97,6 +99,8 @@ class Engine:
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
         t >= 0 of the coordinates lambda**t psi.
+    degree, coef0, gamma
+        Polynomial: (gamma x y + coef0)**degree, a gamma of None for 1 / n_features.
     rank
         Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
         eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
@@ -160,6 +164,9 @@ class Engine:
         bandwidth: float | str = "auto",
         alpha: float | str = "auto",
         diffusion_time: float = 1.0,
+        degree: int = 3,
+        coef0: float = 1.0,
+        gamma: float | None = None,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
@@ -183,6 +190,9 @@ class Engine:
             bandwidth=bandwidth,
             alpha=alpha,
             diffusion_time=diffusion_time,
+            degree=degree,
+            coef0=coef0,
+            gamma=gamma,
             rank=rank,
             tolerance=tolerance,
             chunk_size=chunk_size,

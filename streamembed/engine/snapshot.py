@@ -19,8 +19,9 @@ from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
 from streamembed.learners import metrics as learners
 from streamembed.methods.config import (
-    KERNELS,
     LARGEST_BANDWIDTH,
+    LARGEST_COEFFICIENT,
+    LARGEST_DEGREE,
     LARGEST_NEIGHBORS,
     SMALLEST_BANDWIDTH,
     WIDTHS,
@@ -97,8 +98,8 @@ class Snapshot:
         were learned.
     feature_names : tuple of str
     kernel : str
-        "self_tuning" or "gaussian"; of a graph of neighbours its weights: "self_tuning", "binary"
-        or "heat".
+        "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
+        "self_tuning", "binary" or "heat"; of classical scaling "distance".
     bandwidth : float
         sigma of exp(-d2 / sigma**2), in scaled units. Self-tuning: the typical one, sqrt(width)
         times the median of ``widths`` when the scaling was taken.
@@ -118,6 +119,8 @@ class Snapshot:
     center, scale : (d,)
         The kernel saw (x - center) / scale.
     alpha, diffusion_time : float
+    degree, coef0, gamma : int, float, float
+        Of a polynomial kernel.
     certificate : Certificate
     frame : Frame
     rung : str
@@ -158,6 +161,9 @@ class Snapshot:
     scale: Floats
     alpha: float
     diffusion_time: float
+    degree: int
+    coef0: float
+    gamma: float
     certificate: Certificate
     frame: Frame
     rung: str
@@ -188,6 +194,9 @@ class Snapshot:
             typical_coverage=float(numbers["typical_coverage"]),
             alpha=float(numbers["alpha"]),
             diffusion_time=float(numbers["diffusion_time"]),
+            degree=int(numbers["degree"]),
+            coef0=float(numbers["coef0"]),
+            gamma=float(numbers["gamma"]),
             certificate=_plain(numbers["certificate"]),
             frame=_plain(numbers["frame"]),
             rung=str(numbers["rung"]),
@@ -241,7 +250,10 @@ class Snapshot:
         eigenvalues, kernel = columns.eigenvalues, _kernel_of(state, config)
         arrays: dict[str, Array] = {
             "coordinates": config.embedding.coordinates(
-                columns.psi, eigenvalues, config.diffusion_time
+                columns.psi,
+                eigenvalues,
+                config.diffusion_time,
+                float(state.support.masses.sum()),
             )[order],
             "psi": columns.psi[order],
             "eigenvalues": eigenvalues.copy(),
@@ -266,11 +278,14 @@ class Snapshot:
             "radius": config.radius or 0.0,
             "n_neighbors": config.n_neighbors,
             "width": kernel.width,
-            "typical_coverage": state.typical_coverage(config.rule),
+            "typical_coverage": state.typical_coverage(config.rule, config.n_neighbors),
             # where no two points differed, nothing is least
             "least_width": kernel.least or float(kernel.widths.min()),
             "alpha": config.correction,
-            "diffusion_time": 0.0 if config.is_sparse else config.diffusion_time,
+            "diffusion_time": config.diffusion_time if config.room == "dense" else 0.0,
+            "degree": config.degree,
+            "coef0": config.coef0,
+            "gamma": config.form.gamma_of(state.support.points.shape[1]),
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
             "rung": columns.rung,
@@ -284,7 +299,7 @@ class Snapshot:
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
-        if state.dense is None:
+        if state.dense is None or state.is_centred:
             return cls(arrays, numbers, columns.psi[order])
         return cls(arrays, numbers, (state.dense.factor, columns.normal, order))
 
@@ -536,6 +551,9 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
     if scales is not None and config.rule is not None:
         least = self_tuning.LEAST_WIDTH * scales.median
         return _Kernel("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
+    if state.is_centred:
+        name = config.kernel if config.embedding.kernels else "distance"
+        return _Kernel(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
     if state.sparse is None:
         return _Kernel("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
     reaches = np.full(n, config.radius or 0.0)
@@ -584,6 +602,9 @@ _NUMBERS = (
     "typical_coverage",
     "alpha",
     "diffusion_time",
+    "degree",
+    "coef0",
+    "gamma",
     "certificate",
     "frame",
     "rung",
@@ -619,14 +640,15 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         must(np.isfinite(array).all(), f"{name} is not finite")
-    graph = numbers["method"] == "laplacian_eigenmaps"
-    if graph:  # points that nothing joins have no share in the walk
+    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
+    room = METHODS[numbers["method"]].room
+    if room == "graph":  # points that nothing joins have no share in the walk
         for name in ("stationary", "degrees", "reaches"):
             must((arrays[name] >= 0).all(), f"{name} is negative")
         shared = arrays["stationary"] > 0
         must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
-    share = () if graph else ("stationary", "degrees")
+    share = {"graph": (), "centred": ("stationary",)}.get(room, ("stationary", "degrees"))
     for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
@@ -642,9 +664,9 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(len(set(names)) == d, "names are not unique")
     must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
     must(type(numbers["rung"]) is str, "rung is not text")
-    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
-    kernels = WEIGHTS if graph else KERNELS
+    own = METHODS[numbers["method"]].kernels
+    kernels = WEIGHTS if room == "graph" else own or ("distance",)
     must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
     k_nearest = numbers["n_neighbors"]
     must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
@@ -654,6 +676,8 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
         "alpha": (0.0, 2.0),
         "diffusion_time": (0.0, 1e6),
+        "coef0": (0.0, LARGEST_COEFFICIENT),
+        "gamma": (0.0, LARGEST_VALUE),
         "resolution": (0.0, LARGEST_VALUE),
         "width": WIDTHS,
         "typical_coverage": (0.0, LARGEST_VALUE),
@@ -663,7 +687,10 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     for name, (low, high) in ranges.items():
         value = numbers[name]
         must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
+    degree = numbers["degree"]
+    must(type(degree) is int and 1 <= degree <= LARGEST_DEGREE, "degree")
     certificate = numbers["certificate"]
+    must(0.0 <= certificate.negative_mass <= 1.0, "certificate.negative_mass")
     must(certificate.parts >= 1, "certificate.parts")
     must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
     must(0 <= certificate.isolated <= n, "certificate.isolated")

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import squared_distances
 
-__all__ = ["choose_bandwidth", "gaussian", "gaussian_rows"]
+__all__ = ["choose_bandwidth", "cosine_rows", "gaussian", "gaussian_rows", "polynomial_rows"]
 
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
@@ -51,6 +51,27 @@ def gaussian_rows(
         loss = float(np.finfo(np.float32).eps) * bandwidth**2 if single else 0.0
         d2 = squared_distances(left, right, loss) / bandwidth**2
         return gaussian(d2.astype(dtype, copy=False), 1.0)
+
+
+def polynomial_rows(left: Floats, right: Floats, degree: int, coef0: float, gamma: float) -> Floats:
+    """(gamma x y + coef0)**degree between two sets of points: shape (a, b).
+
+    Source: Schoelkopf, Smola & Mueller (1998), section 4; parameters are scikit-learn's.
+    """
+    rows: Floats = (gamma * (left @ right.T) + coef0) ** degree
+    return rows
+
+
+def cosine_rows(left: Floats, right: Floats) -> Floats:
+    """x y / (||x|| ||y||) between two sets of points: shape (a, b); 0 where a point is 0."""
+    units = []
+    for points in (left, right):
+        largest = np.abs(points).max(axis=1, initial=0.0)[:, None]
+        shrunk = np.divide(points, largest, out=np.zeros_like(points), where=largest > 0)
+        lengths = np.linalg.norm(shrunk, axis=1)[:, None]
+        units.append(np.divide(shrunk, lengths, out=np.zeros_like(shrunk), where=lengths > 0))
+    rows: Floats = units[0] @ units[1].T
+    return rows
 
 
 def choose_bandwidth(d: Floats) -> float:

@@ -29,7 +29,6 @@ from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import probes, tracker
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
-from streamembed.spectral.tracker import Factor
 
 __all__ = ["climb", "negative_mass", "normalisation", "view"]
 
@@ -112,7 +111,7 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
             factor, factor.scaling, graph.product, config.rank_cut, 0.0, probes=beyond
         )
         rung = "refresh"
-            seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
+        seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     if n <= LARGEST_EXACT:
         yield _decompose(state, config)
     else:
@@ -125,7 +124,8 @@ def _norm_of(seen: View) -> float:
 
 def _width(seen: View, config: Config) -> int:
     """How many vectors of a view go into its block."""
-    k, most = config.n_components, min(seen.vectors.shape[1], config.n_components + 1 + GUARDS)
+    k = config.n_components
+    most = min(int(seen.vectors.shape[1]), k + 1 + GUARDS)
     last = float(seen.values[k - 1]) if len(seen.values) >= k else 0.0
     near = int(np.count_nonzero(seen.values > NEARLY * max(last, 0.0)))
     return min(most, max(k + 1, near))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.geometry.self_tuning import Rule
 from streamembed.learners import metrics as learners
-from streamembed.methods.table import METHODS, Method
+from streamembed.methods.table import METHODS, Form, Method, rows_of
 from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
 from streamembed.spectral.sparse import WEIGHTS
@@ -22,14 +22,14 @@ __all__ = ["Config"]
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-KERNELS = ("self_tuning", "gaussian")
+KERNELS = tuple(dict.fromkeys(name for one in METHODS.values() for name in one.kernels))
+LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
 LARGEST_NEIGHBORS = 1000
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
-# What only kernels have, and only graphs.
-FOR_KERNELS = ("kernel", "alpha", "rank", "diffusion_time")
-FOR_GRAPHS = ("weights", "radius")
+# What not every method has.
+OPTIONS = tuple(sorted(frozenset().union(*(one.options for one in METHODS.values()))))
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
 # Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
@@ -41,6 +41,7 @@ TOLERANCE_SHARE = 0.8
 GUARDS = 12
 LARGEST_RANK = 64
 RANK_LEVEL = 10.0
+CENTRED_SHARE = 1e-2
 USUAL_TOLERANCE = 6e-3  # what a plain view reaches, where no tolerance is asked for
 
 
@@ -70,6 +71,9 @@ class Config:
     bandwidth: float | str = "auto"
     alpha: float | str = "auto"
     diffusion_time: float = 1.0
+    degree: int = 3
+    coef0: float = 1.0
+    gamma: float | None = None
     rank: int | str = "auto"
     tolerance: float | None = 3e-3
     chunk_size: int = 10
@@ -96,9 +100,14 @@ class Config:
             n_neighbors=whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
             weights=one_of("weights", self.weights, WEIGHTS),
             radius=or_none(real, "radius", self.radius, *RADII),
+            degree=whole("degree", self.degree, 1, high=LARGEST_DEGREE),
+            coef0=real("coef0", self.coef0, 0.0, LARGEST_COEFFICIENT),
+            gamma=or_none(real, "gamma", self.gamma, 1e-100, 1e100),
         )
+        if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
+            keep(self, kernel=self.embedding.kernels[0])
+        self._check_options()
         self._check_kernel()
-        self._check_graph()
         keep(self, tolerance=or_none(real, "tolerance", self.tolerance, 1e-12, 1.0))
         self._check_metrics()
         self._check_rank()
@@ -119,24 +128,35 @@ class Config:
             raise ParameterError(
                 f"bandwidth={self.bandwidth!r} is for weights='heat'; set that, or width="
             )
-        if not self.is_sparse and self.kernel != "gaussian":
+        if self.embedding.kernels and self.kernel != "gaussian":
             raise ParameterError(
                 f"bandwidth={self.bandwidth!r} is for kernel='gaussian'; set that, or width="
             )
 
-    def _check_graph(self) -> None:
+    def _check_options(self) -> None:
         """An option that would do nothing is refused."""
-        given = {
-            name: getattr(self, name)
-            for name in (FOR_KERNELS if self.is_sparse else FOR_GRAPHS)
-            if getattr(self, name) != DEFAULTS[name]
-        }
-        for name, value in given.items():
-            other = "diffusion_map" if self.is_sparse else "laplacian_eigenmaps"
+        method = self.embedding
+        for name in OPTIONS:
+            value = getattr(self, name)
+            if name in method.options or value == DEFAULTS[name]:
+                continue
+            others = [repr(key) for key, one in METHODS.items() if name in one.options]
             raise ParameterError(
-                f"{name}={value!r} is for method={other!r}: leave it out with method="
+                f"{name}={value!r} is for method={' or '.join(others)}: leave it out with method="
                 f"{self.method!r}"
             )
+        if method.kernels and self.kernel not in method.kernels:
+            raise ParameterError(
+                f"kernel={self.kernel!r} must be one of {shown(method.kernels)} with method="
+                f"{self.method!r}"
+            )
+        for name in ("degree", "coef0", "gamma"):
+            value = getattr(self, name)
+            if value != DEFAULTS[name] and self.kernel != "polynomial":
+                raise ParameterError(
+                    f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
+                    f"{self.kernel!r}"
+                )
         if self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
                 f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "
@@ -214,19 +234,37 @@ class Config:
     @property
     def embedding(self) -> Method:
         """What is particular to the method."""
-        return METHODS[self.method]
+        method = METHODS[self.method]
+        if self.method != "kernel_pca":
+            return method
+        return replace(method, rows=rows_of(self.form))
+
+    @property
+    def form(self) -> Form:
+        """The kernel of kernel PCA, with its numbers."""
+        return Form(self.kernel, self.degree, self.coef0, self.gamma)
 
     @property
     def rule(self) -> Rule | None:
         """How every point gets its own width; None where all have one bandwidth."""
-        if self.is_sparse or self.kernel == "gaussian":
+        if self.room != "dense" or self.kernel == "gaussian":
             return None
         return Rule(self.n_neighbors, 2.0 if isinstance(self.width, str) else self.width)
 
     @property
     def is_sparse(self) -> bool:
         """Whether the embedding is that of a graph of neighbours."""
-        return METHODS[self.method].sparse
+        return self.room == "graph"
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether the mean is taken out of rows and columns."""
+        return self.room == "centred"
+
+    @property
+    def room(self) -> str:
+        """Where the operator is kept; see `streamembed.methods.table.Method`."""
+        return METHODS[self.method].room
 
     @property
     def rescales(self) -> bool:
@@ -237,7 +275,7 @@ class Config:
     def correction(self) -> float:
         """alpha, as a number: a width of its own has done its work already for every point."""
         if isinstance(self.alpha, str):  # "auto"
-            return 1.0 if self.kernel == "gaussian" and not self.is_sparse else 0.0
+            return 1.0 if self.kernel == "gaussian" and self.room == "dense" else 0.0
         return self.alpha
 
     @property
@@ -277,8 +315,10 @@ class Config:
         if isinstance(self.rank, str):  # "auto"
             least = self.n_components + GUARDS
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
-            return Cut(max(LARGEST_RANK, least + GUARDS), least, level)
-        return Cut(int(self.rank), int(self.rank), 0.0)
+            if self.is_centred:  # the mean may be a hundred times what is left without it
+                level *= CENTRED_SHARE
+            return Cut(max(LARGEST_RANK, least + GUARDS), least, level, self.is_centred)
+        return Cut(int(self.rank), int(self.rank), 0.0, self.is_centred)
 
     def as_dict(self) -> dict[str, Any]:
         """The parameters by name, JSON-ready."""

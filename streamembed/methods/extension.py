@@ -11,18 +11,31 @@ the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 
+from streamembed.errors import BadRowError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import Rule
+from streamembed.manifold import centred
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import sparse
 
-__all__ = ["Extends", "GraphExtension", "SelfTuningExtension", "cover", "fuse", "sampled"]
+__all__ = [
+    "CentredExtension",
+    "Extends",
+    "GraphExtension",
+    "SelfTuningExtension",
+    "cover",
+    "fuse",
+    "reach_of",
+    "sampled",
+    "typical_reach",
+]
 
 # What an exponent may be off by: far below the residual of any certificate.
 LOSS = 1e-10
@@ -356,3 +369,98 @@ def cover(d2: Floats, widths: Floats, masses: Floats, rule: Rule) -> Floats:
 def sampled(n: int) -> Ints:
     """The rows by whose coverage a typical one is known: evenly spaced, all of a small support."""
     return np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CentredExtension:
+    """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
+
+    y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
+    coordinates, and new points of the same space keep their distances.
+
+    Attributes
+    ----------
+    points : (N, d)
+        As the rows see them.
+    center, scale : (d,)
+        Of the caller's units.
+    rows : callable
+        (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
+    mean_row, shares : (N,)
+        p^T H, and p = m / M.
+    targets : (N, k)
+        diag(m) Y / v.
+    n_neighbors : int
+        Coverage looks at the distance to this neighbour, ...
+    typical : float
+        ... relative to that of a typical point.
+    """
+
+    points: Floats
+    center: Floats
+    scale: Floats
+    rows: Callable[[Floats, Floats], Floats]
+    mean_row: Floats
+    shares: Floats
+    targets: Floats
+    n_neighbors: int
+    typical: float
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Shape (n, k), of points (n, d) in the caller's units. O(N (d + k))."""
+        return self.with_coverage(points)[0]
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
+        coordinates = np.empty((len(points), self.targets.shape[1]))
+        coverage = np.empty(len(points))
+        for start in range(0, len(points), TILE):
+            tile = slice(start, start + TILE)
+            with np.errstate(over="ignore", under="ignore"):
+                scaled = (points[tile] - self.center) / self.scale
+                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
+            coordinates[tile] = self._place(self.rows(scaled, d2))
+            coverage[tile] = self._coverage(d2)
+        return coordinates, coverage
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Both, by unsquared distances to the support, shape (n, N); all must be finite."""
+        if not np.isfinite(d).all():
+            raise BadRowError(
+                "a distance is inf, which this method cannot place: give all distances to the "
+                "support"
+            )
+        coordinates = np.empty((len(d), self.targets.shape[1]))
+        coverage, nothing = np.empty(len(d)), np.zeros((len(d), 0))
+        for start in range(0, len(d), TILE):
+            tile = slice(start, start + TILE)
+            d2 = np.minimum(d[tile] ** 2, FARTHEST)
+            coordinates[tile] = self._place(self.rows(nothing[tile], d2))
+            coverage[tile] = self._coverage(d2)
+        return coordinates, coverage
+
+    def _place(self, rows: Floats) -> Floats:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            placed = centred.center_rows(rows, self.mean_row, self.shares) @ self.targets
+        result: Floats = np.nan_to_num(placed, nan=0.0)
+        return result
+
+    def _coverage(self, d2: Floats) -> Floats:
+        k = min(self.n_neighbors, d2.shape[1])
+        reaches = np.sqrt(np.partition(d2, k - 1, axis=1)[:, k - 1])
+        coverage: Floats = np.ones(len(d2))
+        np.divide(self.typical, reaches, out=coverage, where=reaches > self.typical)
+        return coverage
+
+
+def typical_reach(points: Floats, n_neighbors: int) -> float:
+    """The median distance of points (N, d) to the n-th nearest other."""
+    with np.errstate(over="ignore", under="ignore"):
+        d2 = squared_distances(points[sampled(len(points))], points, 0.0)
+    return reach_of(np.minimum(d2, FARTHEST), n_neighbors)
+
+
+def reach_of(d2: Floats, n_neighbors: int) -> float:
+    """The same of squared distances (b, N) that include the points themselves."""
+    k = min(n_neighbors, d2.shape[1] - 1)
+    return float(np.median(np.sqrt(np.partition(d2, k, axis=1)[:, k])))

@@ -15,7 +15,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.learners.metrics import Learners
-from streamembed.methods.extension import cover, sampled
+from streamembed.methods.extension import cover, reach_of, sampled
 from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_KEPT
@@ -95,11 +95,15 @@ class Dense:
     degrees : (n,)
         q = W m, kept exactly.
     factor : Factor
+    centred : bool
+        Whether the factor is of W itself, and the mean is taken out in the view; see
+        `streamembed.methods.centred_room`.
     """
 
     graph: Graph
     degrees: Floats
     factor: Factor
+    centred: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +206,11 @@ class State:
     metrics: Learners | None = None
 
     @property
+    def is_centred(self) -> bool:
+        """Whether this is the state of a centred method."""
+        return self.dense is not None and self.dense.centred
+
+    @property
     def graph(self) -> Graph:
         """Of the dense room."""
         return self._dense.graph
@@ -232,18 +241,22 @@ class State:
         ring = self.distances
         return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
 
-    def typical_coverage(self, rule: Rule | None) -> float:
+    def typical_coverage(self, rule: Rule | None, n_neighbors: int) -> float:
         """Of things without coordinates with widths of their own; 0 where points can tell."""
         known = self.known_distances()
-        if known is None or self.scales is None or rule is None:
+        if known is None:
             return 0.0
         d = known(self.support.oldest_first[sampled(len(self.support))])
+        if self.is_centred:
+            return reach_of(d * d, n_neighbors)
+        if self.scales is None or rule is None:
+            return 0.0
         sums = cover(d * d, self.scales.widths, self.support.masses, rule)
         return float(np.median(sums))
 
     def resolution(self, size: int) -> float:
         """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
-        if self.cover is None:
+        if self.cover is None or self.is_centred:
             return 0.0
         if self.scales is not None:
             total, weight = self.apart

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -19,14 +20,21 @@ from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
-from streamembed.methods.extension import Extends, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.extension import (
+    CentredExtension,
+    Extends,
+    GraphExtension,
+    SelfTuningExtension,
+    fuse,
+    typical_reach,
+)
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
 from streamembed.spectral.extension import Extension
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Method", "Product", "Seen"]
+__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Form", "Method", "Product", "Seen", "rows_of"]
 
 # W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
 Product = Callable[[Floats], Floats]
@@ -54,6 +62,10 @@ class Embedded(Protocol):
     width: float
     center: Floats
     scale: Floats
+    coordinates: Floats
+    degree: int
+    coef0: float
+    gamma: float
     diffusion_time: float
 
 
@@ -115,20 +127,28 @@ class Method:
         (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
         ``product`` with W at most: alpha 0 needs none.
     coordinates
-        (psi, eigenvalues, diffusion_time) -> what a snapshot shows, shape (n, k).
+        (psi, eigenvalues, diffusion_time, events) -> what a snapshot shows, shape (n, k), where the
+        support stands for so many events.
     extend
         snapshot -> its extension to new points.
-    sparse
-        Whether W is that of a graph of neighbours, which the sparse room makes of its lists; rows,
+    options
+        Parameters of an engine that not every method has, and this one does.
+    kernels
+        What ``kernel`` may be, the default first.
+    room
+        Where the operator is kept: "dense", a normalised factor; "centred", one of W itself, whose
+        mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
         matrix and normalise are then not asked for.
     """
 
     rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
     matrix: Callable[[Seen], Floats]
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
-    coordinates: Callable[[Floats, Floats, float], Floats]
+    coordinates: Callable[[Floats, Floats, float, float], Floats]
     extend: Callable[[Embedded], Extends]
-    sparse: bool = False
+    options: frozenset[str]
+    kernels: tuple[str, ...] = ()
+    room: str = "dense"
 
 
 # ---------------------------------------------------------------------- diffusion map
@@ -166,7 +186,7 @@ def normalise_density(
     return operator.normalise(density[slots], masses[slots], spread)
 
 
-def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
+def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
     """lambda**t psi. Source: Jain, eq. (8)."""
     coordinates: Floats = psi * eigenvalues**diffusion_time
     return coordinates
@@ -206,7 +226,9 @@ def extend_eigenfunctions(snapshot: Embedded) -> Extends:
 # ---------------------------------------------------------------------- laplacian eigenmaps
 
 
-def show_eigenfunctions(psi: Floats, eigenvalues: Floats, diffusion_time: float) -> Floats:
+def show_eigenfunctions(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
     """psi itself. Source: Jain, section 1.1."""
     return psi.copy()
 
@@ -243,11 +265,111 @@ def extend_by_neighbours(snapshot: Embedded) -> Extends:
     )
 
 
+# ---------------------------------------------------------------------- classical scaling
+
+
+def distance_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """-d^2 / 2 of ``slots`` to the whole support."""
+    rows = -0.5 * seen.squares(slots, dtype)
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    rows[np.arange(len(slots)), slots] = 0.0
+    return rows.astype(dtype, copy=False)
+
+
+def weigh_equally(
+    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
+) -> Normalisation:
+    """None: a row is what it is."""
+    ones = np.ones_like(masses[slots])
+    return Normalisation(ones, ones, masses[slots] / masses.sum())
+
+
+def stretch(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
+    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+    coordinates: Floats = psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+    return coordinates
+
+
+def extend_by_distances(snapshot: Embedded) -> Extends:
+    """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
+    return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
+
+
+def _extend_centred(snapshot: Embedded, rows: Callable[[Floats, Floats], Floats]) -> Extends:
+    values, masses = snapshot.eigenvalues, snapshot.masses
+    safe = np.where(values > 0, values, np.inf)
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    shares = masses / masses.sum()
+    return CentredExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        rows=rows,
+        mean_row=snapshot.degrees / masses.sum(),
+        shares=shares,
+        targets=masses[:, None] * snapshot.coordinates / safe,
+        n_neighbors=snapshot.n_neighbors,
+        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+    )
+
+
+# ---------------------------------------------------------------------- kernel PCA
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A kernel by its name and numbers: gaussian, polynomial or cosine."""
+
+    kernel: str
+    degree: int
+    coef0: float
+    gamma: float | None
+
+    def gamma_of(self, n_features: int) -> float:
+        """What products are multiplied by: 1 / n_features unless it was given."""
+        return 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
+
+    def between(self, left: Floats, right: Floats) -> Floats:
+        """Rows of the kernel of inner products between points, shape (a, b)."""
+        if self.kernel == "cosine":
+            return kernel.cosine_rows(left, right)
+        gamma = self.gamma_of(left.shape[1])
+        return kernel.polynomial_rows(left, right, self.degree, self.coef0, gamma)
+
+
+def feature_rows(form: Form, seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """Rows of a kernel, whatever its diagonal."""
+    if form.kernel == "gaussian":
+        rows: Array = kernel.gaussian(seen.squares(slots, dtype) / seen.scaling.bandwidth**2, 1.0)
+    else:
+        points = seen.support.scaled
+        rows = form.between(points[slots], points)
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    return rows.astype(dtype, copy=False)
+
+
+def extend_by_kernel(snapshot: Embedded) -> Extends:
+    """The same with a kernel in the place of -d^2 / 2."""
+    if snapshot.kernel == "gaussian":
+        return _extend_centred(
+            snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
+        )
+    form = Form(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
+    support = (snapshot.points - snapshot.center) / snapshot.scale
+    return _extend_centred(snapshot, lambda points, d2: form.between(points, support))
+
+
+def rows_of(form: Form) -> Callable[[Seen, Ints, npt.DTypeLike], Array]:
+    """`feature_rows` of one kernel."""
+    return partial(feature_rows, form)
+
+
 def no_rows(*_: object) -> Floats:
     """A graph has no ring of rows."""
     raise NotImplementedError
 
 
+KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
@@ -256,6 +378,8 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=normalise_density,
             coordinates=diffuse,
             extend=extend_eigenfunctions,
+            options=KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
+            kernels=("self_tuning", "gaussian"),
         ),
         "laplacian_eigenmaps": Method(
             rows=no_rows,
@@ -263,7 +387,27 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=no_rows,  # type: ignore[arg-type]
             coordinates=show_eigenfunctions,
             extend=extend_by_neighbours,
-            sparse=True,
+            options=frozenset({"n_neighbors", "weights", "radius", "width", "bandwidth"}),
+            room="graph",
+        ),
+        "classical_mds": Method(
+            rows=distance_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_distances,
+            options=frozenset({"rank"}),
+            room="centred",
+        ),
+        "kernel_pca": Method(
+            rows=rows_of(Form("gaussian", 3, 1.0, None)),
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_kernel,
+            options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
+            kernels=("gaussian", "polynomial", "cosine"),
+            room="centred",
         ),
     }
 )

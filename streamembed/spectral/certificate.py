@@ -21,6 +21,7 @@ __all__ = [
     "certify",
     "describe",
     "following",
+    "in_units_of",
     "near_equal",
     "sampled_residual",
 ]
@@ -236,6 +237,21 @@ def certify(
         scope=SCOPE,
         met=met,
         parts=1 + int(np.count_nonzero(np.append(values, known) > APART)),
+    )
+
+
+def in_units_of(certificate: Certificate, unit: float) -> Certificate:
+    """That of an operator whose eigenvalues were given in units of ``unit``.
+
+    None of them is the 1 of a walk, and a bound of 1 was none.
+    """
+    bound = certificate.outside_bound
+    return replace(
+        certificate,
+        outside=certificate.outside * unit,
+        outside_bound=bound * unit if bound < 1.0 else np.inf,
+        gap=certificate.gap * unit,
+        parts=1,
     )
 
 
