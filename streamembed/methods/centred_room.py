@@ -90,11 +90,12 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
     factor, masses, rung = state.factor, state.support.masses, "view"
     seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     norm = _norm_of(seen)
-    if norm <= TINY:  # nothing differs
+    lost = ROUNDING * float(factor.largest * masses.max())
+    if norm <= max(lost, TINY):  # nothing differs
         yield _decompose(state, config)
         return
     operator = _Centred(graph, normal, 2.0 * norm)
-    rounding = ROUNDING * float(np.abs(factor.values).max() * masses.max()) / operator.unit
+    rounding = lost / operator.unit
     for attempt in range(REFRESHES + 1):
         width = _width(seen, config)
         pairs, found = _look(operator, seen, width, state, config, rung, rounding, attempt)

@@ -90,6 +90,11 @@ class Factor:
     scaling: Floats
 
     @property
+    def largest(self) -> float:
+        """Of the sizes of its values; 0 where all is zero, and there are none."""
+        return abs(float(self.values[0])) if len(self.values) else 0.0
+
+    @property
     def rank(self) -> int:
         """Columns kept; it may fall below what was asked for, and grow again."""
         return len(self.values)
@@ -97,6 +102,8 @@ class Factor:
 
 def _kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
     """How many of the ``values``, in their order, to keep."""
+    if len(values) == 0:
+        return 0
     values = cut.sizes(values)
     real = int(np.count_nonzero(values > RANK_CUT[np.dtype(dtype)] * max(values[0], 0.0)))
     wanted = int(np.count_nonzero(values > cut.level * values[min(1, len(values) - 1)]))
@@ -180,7 +187,7 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     columns[slots] = 0.0
     inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal basis U M
     rest = columns - mix_columns(vectors, stretch @ inside)
-    sizes, turn, inside = _border(rest, inside, vectors, stretch, abs(factor.values[0]))
+    sizes, turn, inside = _border(rest, inside, vectors, stretch, factor.largest)
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
 
     r, extra = factor.rank, len(sizes)
