@@ -33,6 +33,10 @@ from streamembed.errors import (
 from streamembed.estimators import DiffusionMap
 from streamembed.metric_learning.certificate import COMMON, MetricCertificate
 
+EMBEDDINGS = [
+    name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)
+]
+
 X = np.random.default_rng(0).normal(size=(60, 3))
 NAMES = ["a", "b", "c"]
 FRAME = pa.table(dict(zip(NAMES, X.T, strict=True)))
@@ -340,7 +344,7 @@ def test_one_point_is_a_dict(name: str, x: Any) -> None:
     """Every face refuses anything else by type, for learning and for transforming."""
     kind = getattr(estimators, name)
     model = kind(**next(iter(kind._unit_test_params())))
-    supervised = name not in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
+    supervised = name not in (*EMBEDDINGS, "UnsupervisedMetric")
     with pytest.raises(InputError):
         _ = model.learn_one(x, 1) if supervised else model.learn_one(x)
     with pytest.raises(InputError):
@@ -423,7 +427,7 @@ def test_certificates_of_metrics_have_the_same_keys_whoever_made_them(tmp_path: 
     engine.learn(X, y=np.arange(60) % 3)
     makers = dict(engine.snapshot().metrics)
     for name in estimators.__all__:
-        if name in ("DiffusionMap", "LaplacianEigenmaps"):
+        if name in EMBEDDINGS:
             continue
         model = getattr(estimators, name)(
             **next(iter(getattr(estimators, name)._unit_test_params()))

@@ -24,6 +24,8 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
+# Kernels of inner products, which distances do not tell.
+OF_PRODUCTS = ("polynomial", "cosine")
 __all__ = ["Learned", "admit_distances", "admit_points"]
 
 
@@ -120,6 +122,11 @@ def admit_distances(
         raise InputError(
             f"metrics={config.metrics!r} learn from points, but distance rows were given: create "
             "the engine without metrics"
+        )
+    if config.kernel in OF_PRODUCTS:
+        raise InputError(
+            f"kernel={config.kernel!r} is of points, but distance rows were given: try "
+            "kernel='gaussian'"
         )
     call, before = RowCall(rows, ids), intake.progress
     n = len(call)

@@ -99,8 +99,12 @@ class Engine:
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
         t >= 0 of the coordinates lambda**t psi.
-    degree, coef0, gamma
-        Polynomial: (gamma x y + coef0)**degree, a gamma of None for 1 / n_features.
+    degree
+        Of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
+    coef0
+        Polynomial: what is added to products, not negative.
+    gamma
+        Polynomial: what products are multiplied by, positive; None: 1 / n_features.
     rank
         Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
         eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.

@@ -11,11 +11,11 @@ from streamembed.data import impute
 from streamembed.data.impute import Rows
 from streamembed.errors import NotReadyError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.estimators.settling import SettlingTransformer
 from streamembed.estimators.strand import Fit
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
+from streamembed.transformers.settling import SettlingTransformer
 
 __all__ = ["UnsupervisedMetric"]
 

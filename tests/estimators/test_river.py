@@ -27,11 +27,13 @@ from streamembed.estimators import DiffusionMap
 ROSTER = [
     "FENN",
     "ITML",
+    "ClassicalMDS",
     "ContrastMetric",
     "DiffusionMap",
     "DiscriminantAnalysis",
     "EigDML",
     "GeometricMeanMetric",
+    "KernelPCA",
     "LaplacianEigenmaps",
     "MustLinkMetric",
     "UnsupervisedMetric",

@@ -21,14 +21,19 @@ from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import (
     FENN,
     ITML,
+    ClassicalMDS,
     DiffusionMap,
     EigDML,
     GeometricMeanMetric,
+    KernelPCA,
     LaplacianEigenmaps,
 )
 from streamembed.sklearn import OnlineTransformer
 
 X, Y = load_wine(return_X_y=True)
+EMBEDDINGS = [
+    name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)
+]
 CHECKED = [
     OnlineTransformer(GeometricMeanMetric()),
     OnlineTransformer(EigDML()),
@@ -36,6 +41,8 @@ CHECKED = [
     OnlineTransformer(FENN()),
     OnlineTransformer(DiffusionMap(warm_up=5, n_components=1)),
     OnlineTransformer(LaplacianEigenmaps(warm_up=5, n_components=1)),
+    OnlineTransformer(ClassicalMDS(warm_up=5, n_components=1)),
+    OnlineTransformer(KernelPCA(warm_up=5, n_components=1)),
 ]
 
 
@@ -70,21 +77,18 @@ def test_partial_fit_in_any_split_is_the_same() -> None:
 @pytest.mark.parametrize("name", estimators.__all__)
 def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
-    small = (
-        {"warm_up": 60, "size": 100}
-        if name in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
-        else {}
-    )
+    small = {"warm_up": 60, "size": 100} if name in (*EMBEDDINGS, "UnsupervisedMetric") else {}
     face = getattr(estimators, name)(chunk_size=20, **small)
     if small:
         with pytest.raises(NotReadyError):
             face.flush()
     fitted = OnlineTransformer(face).fit(X[:133], Y[:133]).estimator_
-    assert {
-        "DiffusionMap": lambda: fitted.snapshot().position,
-        "LaplacianEigenmaps": lambda: fitted.snapshot().position,
-        "UnsupervisedMetric": lambda: fitted.fit.position,
-    }.get(name, lambda: fitted.position - fitted.pending)() == 133
+    if name in EMBEDDINGS:
+        assert fitted.snapshot().position == 133
+    elif name == "UnsupervisedMetric":
+        assert fitted.fit.position == 133
+    else:
+        assert fitted.position - fitted.pending == 133
 
 
 def test_clones_grids_and_pickles() -> None:

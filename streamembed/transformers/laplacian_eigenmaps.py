@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamembed.estimators.diffusion_map import DiffusionMap
+from streamembed.transformers.diffusion_map import DiffusionMap
 
 __all__ = ["LaplacianEigenmaps"]
 

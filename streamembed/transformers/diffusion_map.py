@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from streamembed.data.values import NO_NULLS
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
-from streamembed.estimators.settling import SettlingTransformer
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import one_of
+from streamembed.transformers.settling import SettlingTransformer
 
 __all__ = ["DiffusionMap"]
 
@@ -76,7 +77,7 @@ class DiffusionMap(SettlingTransformer):
         memory: str = "window",
         size: int = 2000,
         half_life: float | None = None,
-        kernel: str = "self_tuning",
+        kernel: Any = "self_tuning",
         n_neighbors: int = 15,
         width: float | str = "auto",
         weights: str = "self_tuning",
@@ -90,7 +91,7 @@ class DiffusionMap(SettlingTransformer):
         warm_up: int | None = None,
         scaling: str | None = "standard",
         seed: int = 0,
-        metric: str = "euclidean",
+        metric: Any = "euclidean",
     ) -> None:
         self.method = method
         self.n_components = n_components
@@ -112,7 +113,7 @@ class DiffusionMap(SettlingTransformer):
         self.scaling = scaling
         self.seed = seed
         self.metric = metric
-        one_of("metric", metric, ("euclidean", "precomputed"))
+        self._check_metric(metric)
         self._warm_up_events = self._config().warm_up_events
         self._engine: Engine | None = None
         self._begin()
@@ -217,6 +218,9 @@ class DiffusionMap(SettlingTransformer):
         """
         self.engine.flush()
 
+    def _check_metric(self, metric: Any) -> None:
+        one_of("metric", metric, ("euclidean", "precomputed"))
+
     def _read_one(self, x: Any) -> Rows:
         return impute.read_one(x, LARGEST_VALUE, 0.0)
 
@@ -229,27 +233,12 @@ class DiffusionMap(SettlingTransformer):
         return rows
 
     def _config(self) -> Config:
-        return Config(
-            method=self.method,
-            n_components=self.n_components,
-            memory=self.memory,
-            size=self.size,
-            half_life=self.half_life,
-            kernel=self.kernel,
-            n_neighbors=self.n_neighbors,
-            width=self.width,
-            weights=self.weights,
-            radius=self.radius,
-            bandwidth=self.bandwidth,
-            alpha=self.alpha,
-            diffusion_time=self.diffusion_time,
-            rank=self.rank,
-            tolerance=self.tolerance,
-            chunk_size=self.chunk_size,
-            warm_up=self.warm_up,
-            scaling=self.scaling,
-            seed=self.seed,
-        )
+        return Config(**self._parameters())
+
+    def _parameters(self) -> dict[str, Any]:
+        """Those of the engine that this class has."""
+        names = (field.name for field in fields(Config))
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def _take(self, rows: Rows) -> None:
         for point in self._complete(rows, self._warm_up_events):

@@ -1,0 +1,1 @@
+"""River transformers of embeddings: `streamembed.estimators` has them with the metrics."""
