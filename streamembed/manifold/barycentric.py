@@ -158,8 +158,9 @@ def _rebuilding(apart: Floats, known: Array, reg: float) -> Floats:
     diagonal = np.arange(gram.shape[1])
     gram[:, diagonal, diagonal] += (reg * np.where(trace > 0, trace, 1.0))[:, None]
     # what is not known has a row and a column of its own: its weight is exactly 0
-    weights: Floats = np.linalg.solve(gram, known[:, :, None].astype(np.float64))[:, :, 0]
-    weights /= np.where(known.any(axis=1), weights.sum(axis=1), 1.0)[:, None]
+    weights = np.asarray(np.linalg.solve(gram, known[:, :, None] * 1.0)[:, :, 0], np.float64)
+    total = np.where(known.any(axis=1), weights.sum(axis=1), 1.0)
+    weights /= total[:, None]
     return weights
 
 
