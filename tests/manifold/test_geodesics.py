@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -199,7 +201,7 @@ def test_an_edge_that_is_cut_and_an_edge_that_comes_back() -> None:
     none = np.zeros(0, dtype=np.int64)
     graphs = [ring(), ring(2), ring(2, 5), ring(), ring(*range(8)), ring(7)]
     kept = geodesics_numba.build(graphs[0])
-    for before, after in zip(graphs, graphs[1:], strict=False):
+    for before, after in pairwise(graphs):
         kept = geodesics_numba.repair(kept, before, after, none)
         assert np.array_equal(kept.lengths, dijkstra(after))
 
