@@ -194,10 +194,9 @@ def _fresh_rows(
         _settle(g, p, queue, waits, 1, starts, ends, lengths)
 
 
-def _find_cut(p: Slots, state: Array, trail: Indices) -> int:
-    """Mark what hangs on slots that are marked as cut. How many are, listed first in ``trail``."""
-    n = len(p)
-    for slot in range(n):
+def _find_cut(p: Slots, state: Array, trail: Indices, cut: Indices, count: int) -> int:
+    """Add to ``count`` slots in ``cut`` what hangs on them, parents first; how many there are."""
+    for slot in range(len(p)):
         depth, at = 0, slot
         while state[at] == OPEN and p[at] >= 0:
             trail[depth] = at
@@ -205,13 +204,11 @@ def _find_cut(p: Slots, state: Array, trail: Indices) -> int:
             at = p[at]
         found = CUT if state[at] == CUT else KEPT
         state[at] = found
-        for i in range(depth):
+        for i in range(depth - 1, -1, -1):
             state[trail[i]] = found
-    count = 0
-    for slot in range(n):
-        if state[slot] == CUT:
-            trail[count] = slot
-            count += 1
+            if found == CUT:
+                cut[count] = trail[i]
+                count += 1
     return count
 
 
@@ -231,38 +228,39 @@ def _repair_rows(
     """Rows of some sources, which were right before the edges changed, in place."""
     n = G.shape[1]
     queue, waits = np.empty(n, np.uint32), np.zeros(n, np.bool_)
-    state, trail = np.empty(n, np.int8), np.empty(n, np.uint32)
+    state, trail, cut = np.empty(n, np.int8), np.empty(n, np.uint32), np.empty(n, np.uint32)
     for s in sources:
         g, p = G[s], P[s]
         state[:] = OPEN
-        broken = False
+        count, size = 0, 0
         for e in range(len(gone_to)):
-            if p[gone_to[e]] == gone_from[e]:
-                state[gone_to[e]] = CUT
-                broken = True
-        size = 0
-        if broken:
-            count = _find_cut(p, state, trail)
-            for i in range(count):
-                g[trail[i]] = np.inf
-                p[trail[i]] = -1
-            for i in range(count):
-                slot = trail[i]
-                for e in range(starts[slot], starts[slot + 1]):
-                    other = ends[e]
-                    way = g[other] + lengths[e]
-                    if state[other] != CUT and way < g[slot]:
-                        g[slot] = way
-                        p[slot] = other
-                if p[slot] >= 0:
-                    queue[size], waits[slot] = slot, True
-                    size += 1
+            slot = gone_to[e]
+            if p[slot] == gone_from[e]:  # a slot has one parent, and an edge one entry: once
+                state[slot] = CUT
+                cut[count] = slot
+                count += 1
+        if count > 0:
+            count = _find_cut(p, state, trail, cut, count)
+        for i in range(count):
+            g[cut[i]] = np.inf
+            p[cut[i]] = -1
+        # of parents first: most have their last length at once
+        for i in range(count):
+            slot = cut[i]
+            for e in range(starts[slot], starts[slot + 1]):
+                way = g[ends[e]] + lengths[e]
+                if way < g[slot]:
+                    g[slot] = way
+                    p[slot] = ends[e]
+            if p[slot] >= 0:
+                queue[size], waits[slot] = slot, True
+                size += 1
         for e in range(len(came)):
-            slot, other = came_from[e], came_to[e]
-            way = g[slot] + came[e]
-            if state[slot] != CUT and way < g[other]:
+            other = came_to[e]
+            way = g[came_from[e]] + came[e]
+            if way < g[other]:
                 g[other] = way
-                p[other] = slot
+                p[other] = came_from[e]
                 if not waits[other]:
                     queue[size], waits[other] = other, True
                     size += 1

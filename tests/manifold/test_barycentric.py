@@ -204,15 +204,18 @@ def test_the_bottom_is_that_of_a_dense_solve(data) -> None:
     assert np.allclose(report.relative, relative, rtol=1e-2, atol=1e-8)
 
 
-def followed(chunks: int, most: int) -> tuple[list[float], list[bool], list[int]]:
-    """Sines, whether the tolerance was met, and steps: 500 digits, ten replaced a chunk."""
+def followed(chunks: int, *most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sines, whether the tolerance was met, and steps, of solves of at most so many steps.
+
+    500 digits, ten replaced a chunk; (chunks, solves).
+    """
     data = digits(500 + 10 * chunks)
     points, births = data[:500].copy(), np.arange(500)
     lists = Lists.build(Coordinates(points), births, K)
     weights = weights_of(points, lists.near[:, :K])
     B, M = alignment(lists.near[:, :K], weights)
     bottom, _ = solve(B, M, None, COUNT, np.random.default_rng(0))
-    sines, met, steps = [], [], []
+    found = []
     for chunk in range(chunks):
         slots = np.arange(10) + 10 * chunk
         points[slots], births[slots] = data[500 + slots], 500 + slots
@@ -222,27 +225,25 @@ def followed(chunks: int, most: int) -> tuple[list[float], list[bool], list[int]
         weights[changed] = weights_of(points, near, changed)
         B, M = alignment(near, weights)
         start = refill(bottom.vectors, slots, near, weights)
-        generator = np.random.default_rng((0, chunk))
-        tried, report = solve(B, M, start, COUNT, generator, most=most)
         values, vectors = np.linalg.eigh(M.toarray())
         c = widest_gap(values[1:])
-        sines.append(sine(tried.vectors[:, :c], vectors[:, 1 : c + 1]))
-        met.append(report.met)
-        steps.append(report.steps)
-        bottom, _ = solve(B, M, start, COUNT, generator)
-    return sines, met, steps
+        for steps in most:
+            bottom, report = solve(B, M, start, COUNT, np.random.default_rng(chunk), most=steps)
+            apart = sine(bottom.vectors[:, :c], vectors[:, 1 : c + 1])
+            found.append((apart, report.met, report.steps))
+    sines, met, steps = np.array(found).reshape(chunks, len(most), 3).transpose(2, 0, 1)
+    return sines, met.astype(bool), steps
 
 
 def test_two_steps_do_and_one_does_not() -> None:
     """500 digits over 20 chunks: sines of two steps, and not of one; nor does one claim it."""
-    one, claimed, _ = followed(20, most=1)
-    assert max(one) > 5e-3
-    assert not all(claimed)
-    two, met, steps = followed(20, most=2)
-    assert max(two) < 3e-3
-    assert sum(met) >= 18
-    assert set(steps) == {2}
-    assert np.median(one) > 10 * np.median(two)
+    sines, met, steps = followed(20, 1, 2)
+    assert sines[:, 0].max() > 5e-3
+    assert not met[:, 0].all()
+    assert sines[:, 1].max() < 3e-3
+    assert met[:, 1].sum() >= 18
+    assert set(steps[:, 1]) == {2}
+    assert np.median(sines[:, 0]) > 10 * np.median(sines[:, 1])
 
 
 def test_a_part_that_arrives_whole_is_found() -> None:
