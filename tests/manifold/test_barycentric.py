@@ -246,23 +246,27 @@ def test_two_steps_do_and_one_does_not() -> None:
     assert np.median(sines[:, 0]) > 10 * np.median(sines[:, 1])
 
 
-def test_a_part_that_arrives_whole_is_found() -> None:
-    """Twenty points far away, near one another: a new null vector, which no old column knows."""
+def test_parts_that_arrive_whole_are_found() -> None:
+    """Two at once: the contrast between them is in no old column, only in the random guard."""
     points = roll(300)
     B, M = operator_of(points)
     bottom, _ = solve(B, M, None, COUNT, np.random.default_rng(0))
     assert bottom.values[0] > 1e-9
-    slots = np.arange(20)
-    points[slots] = 500.0 + np.random.default_rng(1).standard_normal((20, 3))
+    slots = np.arange(40)
+    points[slots] = 500.0 + np.random.default_rng(1).standard_normal((40, 3))
+    points[20:40] += 500.0
     near = near_of(points)
     weights = weights_of(points, near)
     B, M = alignment(near, weights)
     start = refill(bottom.vectors, slots, near, weights)
     assert (start[slots] == 0).all()
     found, _ = solve(B, M, start, COUNT, np.random.default_rng(2))
-    assert found.values[0] < 1e-14
-    member = np.where(np.arange(300) < 20, 280.0, -20.0)
-    assert sine((member / np.linalg.norm(member))[:, None], found.vectors[:, :1]) < 1e-5
+    assert (found.values[:2] < 1e-14).all()
+    assert found.values[2] > 1e-9
+    one, two = np.repeat([[1.0, -1.0, 0.0], [7.0, 7.0, -1.0]], [20, 20, 260], axis=1)
+    members = np.stack([one, two - two.mean()], axis=1)
+    members /= np.linalg.norm(members, axis=0)
+    assert sine(members, found.vectors[:, :2]) < 1e-5
 
 
 @pytest.mark.parametrize("count_of_parts", [2, COUNT + 3])
