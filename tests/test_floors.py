@@ -38,7 +38,10 @@ QUIET = {
     "typing",
     "__future__",
 }
-EXTRAS = {"metric_learning.itml_numba": {"numba", "contextlib"}}  # the extra ``fast``
+EXTRAS = {  # the extra ``fast``
+    "metric_learning.itml_numba": {"numba", "contextlib"},
+    "manifold.geodesics_numba": {"numba", "contextlib"},
+}
 LARGEST_PACKAGE = 13
 
 

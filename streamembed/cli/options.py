@@ -29,6 +29,7 @@ HELP = {
     "degree": "Polynomial: its degree.",
     "coef0": "Polynomial: what is added to products of points.",
     "gamma": "Polynomial: what these are multiplied by, or none for 1 / features.",
+    "reg": "Locally linear embedding: ridge of the weights.",
     "rank": "Rank of the tracked factor, or auto.",
     "tolerance": "Largest residual of a certified snapshot, or none.",
     "chunk_size": "Events per update.",

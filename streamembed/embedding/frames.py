@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.methods import centred_room, graph_room
+from streamembed.methods import centred_room, graph_room, rebuilt_room
 from streamembed.methods.config import TOLERANCE_SHARE, Config
 from streamembed.methods.state import FrameReference, State
 from streamembed.methods.table import EVERYWHERE
@@ -150,6 +150,8 @@ def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Float
     """Values and psi, shape (n, c), of the first ``count`` pairs as the state has them."""
     if state.sparse is not None:
         return graph_room.view(state, count)
+    if state.rebuilt is not None:
+        return rebuilt_room.view(state, count)
     if state.is_centred:
         return centred_room.view(state, count)
     root = operator.root_of(state.factor, normal)
@@ -164,7 +166,7 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
     """
     if state.sparse is not None:
         return graph_room.normalisation(state)
-    if state.is_centred:
+    if state.is_centred or state.rebuilt is not None:
         return centred_room.normalisation(state)
     factor, masses = state.factor, state.support.masses
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamembed.embedding import frames, ladder
 from streamembed.geometry import components
-from streamembed.methods import centred_room, graph_room
+from streamembed.methods import centred_room, graph_room, rebuilt_room
 from streamembed.methods.config import Config
 from streamembed.methods.pairs import Pairs
 from streamembed.methods.state import State
@@ -86,6 +86,8 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
 def _publish(state: State, config: Config) -> Columns:
     if state.sparse is not None:
         rungs = graph_room.climb(state, config)
+    elif state.rebuilt is not None:
+        rungs = rebuilt_room.climb(state, config)
     elif state.is_centred:
         rungs = centred_room.climb(state, config)
     elif config.tolerance is None:
@@ -183,9 +185,13 @@ def _turn(
     masses, stationary = state.support.masses, pairs.normal.stationary
     if state.is_centred:
         certified = certificate.in_units_of(certified, pairs.unit)
+        eigenvalues = eigenvalues * pairs.unit
+    if state.rebuilt is not None:
+        certified = certificate.of_inverses(certified, pairs.unit)
+        eigenvalues = certificate.inverse(eigenvalues, pairs.unit)
     return Columns(
         columns,
-        eigenvalues * pairs.unit,
+        eigenvalues,
         certificate.describe(certified, columns, masses, stationary),
         pairs.normal,
         displacement,
@@ -199,7 +205,7 @@ def _count_components(state: State, config: Config, residuals: Residuals, pairs:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     if state.sparse is not None:
         return state.sparse.parts.count + len(state.sparse.parts.isolated)
-    if state.is_centred:
+    if state.is_centred or state.rebuilt is not None:
         return 1
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)
     largest = float(residuals.values.max(initial=0.0))

@@ -24,7 +24,7 @@ from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fi
 from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.learners import metrics as learners
-from streamembed.methods import graph_room
+from streamembed.methods import graph_room, rebuilt_room
 from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.methods.table import EVERYWHERE, Seen
@@ -123,11 +123,14 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         distances = state.distances.write(slots, new)
         known = _known_distances(distances, slots, new)
     refilled, position = slots, state.position + len(chunk)
-    scales = dense = sparse = None
+    scales = dense = sparse = rebuilt = None
     if state.sparse is not None:
         # lists, walk, block: the neighbours of the new slots, and what they change
         near = _near(held, distances, slots)
         sparse, lists = graph_room.update(state, held, slots, near, position, config)
+    elif state.rebuilt is not None:
+        near = _near(held, distances, slots)
+        rebuilt, lists = rebuilt_room.update(state, held, slots, near, position, config)
     else:
         seen = Seen(held, known, state.scaling, state.scales, config.rule)
         refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
@@ -150,6 +153,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         distances=distances,
         dense=dense,
         sparse=sparse,
+        rebuilt=rebuilt,
         counts=counts,
         apart=_measure_cover(state, placed, config),
     )
@@ -426,7 +430,7 @@ def _embed_for_pairs(state: State, config: Config) -> Floats:
     if state.dense is not None:
         most = min(most, len(state.dense.factor.values))
     values, psi = frames.view(state, normal, most)
-    if state.is_centred:  # as they are shown
+    if config.room != "dense" and not config.is_sparse:  # as they are shown
         events = float(state.support.masses.sum())
         return config.embedding.coordinates(psi, values, 1.0, events)
     return thresholds.weight_columns(psi, values)
@@ -453,8 +457,14 @@ def _build(
 
     ``known`` are the distances, as exact as they are known.
     """
+    made: _Rooms
+    rebuilt = None
     if config.is_sparse:
         made = _build_sparse(held, distances, scaling, config)
+    elif config.room == "rebuilt":
+        near = _near(held, distances, np.zeros(0, dtype=np.int64))
+        rebuilt, neighbours = rebuilt_room.build(held, near, now.position, config)
+        made = scaling, None, neighbours, None, None
     else:
         made = _build_dense(held, distances, known, scaling, config)
     scaling, scales, lists, dense, sparse = made
@@ -464,7 +474,9 @@ def _build(
     )
     fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
     rooms = distances, dense, sparse
-    state = State(now.position, scaling, scales, lists, held, cover, *rooms, nothing, fresh)
+    state = State(
+        now.position, scaling, scales, lists, held, cover, *rooms, nothing, fresh, rebuilt=rebuilt
+    )
     return replace(state, frame=frames.renew(state, config, now.epoch))
 
 

@@ -128,6 +128,11 @@ def admit_distances(
             f"kernel={config.kernel!r} is of points, but distance rows were given: try "
             "kernel='gaussian'"
         )
+    if config.room == "rebuilt":
+        raise InputError(
+            f"method={config.method!r} rebuilds points from their neighbours' coordinates, which "
+            "distance rows do not tell: try method='isomap' or 'laplacian_eigenmaps'"
+        )
     call, before = RowCall(rows, ids), intake.progress
     n = len(call)
     if n == 0:

@@ -66,7 +66,8 @@ class Engine:
         "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
         neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
         in two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances;
-        "kernel_pca": principal components in the feature space of a kernel.
+        "kernel_pca": principal components in the feature space of a kernel. "lle": locally linear
+        embedding, the smoothest map that keeps every point rebuilt by its neighbours.
     n_components
         Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
     memory
@@ -105,6 +106,8 @@ class Engine:
         Polynomial: what is added to products, not negative.
     gamma
         Polynomial: what products are multiplied by, positive; None: 1 / n_features.
+    reg
+        Locally linear embedding: the ridge of the weights, as a share of their Gram matrix.
     rank
         Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
         eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
@@ -171,6 +174,7 @@ class Engine:
         degree: int = 3,
         coef0: float = 1.0,
         gamma: float | None = None,
+        reg: float = 1e-3,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
@@ -197,6 +201,7 @@ class Engine:
             degree=degree,
             coef0=coef0,
             gamma=gamma,
+            reg=reg,
             rank=rank,
             tolerance=tolerance,
             chunk_size=chunk_size,

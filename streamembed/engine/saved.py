@@ -21,7 +21,7 @@ from streamembed.geometry.lists import Lists
 from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.support import slots_for
 from streamembed.learners import metrics
-from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.methods.config import LARGEST_BANDWIDTH, LISTED, SMALLEST_BANDWIDTH, Config
 from streamembed.methods.state import Dense, Sparse, State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
@@ -147,7 +147,8 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         slots = slots_for(position - n, n, config.window)
         must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
     must((state.sparse is not None) == config.is_sparse, "the room of the method")
-    must((state.dense is None) == config.is_sparse, "the room of the method")
+    must((state.dense is not None) == (config.room in ("dense", "centred")), "the room")
+    must((state.rebuilt is not None) == (config.room == "rebuilt"), "the room of the method")
     if state.dense is not None:
         _check_dense(state.dense, masses, config)
     if state.sparse is not None:
@@ -221,7 +222,7 @@ def _check_scales(state: State, n: int, config: Config) -> None:
     scales, lists = state.scales, state.lists
     has = config.rule is not None
     must((scales is not None) == has, "widths")
-    must((lists is not None) == has or config.is_sparse, "lists")
+    must((lists is not None) == has or config.room in LISTED, "lists")
     total, weight = state.apart
     must(0 <= total < np.inf and 0 <= weight < np.inf, "apart")
     if scales is None or lists is None:

@@ -121,6 +121,8 @@ class Snapshot:
     alpha, diffusion_time : float
     degree, coef0, gamma : int, float, float
         Of a polynomial kernel.
+    reg : float
+        Of locally linear embedding: the ridge of the weights.
     certificate : Certificate
     frame : Frame
     rung : str
@@ -164,6 +166,7 @@ class Snapshot:
     degree: int
     coef0: float
     gamma: float
+    reg: float
     certificate: Certificate
     frame: Frame
     rung: str
@@ -197,6 +200,7 @@ class Snapshot:
             degree=int(numbers["degree"]),
             coef0=float(numbers["coef0"]),
             gamma=float(numbers["gamma"]),
+            reg=float(numbers["reg"]),
             certificate=_plain(numbers["certificate"]),
             frame=_plain(numbers["frame"]),
             rung=str(numbers["rung"]),
@@ -285,6 +289,7 @@ class Snapshot:
             "diffusion_time": config.diffusion_time if config.room == "dense" else 0.0,
             "degree": config.degree,
             "coef0": config.coef0,
+            "reg": config.reg,
             "gamma": config.form.gamma_of(state.support.points.shape[1]),
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
@@ -551,7 +556,7 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
     if scales is not None and config.rule is not None:
         least = self_tuning.LEAST_WIDTH * scales.median
         return _Kernel("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
-    if state.is_centred:
+    if state.is_centred or state.rebuilt is not None:
         name = config.kernel if config.embedding.kernels else "distance"
         return _Kernel(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
     if state.sparse is None:
@@ -605,6 +610,7 @@ _NUMBERS = (
     "degree",
     "coef0",
     "gamma",
+    "reg",
     "certificate",
     "frame",
     "rung",
@@ -648,7 +654,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         shared = arrays["stationary"] > 0
         must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
-    share = {"graph": (), "centred": ("stationary",)}.get(room, ("stationary", "degrees"))
+    share = {"dense": ("stationary", "degrees"), "graph": ()}.get(room, ("stationary",))
     for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
@@ -678,6 +684,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         "diffusion_time": (0.0, 1e6),
         "coef0": (0.0, LARGEST_COEFFICIENT),
         "gamma": (0.0, LARGEST_VALUE),
+        "reg": (1e-12, 1e6),
         "resolution": (0.0, LARGEST_VALUE),
         "width": WIDTHS,
         "typical_coverage": (0.0, LARGEST_VALUE),

@@ -28,6 +28,8 @@ LARGEST_NEIGHBORS = 1000
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
+# Rooms that hold lists of neighbours, and nothing for all pairs of points.
+LISTED = ("graph", "rebuilt")
 # What not every method has.
 OPTIONS = tuple(sorted(frozenset().union(*(one.options for one in METHODS.values()))))
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
@@ -74,6 +76,7 @@ class Config:
     degree: int = 3
     coef0: float = 1.0
     gamma: float | None = None
+    reg: float = 1e-3
     rank: int | str = "auto"
     tolerance: float | None = 3e-3
     chunk_size: int = 10
@@ -103,6 +106,7 @@ class Config:
             degree=whole("degree", self.degree, 1, high=LARGEST_DEGREE),
             coef0=real("coef0", self.coef0, 0.0, LARGEST_COEFFICIENT),
             gamma=or_none(real, "gamma", self.gamma, 1e-100, 1e100),
+            reg=real("reg", self.reg, 1e-12, 1e6),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             keep(self, kernel=self.embedding.kernels[0])
@@ -197,11 +201,11 @@ class Config:
             )
         if self.memory == "all":
             return
-        if self.is_sparse and self.size > LARGEST_GRAPH:
+        if self.room in LISTED and self.size > LARGEST_GRAPH:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_GRAPH}: try a smaller one"
             )
-        if self.size > LARGEST_SUPPORT and not self.is_sparse:
+        if self.size > LARGEST_SUPPORT and self.room not in LISTED:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
                 f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "

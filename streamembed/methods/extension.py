@@ -17,15 +17,16 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from streamembed.errors import BadRowError
+from streamembed.errors import BadRowError, InputError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import Rule
-from streamembed.manifold import centred
+from streamembed.manifold import barycentric, centred
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import sparse
 
 __all__ = [
+    "BarycentricExtension",
     "CentredExtension",
     "Extends",
     "GraphExtension",
@@ -446,11 +447,67 @@ class CentredExtension:
         return result
 
     def _coverage(self, d2: Floats) -> Floats:
-        k = min(self.n_neighbors, d2.shape[1])
-        reaches = np.sqrt(np.partition(d2, k - 1, axis=1)[:, k - 1])
-        coverage: Floats = np.ones(len(d2))
-        np.divide(self.typical, reaches, out=coverage, where=reaches > self.typical)
-        return coverage
+        return nearness(d2, self.n_neighbors, self.typical)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BarycentricExtension:
+    """Coordinates of new points by the weights that rebuild them from their neighbours.
+
+    Attributes
+    ----------
+    points : (N, d)
+        As distances see them.
+    center, scale : (d,)
+        Of the caller's units.
+    targets : (N, k)
+        Coordinates.
+    n_neighbors, reg : int, float
+        K and the ridge.
+    typical : float
+        As in `CentredExtension`.
+    """
+
+    points: Floats
+    center: Floats
+    scale: Floats
+    targets: Floats
+    n_neighbors: int
+    reg: float
+    typical: float
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Shape (n, k), of points (n, d) in the caller's units. O(N d + K^3)."""
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = (points - self.center) / self.scale
+        return barycentric.extend(scaled, self.points, self.targets, self.n_neighbors, self.reg)
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
+        coverage = np.empty(len(points))
+        for start in range(0, len(points), TILE):
+            tile = slice(start, start + TILE)
+            with np.errstate(over="ignore", under="ignore"):
+                scaled = (points[tile] - self.center) / self.scale
+                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
+            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
+        return self.coordinates(points), coverage
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Distances to the support do not say how neighbours lie to one another."""
+        raise InputError(
+            "locally linear embedding has no transform of distances: its weights come from "
+            "coordinates; use transform"
+        )
+
+
+def nearness(d2: Floats, n_neighbors: int, typical: float) -> Floats:
+    """min(1, typical / distance to the n-th neighbour), of squared distances (b, N)."""
+    k = min(n_neighbors, d2.shape[1])
+    reaches = np.sqrt(np.partition(d2, k - 1, axis=1)[:, k - 1])
+    coverage: Floats = np.ones(len(d2))
+    np.divide(typical, reaches, out=coverage, where=reaches > typical)
+    return coverage
 
 
 def typical_reach(points: Floats, n_neighbors: int) -> float:

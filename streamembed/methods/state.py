@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.learners.metrics import Learners
+from streamembed.manifold.barycentric import Bottom
 from streamembed.methods.extension import cover, reach_of, sampled
 from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
@@ -24,7 +25,7 @@ from streamembed.spectral.block import Block
 from streamembed.spectral.sparse import Parts, Walk
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["Counts", "Dense", "FrameReference", "Sparse", "State"]
+__all__ = ["Counts", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +162,25 @@ class Sparse:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Rebuilt:
+    """The room of locally linear embedding: weights that rebuild points, and a bottom of pairs.
+
+    Attributes
+    ----------
+    weights : (n, K)
+        Of the lists' neighbours, in their order.
+    bottom : Bottom
+        By the last solve; at slots that were filled since from their neighbours.
+    rows : int
+        Slots filled since that solve.
+    """
+
+    weights: Annotated[Floats, "n k"]
+    bottom: Bottom
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
     """The engine's state between two chunks.
 
@@ -181,6 +201,7 @@ class State:
         kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     dense : Dense or None
     sparse : Sparse or None
+    rebuilt : Rebuilt or None
         The room in which the method works: one of them.
     frame : FrameReference
     counts : Counts
@@ -204,6 +225,7 @@ class State:
     counts: Counts
     apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None
+    rebuilt: Rebuilt | None = None
 
     @property
     def is_centred(self) -> bool:
@@ -230,6 +252,8 @@ class State:
         """q, the weights around each slot in all, shape (n,)."""
         if self.sparse is not None:
             return self.sparse.walk.degrees / self.support.masses
+        if self.rebuilt is not None:
+            return np.ones(len(self.support))
         return self._dense.degrees
 
     def seen(self, rule: Rule | None) -> Seen:
@@ -256,7 +280,7 @@ class State:
 
     def resolution(self, size: int) -> float:
         """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
-        if self.cover is None or self.is_centred:
+        if self.cover is None or self.is_centred or self.rebuilt is not None:
             return 0.0
         if self.scales is not None:
             total, weight = self.apart

@@ -21,6 +21,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.methods.extension import (
+    BarycentricExtension,
     CentredExtension,
     Extends,
     GraphExtension,
@@ -66,6 +67,7 @@ class Embedded(Protocol):
     degree: int
     coef0: float
     gamma: float
+    reg: float
     diffusion_time: float
 
 
@@ -138,7 +140,7 @@ class Method:
     room
         Where the operator is kept: "dense", a normalised factor; "centred", one of W itself, whose
         mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
-        matrix and normalise are then not asked for.
+        matrix and normalise are then not asked for; "rebuilt", weights among neighbours.
     """
 
     rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
@@ -369,6 +371,31 @@ def no_rows(*_: object) -> Floats:
     raise NotImplementedError
 
 
+# ---------------------------------------------------------------------- locally linear
+
+
+def normalise_columns(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
+    """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
+    coordinates: Floats = psi / np.sqrt(events)
+    return coordinates
+
+
+def extend_by_weights(snapshot: Embedded) -> Extends:
+    """y(x) = sum_i w_i y_i, by the weights that rebuild x from its neighbours."""
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    return BarycentricExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        targets=snapshot.coordinates,
+        n_neighbors=snapshot.n_neighbors,
+        reg=snapshot.reg,
+        typical=typical_reach(points, snapshot.n_neighbors),
+    )
+
+
 KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
@@ -408,6 +435,15 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
             kernels=("gaussian", "polynomial", "cosine"),
             room="centred",
+        ),
+        "lle": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=normalise_columns,
+            extend=extend_by_weights,
+            options=frozenset({"n_neighbors", "reg"}),
+            room="rebuilt",
         ),
     }
 )

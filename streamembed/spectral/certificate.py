@@ -22,7 +22,9 @@ __all__ = [
     "describe",
     "following",
     "in_units_of",
+    "inverse",
     "near_equal",
+    "of_inverses",
     "sampled_residual",
 ]
 
@@ -253,6 +255,34 @@ def in_units_of(certificate: Certificate, unit: float) -> Certificate:
         gap=certificate.gap * unit,
         parts=1,
     )
+
+
+def inverse(values: Floats, unit: float) -> Floats:
+    """mu of theta = unit / (mu + unit), in (0, 1]; inf of 0."""
+    mu: Floats = unit * np.divide(
+        1.0 - values, values, out=np.full_like(values, np.inf), where=values > 0
+    )
+    return np.maximum(mu, 0.0)
+
+
+def of_inverses(certificate: Certificate, unit: float) -> Certificate:
+    """That of the bottom of an operator whose pairs were given as theta = unit / (mu + unit).
+
+    ``outside`` is the least mu that was seen and is not published, ``outside_bound`` what none is
+    below, ``gap`` by how much the first is larger than the last published one.
+    """
+    seen, bound, last = inverse(
+        np.array(
+            [
+                certificate.outside,
+                certificate.outside_bound,
+                certificate.gap + certificate.outside,
+            ]
+        ),
+        unit,
+    ).tolist()
+    gap = seen - last if seen < np.inf else np.inf
+    return replace(certificate, outside=seen, outside_bound=bound, gap=gap, parts=1)
 
 
 def describe(

@@ -52,7 +52,7 @@ class Inertia:
     covered: int
 
 
-def count_above(operator: csr_array, x: float) -> int | None:
+def count_above(operator: csr_array, x: float, slack: float = LARGEST_SLACK) -> int | None:
     """How many eigenvalues of a symmetric sparse S are larger than ``x``.
 
     Parameters
@@ -60,7 +60,9 @@ def count_above(operator: csr_array, x: float) -> int | None:
     operator
         S, shape (n, n), float64.
     x
-        Not within 1e-6 of an eigenvalue of S.
+        Not within ``slack`` of an eigenvalue of S.
+    slack
+        What the factors may be off by, in norm.
 
     Returns
     -------
@@ -87,7 +89,7 @@ def count_above(operator: csr_array, x: float) -> int | None:
     if not np.array_equal(factors.perm_r, factors.perm_c):
         return None
     pivots = factors.U.diagonal()
-    if not _slack(factors.L, factors.U.tocsr(), pivots) <= LARGEST_SLACK:  # nor where it is NaN
+    if not _slack(factors.L, factors.U.tocsr(), pivots) <= slack:  # nor where it is NaN
         return None
     return int(np.count_nonzero(pivots < 0))
 
