@@ -14,7 +14,7 @@ import numpy as np
 
 from streamembed.embedding import frames, ladder
 from streamembed.geometry import components
-from streamembed.methods import centred_room, graph_room, rebuilt_room
+from streamembed.methods import centred_room, curved_room, graph_room, rebuilt_room
 from streamembed.methods.config import Config
 from streamembed.methods.pairs import Pairs
 from streamembed.methods.state import State
@@ -50,6 +50,8 @@ class Columns:
         ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: how far up the ladder it went.
     n_connected : int
         Components of the kernel's graph.
+    lengths : (n, n) or None
+        Of Isomap: the shortest paths that were used.
     """
 
     psi: Floats
@@ -60,6 +62,7 @@ class Columns:
     movement: float
     rung: str
     n_connected: int
+    lengths: Floats | None = None
 
 
 def publish(state: State, config: Config, counted: bool = False) -> Columns:
@@ -69,8 +72,10 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
     """
     columns = _publish(state, config)
     if state.is_centred:
-        share = centred_room.negative_mass(state)
-        told = replace(columns.certificate, negative_mass=share)
+        told = replace(columns.certificate, negative_mass=centred_room.negative_mass(state))
+        if state.curved is not None:
+            told, lengths = curved_room.tell(told, state, config)
+            return replace(columns, certificate=told, lengths=lengths)
         return replace(columns, certificate=told)
     if state.sparse is None:
         return columns
@@ -88,8 +93,10 @@ def _publish(state: State, config: Config) -> Columns:
         rungs = graph_room.climb(state, config)
     elif state.rebuilt is not None:
         rungs = rebuilt_room.climb(state, config)
+    elif state.curved is not None:
+        rungs = curved_room.climb(state, config)
     elif state.is_centred:
-        rungs = centred_room.climb(state, config)
+        rungs = centred_room.climb(centred_room.known_of(state), config)
     elif config.tolerance is None:
         return _estimate(state, config)
     else:
@@ -205,6 +212,8 @@ def _count_components(state: State, config: Config, residuals: Residuals, pairs:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     if state.sparse is not None:
         return state.sparse.parts.count + len(state.sparse.parts.isolated)
+    if state.curved is not None:
+        return int(state.curved.labels.max()) + 1
     if state.is_centred or state.rebuilt is not None:
         return 1
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)

@@ -24,7 +24,7 @@ from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fi
 from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.learners import metrics as learners
-from streamembed.methods import graph_room, rebuilt_room
+from streamembed.methods import curved_room, graph_room, rebuilt_room
 from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
 from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.methods.table import EVERYWHERE, Seen
@@ -123,7 +123,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         distances = state.distances.write(slots, new)
         known = _known_distances(distances, slots, new)
     refilled, position = slots, state.position + len(chunk)
-    scales = dense = sparse = rebuilt = None
+    scales = dense = sparse = rebuilt = curved = None
     if state.sparse is not None:
         # lists, walk, block: the neighbours of the new slots, and what they change
         near = _near(held, distances, slots)
@@ -131,6 +131,9 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     elif state.rebuilt is not None:
         near = _near(held, distances, slots)
         rebuilt, lists = rebuilt_room.update(state, held, slots, near, position, config)
+    elif state.curved is not None:
+        near = _near(held, distances, slots)
+        curved, lists = curved_room.update(state, held, slots, near, config)
     else:
         seen = Seen(held, known, state.scaling, state.scales, config.rule)
         refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
@@ -154,6 +157,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         dense=dense,
         sparse=sparse,
         rebuilt=rebuilt,
+        curved=curved,
         counts=counts,
         apart=_measure_cover(state, placed, config),
     )
@@ -431,7 +435,7 @@ def _embed_for_pairs(state: State, config: Config) -> Floats:
         most = min(most, len(state.dense.factor.values))
     values, psi = frames.view(state, normal, most)
     if config.room != "dense" and not config.is_sparse:  # as they are shown
-        events = float(state.support.masses.sum())
+        events = float(state.counting.sum())
         return config.embedding.coordinates(psi, values, 1.0, events)
     return thresholds.weight_columns(psi, values)
 
@@ -458,13 +462,17 @@ def _build(
     ``known`` are the distances, as exact as they are known.
     """
     made: _Rooms
-    rebuilt = None
+    rebuilt = curved = None
     if config.is_sparse:
         made = _build_sparse(held, distances, scaling, config)
     elif config.room == "rebuilt":
         near = _near(held, distances, np.zeros(0, dtype=np.int64))
         rebuilt, neighbours = rebuilt_room.build(held, near, now.position, config)
         made = scaling, None, neighbours, None, None
+    elif config.room == "curved":
+        near = _near(held, distances, np.zeros(0, dtype=np.int64))
+        curved, some = curved_room.build(held, near, config)
+        made = scaling, None, some, None, None
     else:
         made = _build_dense(held, distances, known, scaling, config)
     scaling, scales, lists, dense, sparse = made
@@ -475,7 +483,17 @@ def _build(
     fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
     rooms = distances, dense, sparse
     state = State(
-        now.position, scaling, scales, lists, held, cover, *rooms, nothing, fresh, rebuilt=rebuilt
+        now.position,
+        scaling,
+        scales,
+        lists,
+        held,
+        cover,
+        *rooms,
+        nothing,
+        fresh,
+        rebuilt=rebuilt,
+        curved=curved,
     )
     return replace(state, frame=frames.renew(state, config, now.epoch))
 

@@ -149,6 +149,7 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     must((state.sparse is not None) == config.is_sparse, "the room of the method")
     must((state.dense is not None) == (config.room in ("dense", "centred")), "the room")
     must((state.rebuilt is not None) == (config.room == "rebuilt"), "the room of the method")
+    must((state.curved is not None) == (config.room == "curved"), "the room of the method")
     if state.dense is not None:
         _check_dense(state.dense, masses, config)
     if state.sparse is not None:
@@ -222,7 +223,7 @@ def _check_scales(state: State, n: int, config: Config) -> None:
     scales, lists = state.scales, state.lists
     has = config.rule is not None
     must((scales is not None) == has, "widths")
-    must((lists is not None) == has or config.room in LISTED, "lists")
+    must((lists is not None) == has or config.room in (*LISTED, "curved"), "lists")
     total, weight = state.apart
     must(0 <= total < np.inf and 0 <= weight < np.inf, "apart")
     if scales is None or lists is None:

@@ -96,6 +96,8 @@ class Snapshot:
     points : (N, d)
         In the caller's units, columns in the order of ``feature_names``; (N, 0) if distances
         were learned.
+    lengths : (N, N)
+        Of Isomap: shortest paths; (N, 0) of other methods.
     feature_names : tuple of str
     kernel : str
         "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
@@ -149,6 +151,7 @@ class Snapshot:
     method: str
     position: int
     points: Floats
+    lengths: Floats
     feature_names: tuple[str, ...]
     kernel: str
     bandwidth: float
@@ -250,14 +253,14 @@ class Snapshot:
         ordered: bool,
     ) -> Self:
         """The snapshot of a state and its published columns."""
-        order = state.support.oldest_first
+        order, lengths = state.support.oldest_first, columns.lengths
         eigenvalues, kernel = columns.eigenvalues, _kernel_of(state, config)
         arrays: dict[str, Array] = {
             "coordinates": config.embedding.coordinates(
                 columns.psi,
                 eigenvalues,
                 config.diffusion_time,
-                float(state.support.masses.sum()),
+                float(state.counting.sum()),
             )[order],
             "psi": columns.psi[order],
             "eigenvalues": eigenvalues.copy(),
@@ -265,10 +268,15 @@ class Snapshot:
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
             "density_weights": columns.normal.density[order],
-            "degrees": state.degrees[order],
+            "degrees": (state.degrees if lengths is None else _sums(lengths, state.counting))[
+                order
+            ],
             "widths": kernel.widths[order],
             "reaches": kernel.reaches[order],
             "points": state.support.points[order],
+            "lengths": np.zeros((len(order), 0))
+            if lengths is None
+            else lengths[np.ix_(order, order)],
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),
         }
@@ -474,7 +482,7 @@ class Snapshot:
         columns = {"tracked": archive.vectors_of(self._tracked)}
         for name, column in _COLUMNS.items():
             array = getattr(self, name)
-            if name != "points" or self.feature_names:
+            if array.shape[1:] != (0,):
                 matrix = array.ndim == 2
                 columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
         header = {
@@ -515,11 +523,12 @@ class Snapshot:
         """What `save` wrote, checked for what the checksum cannot tell."""
         arrays = {name: np.array(header[name], dtype=np.float64) for name in _IN_HEADER}
         for name, column in _COLUMNS.items():
-            if name != "points" or header["feature_names"]:
+            if column in table.column_names:
                 found = table.column(column)
                 lists = pa.types.is_fixed_size_list(found.type)
                 arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
-        arrays.setdefault("points", np.zeros((len(arrays["ids"]), 0)))
+        for name in ("points", "lengths"):
+            arrays.setdefault(name, np.zeros((len(arrays["ids"]), 0)))
         numbers = {
             **header,
             "certificate": codec.unpack(Certificate, {}, header["certificate"]),
@@ -573,6 +582,13 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
     return _Kernel(config.weights, widths, reaches, width, least)
 
 
+def _sums(lengths: Floats, masses: Floats) -> Floats:
+    """Sums of rows of -G^2 / 2, weighted by mass, without what there is no path to."""
+    finite: Floats = np.where(np.isfinite(lengths), lengths, 0.0)
+    sums: Floats = -0.5 * (finite**2 @ masses)
+    return sums
+
+
 def _plain(facts: Record) -> Record:
     """A dataclass with Python's numbers instead of numpy's."""
     found = {field.name: getattr(facts, field.name) for field in fields(facts)}
@@ -591,6 +607,7 @@ _COLUMNS = {
     "widths": "width",
     "reaches": "reach",
     "points": "point",
+    "lengths": "length",
 }
 _IN_HEADER = ("eigenvalues", "center", "scale")
 _ARRAYS = (*_COLUMNS, *_IN_HEADER)
@@ -624,6 +641,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must = archive.must
     names = numbers["feature_names"]
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
+    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
         **dict.fromkeys(
@@ -640,13 +658,14 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
+        "lengths": (n, n if METHODS[str(numbers["method"])].room == "curved" else 0),
     }
     for name, shape in shapes.items():
         array = arrays[name]
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
-        must(np.isfinite(array).all(), f"{name} is not finite")
-    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
+        finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
+        must(finite.all(), f"{name} is not finite")
     room = METHODS[numbers["method"]].room
     if room == "graph":  # points that nothing joins have no share in the walk
         for name in ("stationary", "degrees", "reaches"):
@@ -654,7 +673,10 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
         shared = arrays["stationary"] > 0
         must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
-    share = {"dense": ("stationary", "degrees"), "graph": ()}.get(room, ("stationary",))
+    if room == "curved":
+        must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
+    positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
+    share = positive.get(room, ("stationary",))
     for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
@@ -698,6 +720,7 @@ def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) ->
     must(type(degree) is int and 1 <= degree <= LARGEST_DEGREE, "degree")
     certificate = numbers["certificate"]
     must(0.0 <= certificate.negative_mass <= 1.0, "certificate.negative_mass")
+    must(certificate.stale >= 0.0, "certificate.stale")
     must(certificate.parts >= 1, "certificate.parts")
     must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
     must(0 <= certificate.isolated <= n, "certificate.isolated")

@@ -29,8 +29,9 @@ from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import probes, tracker
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.tracker import Factor
 
-__all__ = ["climb", "negative_mass", "normalisation", "view"]
+__all__ = ["Known", "climb", "known_of", "negative_mass", "normalisation", "view"]
 
 REFRESHES = 3
 # Further pairs of the factor in a block: those above this share of the last wanted one, so that
@@ -45,16 +46,49 @@ NOTHING = 1e-11
 TINY = float(np.finfo(np.float64).tiny)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What the rungs climb on: H, what is known of it, and who counts.
+
+    Attributes
+    ----------
+    graph : Graph
+        H.
+    factor : Factor
+        Of H, with a scaling of 1.
+    masses : (n,)
+        m; 0 where a slot has no part in the map.
+    position : int
+        Of the stream: with the seed it decides all draws.
+    """
+
+    graph: Graph
+    factor: Factor
+    masses: Floats
+    position: int
+
+    @property
+    def normal(self) -> Normalisation:
+        """Every event weighs the same: pi = m / sum(m)."""
+        masses = self.masses
+        return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
+
+
+def known_of(state: State) -> Known:
+    """That of a state with a ring."""
+    return Known(state.graph, state.factor, state.counting, state.position)
+
+
 def normalisation(state: State) -> Normalisation:
-    """Every event weighs the same: pi = m / sum(m)."""
-    masses = state.support.masses
+    """Every event that has a part in the map weighs the same."""
+    masses = state.counting
     return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
 
 
 def view(state: State, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the factor has them."""
     factor = state.factor
-    seen = centred.view(factor.vectors, factor.values, state.support.masses, count)
+    seen = centred.view(factor.vectors, factor.values, state.counting, count)
     kept = seen.vectors.shape[1]
     kept = int(np.count_nonzero(seen.values[:kept] > NOTHING * _norm_of(seen)))
     return seen.values[:kept], normalisation(state).eigenfunctions(seen.vectors[:, :kept])
@@ -63,7 +97,7 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
 def negative_mass(state: State) -> float:
     """Share of negative eigenvalues in the sum of all sizes, as far as the factor knows them."""
     factor = state.factor
-    return centred.view(factor.vectors, factor.values, state.support.masses, 0).negative_mass
+    return centred.view(factor.vectors, factor.values, state.counting, 0).negative_mass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,24 +115,24 @@ class _Centred:
         return centred.deflate(root * image, constant) / self.unit
 
 
-def climb(state: State, config: Config) -> Iterator[Pairs]:
+def climb(at: Known, config: Config) -> Iterator[Pairs]:
     """The results of the ladder, rung by rung, computed only when the next one is requested."""
-    graph, normal, n = state.graph, normalisation(state), state.graph.n
+    graph, normal, n = at.graph, at.normal, at.graph.n
     if n <= SMALLEST_FACTORED:
-        yield _decompose(state, config)
+        yield _decompose(at, config)
         return
-    factor, masses, rung = state.factor, state.support.masses, "view"
+    factor, masses, rung = at.factor, at.masses, "view"
     seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     norm = _norm_of(seen)
     lost = ROUNDING * float(factor.largest * masses.max())
     if norm <= max(lost, TINY):  # nothing differs
-        yield _decompose(state, config)
+        yield _decompose(at, config)
         return
     operator = _Centred(graph, normal, 2.0 * norm)
     rounding = lost / operator.unit
     for attempt in range(REFRESHES + 1):
         width = _width(seen, config)
-        pairs, found = _look(operator, seen, width, state, config, rung, rounding, attempt)
+        pairs, found = _look(operator, seen, width, at.position, config, rung, rounding, attempt)
         yield pairs
         if config.tolerance is None:
             return
@@ -107,16 +141,17 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
             yield pairs
         if attempt == REFRESHES:
             break
-        beyond = found / normal.scaling[:, None]  # directions of S, as such of H
+        root = normal.scaling[:, None]  # directions of S, as such of H
+        beyond = np.divide(found, root, out=np.zeros_like(found), where=root > 0)
         factor = tracker.refresh(
             factor, factor.scaling, graph.product, config.rank_cut, 0.0, probes=beyond
         )
         rung = "refresh"
         seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     if n <= LARGEST_EXACT:
-        yield _decompose(state, config)
+        yield _decompose(at, config)
     else:
-        yield _solve(operator, pairs, state, config, rounding)
+        yield _solve(operator, pairs, at.position, config, rounding)
 
 
 def _norm_of(seen: View) -> float:
@@ -136,7 +171,7 @@ def _look(
     operator: _Centred,
     seen: View,
     width: int,
-    state: State,
+    position: int,
     config: Config,
     rung: str,
     rounding: float,
@@ -161,7 +196,7 @@ def _look(
         image = operator.apply(vectors)
         pairs = _measure(operator, vectors, image, config, rung, rounding)
         return pairs, vectors[:, :0]
-    drawn = probes.starts(len(vectors), config.seed + attempt, state.position)
+    drawn = probes.starts(len(vectors), config.seed + attempt, position)
     both = operator.apply(np.concatenate([vectors, drawn], axis=1))
     pairs = _measure(operator, vectors, both[:, :width], config, rung, rounding)
     missed = unknown(drawn, both[:, width:])
@@ -214,9 +249,9 @@ def _polish(
     return replace(better, outside=pairs.outside), basis @ mix
 
 
-def _decompose(state: State, config: Config) -> Pairs:
+def _decompose(at: Known, config: Config) -> Pairs:
     """Every pair at once. O(n^3)."""
-    normal, weights = normalisation(state), state.graph.weights.astype(np.float64)
+    normal, weights = at.normal, at.graph.weights.astype(np.float64)
     root, constant = normal.scaling, normal.constant
     dense = weights * np.outer(root, root)
     dense -= np.outer(constant, constant @ dense)
@@ -236,7 +271,7 @@ def _decompose(state: State, config: Config) -> Pairs:
 
 
 def _solve(
-    operator: _Centred, pairs: Pairs, state: State, config: Config, rounding: float
+    operator: _Centred, pairs: Pairs, position: int, config: Config, rounding: float
 ) -> Pairs:
     """The last rung of large supports: Lanczos on the whole operator, and probes beside it."""
     assert config.tolerance is not None
@@ -258,4 +293,4 @@ def _solve(
     # nothing is taken for known but the block itself
     seen = View(values * operator.unit, basis @ mix, basis, np.zeros(basis.shape[1]))
     width = seen.vectors.shape[1]
-    return _look(operator, seen, width, state, config, "batch", rounding, REFRESHES + 1)[0]
+    return _look(operator, seen, width, position, config, "batch", rounding, REFRESHES + 1)[0]

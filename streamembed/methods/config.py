@@ -263,7 +263,7 @@ class Config:
     @property
     def is_centred(self) -> bool:
         """Whether the mean is taken out of rows and columns."""
-        return self.room == "centred"
+        return self.room in ("centred", "curved")
 
     @property
     def room(self) -> str:
@@ -321,6 +321,8 @@ class Config:
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
             if self.is_centred:  # the mean may be a hundred times what is left without it
                 level *= CENTRED_SHARE
+            if self.room == "curved":  # most lengths change with every chunk: a block, no factor
+                return Cut(least, least, 0.0, True)
             return Cut(max(LARGEST_RANK, least + GUARDS), least, level, self.is_centred)
         return Cut(int(self.rank), int(self.rank), 0.0, self.is_centred)
 

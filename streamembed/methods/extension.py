@@ -20,7 +20,7 @@ import numpy as np
 from streamembed.errors import BadRowError, InputError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import Rule
-from streamembed.manifold import barycentric, centred
+from streamembed.manifold import barycentric, centred, geodesics
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import sparse
@@ -29,6 +29,7 @@ __all__ = [
     "BarycentricExtension",
     "CentredExtension",
     "Extends",
+    "GeodesicExtension",
     "GraphExtension",
     "SelfTuningExtension",
     "cover",
@@ -499,6 +500,82 @@ class BarycentricExtension:
             "locally linear embedding has no transform of distances: its weights come from "
             "coordinates; use transform"
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeodesicExtension:
+    """Coordinates of new points by their shortest paths: over their neighbours to all others.
+
+    Attributes
+    ----------
+    points, center, scale, mean_row, shares, targets, n_neighbors, typical
+        As in `CentredExtension`.
+    lengths : (N, N)
+        Of shortest paths; inf between parts.
+    radius : float
+        Neighbours are all within it, and the nearest; 0 where there are n_neighbors of them.
+    """
+
+    points: Floats
+    center: Floats
+    scale: Floats
+    lengths: Floats
+    mean_row: Floats
+    shares: Floats
+    targets: Floats
+    n_neighbors: int
+    radius: float
+    typical: float
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Shape (n, k), of points (n, d) in the caller's units. O(N (d + K + k)); 0 apart."""
+        return self.with_coverage(points)[0]
+
+    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
+        coordinates = np.empty((len(points), self.targets.shape[1]))
+        coverage = np.empty(len(points))
+        for start in range(0, len(points), TILE):
+            tile = slice(start, start + TILE)
+            with np.errstate(over="ignore", under="ignore"):
+                scaled = (points[tile] - self.center) / self.scale
+                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
+            coordinates[tile] = self._place(np.sqrt(d2))
+            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
+        return coordinates, coverage
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
+        coordinates = np.empty((len(d), self.targets.shape[1]))
+        coverage = np.empty(len(d))
+        for start in range(0, len(d), TILE):
+            tile = slice(start, start + TILE)
+            coordinates[tile] = self._place(d[tile])
+            d2 = np.minimum(d[tile] ** 2, FARTHEST)
+            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
+        return coordinates, coverage
+
+    def _place(self, d: Floats) -> Floats:
+        most = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
+        near = np.argpartition(d, most - 1, axis=1)[:, :most] if most < d.shape[1] else None
+        if near is None:
+            near = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        d_near = np.take_along_axis(d, near, axis=1)
+        if self.radius:
+            nearest = d_near.min(axis=1, keepdims=True)
+            far = (d_near > self.radius) & (d_near > nearest)
+            near = np.where(far, -1, near)
+        lengths = geodesics.extend(d_near, near.astype(np.int32), self.lengths)
+        reached = np.isfinite(lengths) | (self.shares == 0)
+        joined = reached.all(axis=1)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            rows = (
+                -0.5 * np.where(np.isfinite(lengths), np.minimum(lengths, FARTHEST**0.5), 0.0) ** 2
+            )
+            placed = centred.center_rows(rows, self.mean_row, self.shares) @ self.targets
+        placed[~joined] = 0.0
+        result: Floats = np.nan_to_num(placed, nan=0.0)
+        return result
 
 
 def nearness(d2: Floats, n_neighbors: int, typical: float) -> Floats:

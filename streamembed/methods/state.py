@@ -16,6 +16,7 @@ from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.learners.metrics import Learners
 from streamembed.manifold.barycentric import Bottom
+from streamembed.manifold.geodesics import Geodesics
 from streamembed.methods.extension import cover, reach_of, sampled
 from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
@@ -25,7 +26,7 @@ from streamembed.spectral.block import Block
 from streamembed.spectral.sparse import Parts, Walk
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["Counts", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
+__all__ = ["Counts", "Curved", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +182,32 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Curved:
+    """The room of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2.
+
+    Attributes
+    ----------
+    geodesics : Geodesics
+        Exact where they are repaired; without a compiler rows grow stale.
+    labels : (n,)
+        Parts of the graph, the largest 0: only that one has coordinates.
+    factor : Factor
+        By the last refresh; at slots filled since from their neighbours.
+    edges : Edges or None
+        Of a graph of all within a radius; None where neighbours are joined.
+    rows, stale : int
+        Slots filled since the factor was refreshed, and since all rows were fresh.
+    """
+
+    geodesics: Geodesics
+    labels: Annotated[Ints, "n"]
+    factor: Factor
+    edges: Edges | None
+    rows: int
+    stale: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
     """The engine's state between two chunks.
 
@@ -202,6 +229,7 @@ class State:
     dense : Dense or None
     sparse : Sparse or None
     rebuilt : Rebuilt or None
+    curved : Curved or None
         The room in which the method works: one of them.
     frame : FrameReference
     counts : Counts
@@ -226,11 +254,18 @@ class State:
     apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None
     rebuilt: Rebuilt | None = None
+    curved: Curved | None = None
 
     @property
     def is_centred(self) -> bool:
         """Whether this is the state of a centred method."""
-        return self.dense is not None and self.dense.centred
+        return self.curved is not None or (self.dense is not None and self.dense.centred)
+
+    @property
+    def counting(self) -> Floats:
+        """Masses, shape (n,), 0 where a slot has no part in the map."""
+        masses = self.support.masses
+        return masses if self.curved is None else masses * (self.curved.labels == 0)
 
     @property
     def graph(self) -> Graph:
@@ -239,8 +274,8 @@ class State:
 
     @property
     def factor(self) -> Factor:
-        """Of the dense room."""
-        return self._dense.factor
+        """Of the dense room, or of a curved one."""
+        return self._dense.factor if self.curved is None else self.curved.factor
 
     @property
     def _dense(self) -> Dense:
@@ -252,7 +287,7 @@ class State:
         """q, the weights around each slot in all, shape (n,)."""
         if self.sparse is not None:
             return self.sparse.walk.degrees / self.support.masses
-        if self.rebuilt is not None:
+        if self.dense is None:
             return np.ones(len(self.support))
         return self._dense.degrees
 

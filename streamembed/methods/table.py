@@ -24,6 +24,7 @@ from streamembed.methods.extension import (
     BarycentricExtension,
     CentredExtension,
     Extends,
+    GeodesicExtension,
     GraphExtension,
     SelfTuningExtension,
     fuse,
@@ -50,6 +51,7 @@ class Embedded(Protocol):
     masses: Floats
     density_weights: Floats
     degrees: Floats
+    stationary: Floats
     psi: Floats
     eigenvalues: Floats
     kernel: str
@@ -68,6 +70,7 @@ class Embedded(Protocol):
     coef0: float
     gamma: float
     reg: float
+    lengths: Floats
     diffusion_time: float
 
 
@@ -140,7 +143,8 @@ class Method:
     room
         Where the operator is kept: "dense", a normalised factor; "centred", one of W itself, whose
         mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
-        matrix and normalise are then not asked for; "rebuilt", weights among neighbours.
+        matrix and normalise are then not asked for; "rebuilt",
+        weights among neighbours; "curved", shortest paths among them.
     """
 
     rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
@@ -396,6 +400,29 @@ def extend_by_weights(snapshot: Embedded) -> Extends:
     )
 
 
+# ---------------------------------------------------------------------- isomap
+
+
+def extend_by_paths(snapshot: Embedded) -> Extends:
+    """Classical scaling of one more point, by its shortest paths over its neighbours."""
+    masses = snapshot.masses * (snapshot.stationary > 0)
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    values = snapshot.eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    return GeodesicExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        lengths=snapshot.lengths,
+        mean_row=snapshot.degrees / masses.sum(),
+        shares=snapshot.stationary,
+        targets=masses[:, None] * snapshot.coordinates / safe,
+        n_neighbors=snapshot.n_neighbors,
+        radius=snapshot.radius,
+        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+    )
+
+
 KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
@@ -444,6 +471,15 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             extend=extend_by_weights,
             options=frozenset({"n_neighbors", "reg"}),
             room="rebuilt",
+        ),
+        "isomap": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_paths,
+            options=frozenset({"n_neighbors", "radius"}),
+            room="curved",
         ),
     }
 )

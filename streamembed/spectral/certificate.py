@@ -86,6 +86,9 @@ class Certificate:
     negative_mass : float
         Of classical scaling: the share of negative eigenvalues in the sum of all sizes, 0 where the
         distances are those of points in a Euclidean space.
+    stale : float
+        Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
+        they are exact.
     """
 
     residual: float
@@ -103,6 +106,7 @@ class Certificate:
     missed: int | None = None
     isolated: int = 0
     negative_mass: float = 0.0
+    stale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
