@@ -569,9 +569,8 @@ class GeodesicExtension:
         reached = np.isfinite(lengths) | (self.shares == 0)
         joined = reached.all(axis=1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            rows = (
-                -0.5 * np.where(np.isfinite(lengths), np.minimum(lengths, FARTHEST**0.5), 0.0) ** 2
-            )
+            known = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)
+            rows = -0.5 * known**2
             placed = centred.center_rows(rows, self.mean_row, self.shares) @ self.targets
         placed[~joined] = 0.0
         result: Floats = np.nan_to_num(placed, nan=0.0)
