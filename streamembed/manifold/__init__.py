@@ -1,0 +1,1 @@
+"""Embeddings by linear pieces, shortest paths and principal axes."""
