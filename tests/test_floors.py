@@ -17,6 +17,7 @@ PURE = {
     "parameters",
     "geometry",
     "spectral",
+    "manifold",
     "metric_learning",
     "pairs",
     "learners",

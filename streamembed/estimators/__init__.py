@@ -9,11 +9,13 @@ from streamembed.estimators.moment_metrics import (
     GeometricMeanMetric,
 )
 from streamembed.estimators.pair_metrics import ITML, EigDML, MustLinkMetric
+from streamembed.estimators.pca import PCA
 from streamembed.estimators.unsupervised import UnsupervisedMetric
 
 __all__ = [
     "FENN",
     "ITML",
+    "PCA",
     "ContrastMetric",
     "DiffusionMap",
     "DiscriminantAnalysis",

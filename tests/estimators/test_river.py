@@ -27,6 +27,7 @@ from streamembed.estimators import DiffusionMap
 ROSTER = [
     "FENN",
     "ITML",
+    "PCA",
     "ContrastMetric",
     "DiffusionMap",
     "DiscriminantAnalysis",

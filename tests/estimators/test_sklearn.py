@@ -21,6 +21,7 @@ from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import (
     FENN,
     ITML,
+    PCA,
     DiffusionMap,
     EigDML,
     GeometricMeanMetric,
@@ -36,6 +37,7 @@ CHECKED = [
     OnlineTransformer(FENN()),
     OnlineTransformer(DiffusionMap(warm_up=5, n_components=1)),
     OnlineTransformer(LaplacianEigenmaps(warm_up=5, n_components=1)),
+    OnlineTransformer(PCA(n_components=1)),
 ]
 
 
@@ -75,7 +77,8 @@ def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
         if name in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
         else {}
     )
-    face = getattr(estimators, name)(chunk_size=20, **small)
+    chunks = {} if name == "PCA" else {"chunk_size": 20}
+    face = getattr(estimators, name)(**chunks, **small)
     if small:
         with pytest.raises(NotReadyError):
             face.flush()
