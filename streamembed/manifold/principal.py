@@ -348,7 +348,7 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
     found = len(values)
     d, total = len(state.mean), state.total
     theta, components = np.zeros(k), np.zeros((k, d))
-    theta[:found], components[:found] = values, vectors.T
+    theta[:found], components[:found] = values, vectors.T + 0.0  # (makes an end of -0)
     residual = None
     if isinstance(state, Moments):
         residual = 0.0
