@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import decomposition
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA as BatchPCA
 
 from streamembed.errors import (
     BadRowError,
@@ -114,7 +114,7 @@ def test_it_is_scikit_learns_on_digits() -> None:
     for window in (None, 500):
         model = learned(DIGITS, n_components=5, whiten=True, window=window)
         part = DIGITS if window is None else DIGITS[-window:]
-        batch = BatchPCA(5, whiten=True, svd_solver="full").fit(part)
+        batch = decomposition.PCA(5, whiten=True, svd_solver="full").fit(part)
         axes = model.snapshot()
         signs = np.sign(np.sum(axes.components * batch.components_, axis=1))
         placed = model.transform_many(part)
@@ -127,7 +127,7 @@ def test_it_is_scikit_learns_on_digits() -> None:
 
 def test_the_svd_is_near_and_knows_its_tail() -> None:
     """On digits, at the usual rank; the total variance is exact."""
-    batch = BatchPCA(3, svd_solver="full").fit(DIGITS)
+    batch = decomposition.PCA(3, svd_solver="full").fit(DIGITS)
     axes = learned(DIGITS, n_components=3, solver="svd").snapshot()
     outside = batch.components_ - batch.components_ @ axes.components.T @ axes.components
     assert np.linalg.norm(outside, 2) < 2e-2
@@ -166,7 +166,6 @@ def test_a_pickled_estimator_goes_on_where_it_stopped(kind: str) -> None:
         loaded = pickle.loads(pickle.dumps(going))
         for model in (going, loaded):
             model.learn_many(DICTS[events:])
-        assert pickle.dumps(going) == pickle.dumps(loaded)
         assert going.transform_one(DICTS[0]) == loaded.transform_one(DICTS[0])
 
 
@@ -246,9 +245,10 @@ def test_missing_values_are_imputed_by_means() -> None:
     assert (model.imputed, model.ignored) == (6, 1)
     assert_same_axes(model.snapshot(), plain.snapshot(), 1e-12)
     gap = {name: value for name, value in DICTS[0].items() if name != "x"}
-    mean = float(np.mean([row["x"] for row in filled]))
+    known = [row["x"] for i, row in enumerate(DICTS) if i not in range(60, 120, 10)]
+    mean = float(np.mean(known))
     assert list(model.transform_one(gap).values()) == pytest.approx(
-        list(model.transform_one({**gap, "x": mean}).values()), abs=1e-6
+        list(model.transform_one({**gap, "x": mean}).values())
     )
     assert model.transform_one({}).keys() == {0, 1}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import decomposition
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA as BatchPCA
 
 from streamembed.manifold import following, principal
 from streamembed.manifold.following import Settings
@@ -78,7 +78,7 @@ def test_it_is_the_svd_of_all_rows(kind: str, chunk: int) -> None:
 def test_it_is_scikit_learns(kind: str) -> None:
     """On digits: components up to sign, variances, whitened coordinates, and the way back."""
     found = view(fed(STATES[kind](64), DIGITS), 6)
-    batch = BatchPCA(6, whiten=True, svd_solver="full").fit(DIGITS)
+    batch = decomposition.PCA(6, whiten=True, svd_solver="full").fit(DIGITS)
     signs = np.sign(np.sum(found.components * batch.components_, axis=1))
     np.testing.assert_allclose(found.components, signs[:, None] * batch.components_, atol=1e-10)
     np.testing.assert_allclose(found.explained_variance, batch.explained_variance_, rtol=1e-11)
