@@ -178,10 +178,8 @@ def _slide(followed: Followed, rows: Floats, window: int) -> Followed:
         rest -= len(blocks[0])
         old.append(blocks.pop(0))
     old.append(blocks[0][:rest])
-    state = followed.state.join(rows)
-    if leaving:
-        state = state.leave(np.concatenate(old)[followed.gone :])
-    peak = max(followed.peak, state.total)
+    state = followed.state.slide(rows, np.concatenate(old)[followed.gone :])
+    peak = max(followed.peak, followed.state.total, state.total)
     turned = followed.turned + leaving
     after = replace(
         followed, state=state, blocks=tuple(blocks), gone=rest, turned=turned, peak=peak

@@ -44,18 +44,16 @@ NO_VARIANCE = 1e-12
 ROUNDING = 1e-13
 # Up to here all of S is decomposed: 3 ms at most, what a round of the block costs at 250.
 SMALL = 128
-# Columns followed beyond those that are shown: the next ones come up from there.
-GUARDS = 6
-# Columns of noise in a block, for directions that appeared since and that it is blind to.
-PROBES = 2
-# Products of a round behind the first: from a reference of a hundred events ago one round then does
-# (2 leaves half of them for a second one; 4 gains digits that nobody asked for).
-DEPTH = 3
-# A round gains two digits at usual gaps; who has not come far after so many rounds had better be
-# decomposed: that costs about as much as ten.
-ROUNDS = 8
-# Of its eigenvalue, the residual at which an axis is found: at a gap of 1e-2 an angle of 1e-4.
-SOLVED = 1e-6
+# Columns followed beyond those that are shown, and columns of noise in a block, for directions that
+# appeared since and that it is blind to. Six and two made a round dearer, and not fewer.
+GUARDS, PROBES = 2, 1
+# Products of a round behind the first: from a reference of a hundred events ago two or three do,
+# and a restart loses what the space knew.
+DEPTH = 5
+# Rounds after which the whole decomposition, which costs about as much as four, is surer.
+ROUNDS = 4
+# Of its eigenvalue, the residual at which an axis is found: at a gap of 1e-1 an angle of 1e-4.
+SOLVED = 1e-5
 # Of the smallest of them, how far eigenvalues lie apart whose axes are held still together: the
 # residual is less, and whitened coordinates are correlated by less.
 NEAR = 1e-3
@@ -108,22 +106,31 @@ class Moments:
             return self
         weight, mean, spread = _centred(self, rows, weights)
         n = self.count + weight
-        return replace(self, count=n, mean=mean, scatter=_plus(self.scatter, spread, 1.0))
+        return replace(self, count=n, mean=mean, scatter=_plus(self.scatter, spread))
 
     def leave(self, rows: Floats) -> Self:
         """Without these rows (b, d), which had joined with weight 1. O(b d^2).
 
         Rounding stays behind: a part in 1e16 of what S ever was, a row.
         """
-        b, n = len(rows), self.count
-        if b >= n:
-            return type(self).init(len(self.mean))
-        steps = rows - self.mean
+        return self.slide(rows[:0], rows)
+
+    def slide(self, rows: Floats, leaving: Floats) -> Self:
+        """With some rows (b, d) joined, and then others (c, d) gone: `join` and `leave` in one."""
+        if not len(leaving):
+            return self.join(rows)
+        n, mean, gained = self.count, self.mean, rows
+        if len(rows):
+            weight, mean, gained = _centred(self, rows, None)
+            n += weight
+        rest = n - len(leaving)
+        if rest <= 0.0:
+            return type(self).init(len(mean))
+        steps = leaving - mean
         step = steps.mean(axis=0)
-        rest = n - b
-        spread = np.concatenate([steps - step, np.sqrt(b * n / rest) * step[None]])
-        scatter = _plus(self.scatter, spread, -1.0)
-        return replace(self, count=rest, mean=self.mean - b / rest * step, scatter=scatter)
+        lost = np.concatenate([steps - step, np.sqrt(len(leaving) * n / rest) * step[None]])
+        scatter = _plus(self.scatter, np.concatenate([gained, lost]), len(lost))
+        return replace(self, count=rest, mean=mean - len(leaving) / rest * step, scatter=scatter)
 
     def forget(self, factor: float) -> Self:
         """Every row counting ``factor`` times what it did."""
@@ -259,10 +266,17 @@ def _centred(
     return weight, base + share * step, spread
 
 
-def _plus(scatter: Floats, rows: Floats, sign: float) -> Floats:
-    """S + sign rows^T rows, fresh; BLAS adds in place, for half the time of a sum of two arrays."""
+def _plus(scatter: Floats, rows: Floats, lost: int = 0) -> Floats:
+    """S + rows^T rows, fresh, where the last ``lost`` of the rows count negative.
+
+    BLAS adds in place, for half the time of a sum of two arrays.
+    """
+    signed = rows
+    if lost:
+        signed = rows.copy()
+        signed[-lost:] *= -1.0
     total: Floats = dgemm(
-        sign, rows.T, rows.T, beta=1.0, c=scatter.copy().T, trans_b=True, overwrite_c=True
+        1.0, rows.T, signed.T, beta=1.0, c=scatter.copy().T, trans_b=True, overwrite_c=True
     ).T
     return total
 
@@ -353,7 +367,7 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
     if isinstance(state, Moments):
         residual = 0.0
         if found:
-            left = state.scatter @ vectors - vectors * values
+            left = _times(state.scatter, vectors) - vectors * values
             residual = float(np.linalg.norm(left, axis=0).max() / values[0])
     divisor = state.count - 1.0
     known = divisor > 0.0
@@ -400,35 +414,46 @@ def _iterated(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Fl
     """The leading pairs of S from where they were: block Krylov spaces, restarted.
 
     k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more are as they come.
-    None where that was not reached. A round costs O(d^2 m + d m^2), m = k + 8.
+    None where that is too far off. A product costs O(d^2 m + d m^2), m = k + 3.
     """
     d, m = len(scatter), k + GUARDS + PROBES
     wanted = np.zeros((d, 0)) if start is None else start[:, : m - PROBES]
     # the same noise every time: what it must not depend on is the data
     noise = np.random.default_rng(0).standard_normal((d, m - wanted.shape[1]))
     block = np.linalg.qr(np.concatenate([wanted, noise], axis=1))[0]
-    product = scatter @ block
+    product = _times(scatter, block)
     scale = float(np.linalg.norm(product))
     if scale == 0.0:
         return np.zeros(1), np.zeros((d, 1))
-    for _ in range(ROUNDS):
+    before = np.inf
+    for round_ in range(ROUNDS):
         basis, products, last = block, product, product
         for _ in range(DEPTH):
-            outside = last - basis @ (basis.T @ last)
-            fresh = _basis(outside, basis, scale)
+            fresh = _basis(last - basis @ (basis.T @ last), basis, scale)
+            if fresh.shape[1]:  # or else the space is invariant, and its pairs are exact
+                last = _times(scatter, fresh)
+                basis = np.concatenate([basis, fresh], axis=1)
+                products = np.concatenate([products, last], axis=1)
+            values, turn = descending_eigh(basis.T @ products)
+            values, turn = values[:m], turn[:, :m]
+            block, product = basis @ turn, products @ turn
+            left = np.linalg.norm(product[:, :k] - block[:, :k] * values[:k], axis=0)
+            # (eigenvalues of rounding have no residual that is small beside them)
+            far = (left / np.maximum(SOLVED * values[:k], 4.0 * d * EPS * values[0])).max()
+            if far <= 1.0:
+                return values[: m - PROBES], block[:, : m - PROBES]
             if not fresh.shape[1]:
-                break  # the space is invariant
-            last = scatter @ fresh
-            basis = np.concatenate([basis, fresh], axis=1)
-            products = np.concatenate([products, last], axis=1)
-        values, turn = descending_eigh(basis.T @ products)
-        turn = turn[:, :m]
-        block, product, values = basis @ turn, products @ turn, values[:m]
-        left = np.linalg.norm(product[:, :k] - block[:, :k] * values[:k], axis=0)
-        # (eigenvalues of rounding have no residual that is small beside them)
-        if (left <= np.maximum(SOLVED * values[:k], 4.0 * d * EPS * values[0])).all():
-            return values[: m - PROBES], block[:, : m - PROBES]
+                break
+        if far * (far / before) ** (ROUNDS - 1 - round_) > 1.0:
+            return None  # at this rate the rounds that are left will not do
+        before = far
     return None
+
+
+def _times(scatter: Floats, block: Floats) -> Floats:
+    """S times a block, by S^T = S: two thirds of the time, for rows that are few and long."""
+    product: Floats = (block.T @ scatter).T
+    return product
 
 
 def _held_still(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
