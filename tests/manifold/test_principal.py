@@ -205,9 +205,9 @@ def test_ten_thousand_chunks_go_in_and_out() -> None:
     X = rng.standard_normal((100_000, 4)) @ np.diag([4.0, 2.0, 1.0, 0.5])
     X[40_000:40_100] *= 1e5  # a burst that must leave no trace
     followed = following.init(4, settings)
-    for start in range(0, len(X), 1000):
-        followed = following.extend(followed, X[start : start + 1000], settings)
-        last = X[max(0, start + 800) : start + 1000]
+    for stop in range(730, len(X), 730):  # at all distances from the last turn of the window
+        followed = following.extend(followed, X[stop - 730 : stop], settings)
+        last = X[stop - 200 : stop]
         scatter = (last - last.mean(axis=0)).T @ (last - last.mean(axis=0))
         state = followed.state
         assert isinstance(state, Moments)
