@@ -367,8 +367,8 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
     if isinstance(state, Moments):
         residual = 0.0
         if found:
-            left = _times(state.scatter, vectors) - vectors * values
-            residual = float(np.linalg.norm(left, axis=0).max() / values[0])
+            product = _times(state.scatter, vectors)
+            residual = float(_residuals(product, vectors, values).max())
     divisor = state.count - 1.0
     known = divisor > 0.0
     tail = state.tail if isinstance(state, OneSided) else 0.0
@@ -422,7 +422,7 @@ def _iterated(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Fl
     noise = np.random.default_rng(0).standard_normal((d, m - wanted.shape[1]))
     block = np.linalg.qr(np.concatenate([wanted, noise], axis=1))[0]
     product = _times(scatter, block)
-    scale = float(np.linalg.norm(product))
+    scale = float(np.abs(product).max())
     if scale == 0.0:
         return np.zeros(1), np.zeros((d, 1))
     before = np.inf
@@ -437,9 +437,9 @@ def _iterated(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Fl
             values, turn = descending_eigh(basis.T @ products)
             values, turn = values[:m], turn[:, :m]
             block, product = basis @ turn, products @ turn
-            left = np.linalg.norm(product[:, :k] - block[:, :k] * values[:k], axis=0)
+            left = _residuals(product[:, :k], block[:, :k], values[:k])
             # (eigenvalues of rounding have no residual that is small beside them)
-            far = (left / np.maximum(SOLVED * values[:k], 4.0 * d * EPS * values[0])).max()
+            far = (left / np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).max()
             if far <= 1.0:
                 return values[: m - PROBES], block[:, : m - PROBES]
             if not fresh.shape[1]:
@@ -448,6 +448,12 @@ def _iterated(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Fl
             return None  # at this rate the rounds that are left will not do
         before = far
     return None
+
+
+def _residuals(product: Floats, vectors: Floats, values: Floats) -> Floats:
+    """||S v - theta v|| / theta_1 of each column, (k,); squares of S itself may not be doubles."""
+    left: Floats = np.linalg.norm((product - vectors * values) / values[0], axis=0)
+    return left
 
 
 def _times(scatter: Floats, block: Floats) -> Floats:
