@@ -27,8 +27,8 @@ __all__ = ["CHUNK", "SETTLING", "Followed", "Settings", "extend", "flush", "init
 CHUNK = 10
 # Events of the first chunk, which settle the features.
 SETTLING = 20
-# Events between two references of the frame: axes turn little meanwhile, and a solution is worth
-# four chunks or so.
+# Events between two solutions for the reference of the frame, each worth four chunks or so. With
+# every chunk in between it follows by one product.
 RENEWAL = 100
 # Where the scatter has shrunk by this factor since it was last exact, rounding of what has left is
 # a part in 1e12 of the rest.
@@ -127,11 +127,13 @@ def extend(followed: Followed, rows: Floats, settings: Settings) -> Followed:
 def flush(followed: Followed, settings: Settings) -> Followed:
     """What waits is learned, as a short chunk if it is none; an event of the stream."""
     after = _joined(followed, settings)
-    # the frame is renewed after the first chunk, and every hundred events
-    is_due = after.learned % RENEWAL == 0 or not after.reference.shape[1]
-    if not is_due or after is followed:
+    if after is followed:
         return after
-    fresh = principal.reference(after.state, settings.n_components, _earlier(followed))
+    earlier, k = _earlier(followed), settings.n_components
+    if earlier is None or after.learned % RENEWAL == 0:
+        fresh = principal.reference(after.state, k, earlier)
+    else:
+        fresh = principal.followed(after.state, k, earlier)
     return replace(after, reference=np.ascontiguousarray(fresh))
 
 

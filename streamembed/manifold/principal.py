@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import descending_eigh
+from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 
 __all__ = [
     "Axes",
@@ -30,6 +30,7 @@ __all__ = [
     "OneSided",
     "Principal",
     "auto_rank",
+    "followed",
     "inverse_transform",
     "reference",
     "transform",
@@ -54,6 +55,8 @@ DEPTH = 5
 ROUNDS = 4
 # Of its eigenvalue, the residual at which an axis is found: at a gap of 1e-1 an angle of 1e-4.
 SOLVED = 1e-5
+# Below this overlap with every axis of the reference, an axis was not there: its sign is its own.
+STRANGE = 0.1
 # Of the smallest of them, how far eigenvalues lie apart whose axes are held still together: the
 # residual is less, and whitened coordinates are correlated by less.
 NEAR = 1e-3
@@ -392,6 +395,19 @@ def reference(state: Moments | OneSided, k: int, earlier: Floats | None = None) 
     return _held_still(values, vectors, earlier)
 
 
+def followed(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
+    """The same axes (d, m) after a chunk, nearly: one product instead of a solution, aligned to it.
+
+    Of moments these are the Nystrom pairs of the reference: blind to directions outside of it.
+    """
+    if isinstance(state, OneSided):
+        values, vectors = _leading(state, k, reference, guards=GUARDS)
+    else:
+        product = _times(state.scatter, reference)
+        values, vectors = nystrom_pairs(reference, product, floor=NO_VARIANCE)
+    return _held_still(values, vectors, reference)
+
+
 def _leading(
     state: Moments | OneSided, k: int, start: Floats | None, guards: int = 0
 ) -> tuple[Floats, Floats]:
@@ -481,7 +497,10 @@ def _held_still(values: Floats, vectors: Floats, reference: Floats | None) -> Fl
         were = np.sort(np.argsort(-weight, kind="stable")[: stop - start])
         if stop - start == 1 or len(were) < stop - start:
             near = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
-            turned[:, start:stop] *= np.where(near < 0, -1.0, 1.0)
+            signs = np.where(near < 0, -1.0, 1.0)
+            strange = np.abs(near) < STRANGE
+            signs[strange] = _signs(vectors[:, start:stop])[strange]
+            turned[:, start:stop] *= signs
         else:
             left, _, right = np.linalg.svd(rows[:, were])
             turned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
