@@ -485,23 +485,23 @@ def _held_still(values: Floats, vectors: Floats, reference: Floats | None) -> Fl
     if reference is None or not reference.shape[1]:
         return vectors * _signs(vectors)
     overlap = vectors.T @ reference  # (k, m)
-    turned = vectors.copy()
+    near = overlap[np.arange(len(overlap)), np.abs(overlap).argmax(axis=1)]
+    signs = np.where(near < 0, -1.0, 1.0)
+    if np.abs(near).min() < STRANGE:
+        signs = np.where(np.abs(near) < STRANGE, _signs(vectors), signs)
+    turned = vectors * signs
+    if (values[:-1] - values[1:] > NEAR * values[1:]).all():
+        return turned
     start = 0
     while start < len(values):
         stop = start + 1
         while stop < len(values) and values[start] - values[stop] <= NEAR * values[stop]:
             stop += 1
-        rows = overlap[start:stop]
-        # the columns of the reference that these axes were, in their order there
-        weight = np.einsum("ij,ij->j", rows, rows)
-        were = np.sort(np.argsort(-weight, kind="stable")[: stop - start])
-        if stop - start == 1 or len(were) < stop - start:
-            near = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
-            signs = np.where(near < 0, -1.0, 1.0)
-            strange = np.abs(near) < STRANGE
-            signs[strange] = _signs(vectors[:, start:stop])[strange]
-            turned[:, start:stop] *= signs
-        else:
+        if 1 < stop - start <= reference.shape[1]:
+            rows = overlap[start:stop]
+            # the columns of the reference that these axes were, in their order there
+            weight = np.einsum("ij,ij->j", rows, rows)
+            were = np.sort(np.argsort(-weight, kind="stable")[: stop - start])
             left, _, right = np.linalg.svd(rows[:, were])
             turned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
         start = stop

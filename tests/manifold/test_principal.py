@@ -362,3 +362,25 @@ def test_axes_that_trade_places_keep_their_signs() -> None:
     reference[:, :2] *= -1.0
     found = view(after, 3, reference).components
     np.testing.assert_allclose(found[[1, 0, 2]], reference[:, :3].T, atol=1e-10)
+
+
+def test_the_block_is_right_at_every_chunk() -> None:
+    """A window of 160 features, while a cluster arrives whole and the scale falls to 1e-4."""
+    d, k, window = 160, 4, 200
+    rng = np.random.default_rng(10)
+    X = rng.standard_normal((1200, d)) * np.arange(1, d + 1) ** -0.7
+    X[500:560] += 8.0 * rng.standard_normal(d)
+    X[900:] *= 1e-4
+    settings = settings_of(k=k, window=window)
+    followed = following.init(d, settings)
+    before: Floats | None = None
+    for stop in range(20, 1201, 10):
+        followed = following.extend(followed, X[followed.position : stop], settings)
+        found = following.read(followed, settings)[1]
+        last = X[max(0, stop - window) : stop]
+        s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
+        np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)
+        assert (found.residual or 0.0) < principal.SOLVED
+        if before is not None:
+            assert np.sum(found.components * before, axis=1).min() > -0.7  # none flips
+        before = found.components
