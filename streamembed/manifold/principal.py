@@ -351,7 +351,7 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
 
     Returns
     -------
-    Pure. Moments: O(d^3) up to 128 features, O(d^2 (k + 8)) a product beyond, some six of them.
+    Pure. Moments: O(d^3) up to 128 features, O(d^2 (k + 3)) a product beyond, four as a rule.
     One-sided: O(d k (k + m)).
 
     Notes
