@@ -32,6 +32,8 @@ __all__ = ["PCA", "PrincipalAxes"]
 MOST_MOMENTS = 1000
 # Events without which nothing varies.
 LEAST_EVENTS = 2
+# Axes beyond the features are rows of zeros, and take room all the same.
+MOST_COMPONENTS = 10_000
 # Residual up to which axes are those of the moments: what holding near ones still may cost.
 TOLERANCE = 1e-3
 
@@ -215,7 +217,7 @@ class PCA(base.MiniBatchTransformer):
     Parameters
     ----------
     n_components
-        Axes to show.
+        Axes to show, at most 10,000.
     solver
         "moments": exact; keeps d (d + 1) numbers. "svd": keeps ``rank`` axes, for many features;
         approximate, but for the total variance. "auto": moments up to 1,000 features and for a
@@ -288,7 +290,7 @@ class PCA(base.MiniBatchTransformer):
         yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
 
     def _check_parameters(self) -> None:
-        k = parameters.whole("n_components", self.n_components, 1)
+        k = parameters.whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         parameters.one_of("solver", self.solver, ("auto", "moments", "svd"))
         parameters.flag("whiten", self.whiten)
         parameters.or_none(parameters.whole, "window", self.window, LEAST_EVENTS)

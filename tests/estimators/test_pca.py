@@ -330,6 +330,7 @@ def test_the_snapshot_is_strict() -> None:
     ("params", "message"),
     [
         ({"n_components": 0}, "n_components=0"),
+        ({"n_components": 2**40}, "must be at most 10000"),
         ({"solver": "full"}, "solver='full'"),
         ({"rank": 1}, "rank=1"),
         ({"rank": "most"}, "rank='most'"),
