@@ -146,7 +146,8 @@ class Zoo:
 
 
 def _is_supervised(kind: type) -> bool:
-    return kind.__name__ not in ("DiffusionMap", "LaplacianEigenmaps", "UnsupervisedMetric")
+    plain = ("DiffusionMap", "LaplacianEigenmaps", "PCA", "UnsupervisedMetric")
+    return kind.__name__ not in plain
 
 
 class Call:

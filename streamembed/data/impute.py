@@ -153,18 +153,19 @@ def _limit(table: Table, largest: float, smallest: float) -> Rows:
     )
 
 
-def give_back(coordinates: Floats, X: Any, frame: Any) -> Any:
-    """Coordinates (n, m) as the kind of table that X is; columns 0 to m - 1.
+def give_back(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...] | None = None) -> Any:
+    """Coordinates (n, m) as the kind of table that X is; columns ``names``, or 0 to m - 1.
 
     As strings where frames must have strings; a pandas frame keeps its index.
     """
-    columns = {j: coordinates[:, j] for j in range(coordinates.shape[1])}
+    keys = range(coordinates.shape[1]) if names is None else names
+    columns = {key: coordinates[:, j] for j, key in enumerate(keys)}
     if isinstance(X, pa.RecordBatch):
         return pa.record_batch({str(j): column for j, column in columns.items()})
     if frame is not None:
         return to_native_frame(columns, like=nw.from_native(frame))
     if are_dicts(X):
-        return [dict(enumerate(row)) for row in coordinates.tolist()]
+        return [dict(zip(keys, row, strict=True)) for row in coordinates.tolist()]
     return coordinates
 
 

@@ -27,14 +27,17 @@ from streamembed.estimators import DiffusionMap
 ROSTER = [
     "FENN",
     "ITML",
+    "PCA",
     "ClassicalMDS",
     "ContrastMetric",
     "DiffusionMap",
     "DiscriminantAnalysis",
     "EigDML",
     "GeometricMeanMetric",
+    "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",
+    "LocallyLinearEmbedding",
     "MustLinkMetric",
     "UnsupervisedMetric",
 ]

@@ -21,12 +21,15 @@ from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import (
     FENN,
     ITML,
+    PCA,
     ClassicalMDS,
     DiffusionMap,
     EigDML,
     GeometricMeanMetric,
+    Isomap,
     KernelPCA,
     LaplacianEigenmaps,
+    LocallyLinearEmbedding,
 )
 from streamembed.sklearn import OnlineTransformer
 
@@ -43,6 +46,9 @@ CHECKED = [
     OnlineTransformer(LaplacianEigenmaps(warm_up=5, n_components=1)),
     OnlineTransformer(ClassicalMDS(warm_up=5, n_components=1)),
     OnlineTransformer(KernelPCA(warm_up=5, n_components=1)),
+    OnlineTransformer(Isomap(warm_up=5, n_components=1)),
+    OnlineTransformer(LocallyLinearEmbedding(warm_up=5, n_components=1)),
+    OnlineTransformer(PCA(n_components=1)),
 ]
 
 
@@ -78,7 +84,8 @@ def test_partial_fit_in_any_split_is_the_same() -> None:
 def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
     small = {"warm_up": 60, "size": 100} if name in (*EMBEDDINGS, "UnsupervisedMetric") else {}
-    face = getattr(estimators, name)(chunk_size=20, **small)
+    chunks = {} if name == "PCA" else {"chunk_size": 20}
+    face = getattr(estimators, name)(**chunks, **small)
     if small:
         with pytest.raises(NotReadyError):
             face.flush()

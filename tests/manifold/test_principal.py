@@ -1,0 +1,386 @@
+"""Moments and one-sided SVD of a stream, against decompositions of the whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import decomposition
+from sklearn.datasets import load_digits
+
+from streamembed.manifold import following, principal
+from streamembed.manifold.following import Settings
+from streamembed.manifold.principal import Moments, OneSided, Principal, auto_rank, view
+from streamembed.numeric.arrays import Floats
+
+DIGITS = load_digits().data
+# Rounding of sums over a stream: a part in 1e16 a term, of some thousand terms.
+EXACT = 1e-12
+
+
+def rows_of(n: int, d: int, seed: int = 0) -> Floats:
+    """Rows with variances that fall, so that axes are well told apart."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return rng.standard_normal((n, d)) * 1.5 ** -np.arange(d, dtype=float) @ turn + 3.0
+
+
+def fed(state: Any, X: Floats, chunk: int = 10) -> Any:
+    """The state after these rows, chunk by chunk."""
+    for start in range(0, len(X), chunk):
+        state = state.join(X[start : start + chunk])
+    return state
+
+
+def oracle(X: Floats, weights: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+    """Mean, singular values and axes (rows) of weighted rows, by the SVD of all of them."""
+    w = np.ones(len(X)) if weights is None else weights
+    mean = w @ X / w.sum()
+    _, s, axes = np.linalg.svd(np.sqrt(w)[:, None] * (X - mean), full_matrices=False)
+    return mean, s, axes
+
+
+def sine(left: Floats, right: Floats) -> float:
+    """Of the largest angle between the spans of orthonormal rows."""
+    return float(np.linalg.norm(left - left @ right.T @ right, 2))
+
+
+def assert_alike(found: Principal, X: Floats, k: int, tolerance: float) -> None:
+    mean, s, axes = oracle(X)
+    np.testing.assert_allclose(found.mean, mean, atol=tolerance * np.abs(X).max())
+    np.testing.assert_allclose(found.singular_values, s[:k], rtol=tolerance)
+    np.testing.assert_allclose(np.abs(np.sum(found.components * axes[:k], axis=1)), 1.0, rtol=1e-9)
+    assert found.total_variance == pytest.approx((s @ s) / (len(X) - 1), rel=tolerance)
+    assert found.explained_variance_ratio == pytest.approx(s[:k] ** 2 / (s @ s), rel=tolerance)
+
+
+STATES: dict[str, Callable[[int], Any]] = {
+    "moments": Moments.init,
+    "one-sided, full": lambda d: OneSided.init(d, d),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("chunk", [1, 7, 300])
+def test_it_is_the_svd_of_all_rows(kind: str, chunk: int) -> None:
+    """Whatever the chunks: values, axes, mean, total variance."""
+    X = rows_of(300, 8)
+    state = fed(STATES[kind](8), X, chunk)
+    found = view(state, 4)
+    assert_alike(found, X, 4, EXACT)
+    assert found.cut == ()
+    assert found.tail == pytest.approx(0.0, abs=EXACT)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_it_is_scikit_learns(kind: str) -> None:
+    """On digits: components up to sign, variances, whitened coordinates, and the way back."""
+    found = view(fed(STATES[kind](64), DIGITS), 6)
+    batch = decomposition.PCA(6, whiten=True, svd_solver="full").fit(DIGITS)
+    signs = np.sign(np.sum(found.components * batch.components_, axis=1))
+    np.testing.assert_allclose(found.components, signs[:, None] * batch.components_, atol=1e-10)
+    np.testing.assert_allclose(found.explained_variance, batch.explained_variance_, rtol=1e-11)
+    np.testing.assert_allclose(
+        found.explained_variance_ratio, batch.explained_variance_ratio_, rtol=1e-11
+    )
+    placed = principal.transform(found, DIGITS, whiten=True)
+    np.testing.assert_allclose(placed, signs * batch.transform(DIGITS), atol=1e-9)
+    back = principal.inverse_transform(found, placed, whiten=True)
+    there = batch.inverse_transform(batch.transform(DIGITS))
+    np.testing.assert_allclose(back, there, atol=1e-9)
+
+
+def test_the_block_finds_what_the_whole_decomposition_finds() -> None:
+    """Beyond 128 features: cold, and from a reference; the published residual is true."""
+    d, k = 200, 5
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((700, d)) * np.arange(1, d + 1) ** -0.8
+    state = Moments.init(d).join(X[:600])
+    reference = principal.reference(state, k)
+    assert reference.shape == (d, k + principal.GUARDS)
+    for start in (None, reference):
+        moved = state.join(X[600:])
+        values = np.linalg.eigvalsh(moved.scatter)[::-1][:k]
+        found = view(moved, k, start)
+        np.testing.assert_allclose(found.singular_values**2, values, rtol=1e-10)
+        left = moved.scatter @ found.components.T - found.components.T * values
+        assert np.linalg.norm(left, axis=0).max() / values[0] == pytest.approx(
+            found.residual, rel=0.01
+        )
+        assert 0.0 < (found.residual or 0.0) < principal.SOLVED
+        np.testing.assert_allclose(found.components @ found.components.T, np.eye(k), atol=1e-12)
+
+
+def test_a_direction_that_the_reference_is_blind_to_is_found() -> None:
+    """A cluster that arrives whole leads at once, also from a reference that was exact before."""
+    d = 200
+    X = np.random.default_rng(2).standard_normal((600, d)) * np.arange(1, d + 1) ** -0.8
+    X[:, -1] = 0.0
+    state = Moments.init(d).join(X)
+    reference = principal.reference(state, 3)
+    far = np.zeros((60, d))
+    far[:, -1] = 50.0
+    found = view(state.join(far), 3, reference)
+    assert abs(found.components[0, -1]) > 0.99
+
+
+def test_as_many_axes_as_are_shown_are_wrong_and_the_usual_rank_is_not() -> None:
+    """Chunks of ten of digits: at r = k a sine above 0.1, at max(4 k, k + 20) below 2e-2."""
+    k = 5
+    batch = oracle(DIGITS)[2][:k]
+    narrow = view(fed(OneSided.init(64, k), DIGITS), k)
+    usual = view(fed(OneSided.init(64, auto_rank(k)), DIGITS), k)
+    assert sine(batch, narrow.components) > 0.1  # 0.21 measured
+    assert sine(batch, usual.components) < 2e-2  # 3e-3 measured
+    assert usual.residual is None
+    assert 0.0 < usual.tail < narrow.tail < 1.0
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 17, 64])
+def test_the_total_variance_is_exact_at_any_rank(rank: int) -> None:
+    """What is cut off is summed up."""
+    state = fed(OneSided.init(64, rank), DIGITS)
+    found = view(state, 1)
+    total = DIGITS.var(axis=0, ddof=1).sum()
+    assert found.total_variance == pytest.approx(total, rel=EXACT)
+    np.testing.assert_allclose(state.mean, DIGITS.mean(axis=0), atol=EXACT)
+    np.testing.assert_allclose(state.axes.T @ state.axes, np.eye(len(state.values)), atol=EXACT)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_forgetting_is_the_weighted_batch(kind: str) -> None:
+    """Row i of n weighs f^(n - 1 - i), however the rows came."""
+    X, factor = rows_of(200, 6), 0.97
+    by_one, by_chunk = STATES[kind](6), STATES[kind](6)
+    for row in X:
+        by_one = by_one.forget(factor).join(row[None])
+    for start in range(0, 200, 8):
+        ages = np.arange(7, -1, -1)
+        by_chunk = by_chunk.forget(factor**8).join(X[start : start + 8], factor**ages)
+    weights = factor ** np.arange(199, -1, -1)
+    mean, s, axes = oracle(X, weights)
+    for state in (by_one, by_chunk):
+        found = view(state, 3)
+        assert found.count == pytest.approx(weights.sum())
+        np.testing.assert_allclose(found.mean, mean, atol=EXACT)
+        np.testing.assert_allclose(found.singular_values, s[:3], rtol=EXACT)
+        np.testing.assert_allclose(found.explained_variance, s[:3] ** 2 / (weights.sum() - 1))
+        assert sine(axes[:3], found.components) < 1e-10
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_merged_halves_are_the_whole(kind: str) -> None:
+    """At full rank, to 1e-10, in either order; and with what saw nothing."""
+    X = rows_of(300, 8)
+    left, right = fed(STATES[kind](8), X[:110]), fed(STATES[kind](8), X[110:])
+    for merged in (left.merge(right), right.merge(left)):
+        assert_alike(view(merged, 4), X, 4, 1e-10)
+    nothing = STATES[kind](8)
+    assert nothing.merge(left) is left
+    assert left.merge(nothing) is left
+
+
+def test_halves_that_were_cut_merge_as_well_as_one_pass() -> None:
+    """The usual rank on digits; the total variance is exact."""
+    halves = [fed(OneSided.init(64, 25), part) for part in (DIGITS[:900], DIGITS[900:])]
+    found = view(halves[0].merge(halves[1]), 5)
+    assert sine(oracle(DIGITS)[2][:5], found.components) < 2e-2  # 6e-3 measured
+    assert found.total_variance == pytest.approx(DIGITS.var(axis=0, ddof=1).sum(), rel=EXACT)
+
+
+# ------------------------------------------------------------------------------------- a window
+
+
+def settings_of(k: int = 3, **changes: Any) -> Settings:
+    given = {"solver": "moments", "rank": 20, "window": None, "half_life": None, **changes}
+    return Settings(n_components=k, **given)
+
+
+def test_ten_thousand_chunks_go_in_and_out() -> None:
+    """Moments of the last 200 of 100,000 rows, with a change of scale on the way: 1e-10."""
+    settings = settings_of(window=200)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((100_000, 4)) @ np.diag([4.0, 2.0, 1.0, 0.5])
+    X[40_000:40_100] *= 1e5  # a burst that must leave no trace
+    followed = following.init(4, settings)
+    for stop in range(730, len(X), 730):  # at all distances from the last turn of the window
+        followed = following.extend(followed, X[stop - 730 : stop], settings)
+        last = X[stop - 200 : stop]
+        scatter = (last - last.mean(axis=0)).T @ (last - last.mean(axis=0))
+        state = followed.state
+        assert isinstance(state, Moments)
+        assert state.count == 200
+        assert np.abs(state.scatter - scatter).max() <= 1e-10 * np.abs(scatter).max()
+        np.testing.assert_allclose(state.mean, last.mean(axis=0), atol=1e-10 * np.abs(last).max())
+
+
+def test_without_the_ring_a_burst_would_stay() -> None:
+    """Joining and leaving alone keep the rounding of what was large; the window does not."""
+    X = np.random.default_rng(4).standard_normal((60, 3))
+    burst = 1e9 * np.random.default_rng(5).standard_normal((10, 3))
+    bare = Moments.init(3).join(X[:30]).join(burst).join(X[30:]).leave(X[:30]).leave(burst)
+    settings = settings_of(window=30)
+    followed = following.init(3, settings)
+    for part in (X[:30], burst, X[30:]):
+        followed = following.extend(followed, part, settings)
+    truth = (len(X[30:]) - 1) * np.cov(X[30:].T)
+    assert isinstance(followed.state, Moments)
+    assert np.abs(bare.scatter - truth).max() > 1e-3
+    assert np.abs(followed.state.scatter - truth).max() < EXACT * np.abs(truth).max()
+
+
+@pytest.mark.parametrize("window", [2, 3, 9, 10, 11, 25, 64])
+def test_a_window_of_any_size_holds_its_last_rows(window: int) -> None:
+    """At every event, also in the middle of a chunk."""
+    X = rows_of(130, 3, seed=6)
+    settings = settings_of(k=2, window=window)
+    followed = following.init(3, settings)
+    for i, row in enumerate(X):
+        followed = following.extend(followed, row[None], settings)
+        found = following.read(followed, settings)[1]
+        last = X[max(0, i + 1 - window) : i + 1]
+        assert found.count == len(last)
+        np.testing.assert_allclose(found.mean, last.mean(axis=0), atol=1e-10)
+        if len(last) > 1:
+            total = last.var(axis=0, ddof=1).sum()
+            assert found.total_variance == pytest.approx(total, rel=1e-9)
+        assert sum(map(len, followed.blocks)) <= window + following.SETTLING
+
+
+# --------------------------------------------------------------------------------- hard data
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_an_offset_of_a_million_does_not_matter(kind: str) -> None:
+    """The variance is that of the differences: 1e-9, where a sum of squares would lose it."""
+    X = rows_of(500, 5)
+    near, far = (view(fed(STATES[kind](5), Y), 3) for Y in (X, X + 1e6))
+    np.testing.assert_allclose(far.singular_values, near.singular_values, rtol=1e-8)
+    np.testing.assert_allclose(far.total_variance, near.total_variance, rtol=1e-8)
+    assert sine(near.components, far.components) < 1e-7
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_constant_features_have_no_axis(kind: str) -> None:
+    """Whatever their value; components beyond the variance are zeros, and named."""
+    X = np.full((100, 5), 0.1)
+    X[:, 1] = np.linspace(-1.0, 1.0, 100)
+    X[:, 3] = np.sin(np.arange(100))
+    found = view(fed(STATES[kind](5), X), 4)
+    assert found.cut == (2, 3)
+    assert not found.components[2:].any()
+    np.testing.assert_allclose(found.components[:, [0, 2, 4]], 0.0, atol=EXACT)
+    assert not found.singular_values[2:].any()
+    placed = principal.transform(found, X, whiten=True)
+    np.testing.assert_allclose(placed[:, :2].var(axis=0, ddof=1), 1.0)
+    assert not placed[:, 2:].any()
+    back = principal.inverse_transform(found, placed, whiten=True)
+    np.testing.assert_allclose(back, X, atol=EXACT)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_more_features_than_rows(kind: str) -> None:
+    """Twelve rows in 150 features: eleven axes, also by the block, and no more components."""
+    X = np.random.default_rng(7).standard_normal((12, 150))
+    for k in (4, 14, 160):
+        found = view(fed(STATES[kind](150), X, 5), k)
+        assert found.components.shape == (k, 150)
+        assert found.cut == tuple(range(11, k))
+        np.testing.assert_allclose(found.singular_values[:11], oracle(X)[1][: min(k, 11)])
+        assert sine(oracle(X)[2][: min(k, 11)], found.components[:11]) < 1e-7
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_hardly_any_rows(kind: str, n: int) -> None:
+    """Zeros without an event and with one; the line through two."""
+    X = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 3.0]])[:n]
+    found = view(fed(STATES[kind](3), X), 2)
+    assert found.count == n
+    if n < 2:
+        assert found.cut == (0, 1)
+        assert found.total_variance == 0.0
+        assert not found.components.any()
+        assert not principal.whitening(found).any()
+    else:
+        np.testing.assert_allclose(found.components[0], [1.0, 0.0, 0.0], atol=EXACT)
+        assert found.explained_variance[0] == pytest.approx(2.0)
+        assert found.cut == (1,)
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("scale", [1e-74, 1e74])
+def test_very_small_and_very_large_values(kind: str, scale: float) -> None:
+    """Nothing overflows or vanishes within the limits of the faces, whole or by the block."""
+    for X in (rows_of(100, 4), rows_of(30, 150) @ np.diag(np.arange(1, 151) ** -0.5)):
+        found = view(fed(STATES[kind](X.shape[1]), scale * X), 2)
+        np.testing.assert_allclose(found.singular_values, scale * oracle(X)[1][:2], rtol=1e-9)
+        assert found.cut == ()
+
+
+# -------------------------------------------------------------------------------------- the frame
+
+
+def test_signs_are_those_of_the_reference() -> None:
+    """And without one, the largest loading is positive."""
+    state = fed(Moments.init(8), rows_of(300, 8))
+    found = view(state, 3)
+    largest = np.abs(found.components).argmax(axis=1)
+    assert (found.components[np.arange(3), largest] > 0).all()
+    turned = view(state, 3, -found.components.T)
+    np.testing.assert_array_equal(turned.components, -found.components)
+
+
+def test_axes_of_nearly_equal_variance_keep_still() -> None:
+    """A round cloud gives any axes; against a reference they stay, and are still eigenvectors."""
+    d = 6
+    values = np.array([9.0, 4.0, 4.0 * (1 - 5e-5), 4.0 * (1 - 1e-4), 1.0, 0.5])
+    rng = np.random.default_rng(8)
+    turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    before = Moments(100.0, np.zeros(d), turn @ np.diag(values) @ turn.T)
+    reference = principal.reference(before, 4)
+    noise = rng.standard_normal((d, d)) * 1e-4
+    after = Moments(100.0, np.zeros(d), before.scatter + noise + noise.T)
+    loose, still = view(after, 4), view(after, 4, reference)
+    moved = np.abs(np.sum(loose.components.T * reference[:, :4], axis=0))
+    assert moved.min() < 0.9  # 0.4 measured: eigenvectors alone do turn there
+    kept = np.sum(still.components.T * reference[:, :4], axis=0)
+    assert kept.min() > 0.999
+    assert (still.residual or 0.0) <= principal.NEAR
+    np.testing.assert_allclose(still.components @ still.components.T, np.eye(4), atol=EXACT)
+    np.testing.assert_array_equal(still.explained_variance, loose.explained_variance)
+
+
+def test_axes_that_trade_places_keep_their_signs() -> None:
+    """After a crossing the second axis is what the first was, and points where it did."""
+    basis = np.linalg.qr(np.random.default_rng(9).standard_normal((4, 4)))[0]
+    first = Moments(50.0, np.zeros(4), basis @ np.diag([4.0, 3.0, 1.0, 0.5]) @ basis.T)
+    after = Moments(50.0, np.zeros(4), basis @ np.diag([3.0, 4.0, 1.0, 0.5]) @ basis.T)
+    reference = principal.reference(first, 3)
+    reference[:, :2] *= -1.0
+    found = view(after, 3, reference).components
+    np.testing.assert_allclose(found[[1, 0, 2]], reference[:, :3].T, atol=1e-10)
+
+
+def test_the_block_is_right_at_every_chunk() -> None:
+    """A window of 160 features, while a cluster arrives whole and the scale falls to 1e-4."""
+    d, k, window = 160, 4, 200
+    rng = np.random.default_rng(10)
+    X = rng.standard_normal((1200, d)) * np.arange(1, d + 1) ** -0.7
+    X[500:560] += 8.0 * rng.standard_normal(d)
+    X[900:] *= 1e-4
+    settings = settings_of(k=k, window=window)
+    followed = following.init(d, settings)
+    before: Floats | None = None
+    for stop in range(20, 1201, 10):
+        followed = following.extend(followed, X[followed.position : stop], settings)
+        found = following.read(followed, settings)[1]
+        last = X[max(0, stop - window) : stop]
+        s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
+        np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)
+        assert (found.residual or 0.0) < principal.SOLVED
+        if before is not None:
+            assert np.sum(found.components * before, axis=1).min() > -0.7  # none flips
+        before = found.components
