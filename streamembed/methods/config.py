@@ -161,7 +161,7 @@ class Config:
                     f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
                     f"{self.kernel!r}"
                 )
-        if self.radius is not None and self.weights == "self_tuning":
+        if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
                 f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "
                 "every point comes from its nearest neighbours"

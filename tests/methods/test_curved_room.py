@@ -1,0 +1,190 @@
+"""Isomap in a stream: shortest paths at every chunk, certificates, parts, laws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse.csgraph import floyd_warshall
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+from sklearn.manifold import Isomap as SklearnIsomap
+
+import streamembed as se
+from scenarios.streams import swiss_roll
+from streamembed.manifold import geodesics_numba
+from streamembed.numeric.arrays import Floats
+
+K, TOLERANCE = 10, 3e-3
+DIGITS = load_digits().data / 16.0
+STREAMS = {"roll": swiss_roll(500, 0), "digits": DIGITS[:500]}
+
+
+def paths(distances: Floats, births: Floats, radius: float | None = None) -> Floats:
+    """Shortest paths by their definition."""
+    n = len(distances)
+    graph = np.full((n, n), np.inf)
+    for i in range(n):
+        near = np.lexsort((births, distances[i]))
+        near = near[near != i]
+        near = near[:K] if radius is None else near[distances[i, near] <= radius]
+        graph[i, near] = distances[i, near]
+    graph = np.minimum(graph, graph.T)
+    np.fill_diagonal(graph, 0.0)
+    lengths: Floats = floyd_warshall(np.ma.masked_invalid(graph), directed=False)
+    return lengths
+
+
+def check(snapshot: se.Snapshot, distances: Floats, radius: float | None = None) -> None:
+    """Paths, parts and what the certificate says, by dense matrices."""
+    k, certificate = len(snapshot.eigenvalues), snapshot.certificate
+    lengths = paths(distances, snapshot.ids, radius)
+    np.testing.assert_allclose(snapshot.lengths, lengths, rtol=1e-9)
+    here = snapshot.stationary > 0
+    assert np.isfinite(lengths[np.ix_(here, here)]).all()
+    assert np.isinf(lengths[np.ix_(here, ~here)]).all()
+    assert certificate.isolated == np.count_nonzero(~here)
+    assert not snapshot.coordinates[~here].any()
+    masses = snapshot.masses[here]
+    shares = masses / masses.sum()
+    center = np.eye(len(masses)) - np.outer(np.ones(len(masses)), shares)
+    matrix = center @ (-0.5 * lengths[np.ix_(here, here)] ** 2) @ center.T
+    matrix = np.sqrt(masses)[:, None] * matrix * np.sqrt(masses)
+    values = np.append(np.linalg.eigvalsh(matrix)[::-1], np.zeros(k + 1))
+    if values[0] <= 1e-12 * len(masses) * (lengths[np.ix_(here, here)] ** 2).max(initial=0.0):
+        assert not snapshot.coordinates.any()
+        return
+    unit = (snapshot.psi * np.sqrt(snapshot.stationary)[:, None])[here]
+    errors = np.linalg.norm(matrix @ unit - unit * snapshot.eigenvalues, axis=0)
+    residual = float(errors.max() / values[0])
+    assert abs(residual - certificate.residual) <= 0.05 * residual + 1e-8
+    assert values[k] <= certificate.outside_bound * (1.0 + 1e-9)
+    if certificate.met:
+        missing = np.maximum(values[:k], 0.0) - snapshot.eigenvalues
+        assert missing.max() <= 1.01 * TOLERANCE * values[0]
+
+
+@pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_chunk_is_what_its_certificate_says(name: str, memory: str) -> None:
+    """Through a turnover; the paths of the first window are repaired, not made."""
+    points = STREAMS[name][:300]
+    engine = se.Engine("isomap", n_neighbors=K, memory=memory, size=130, scaling=None)
+    for start in range(0, len(points), 20):
+        engine.learn(points[start : start + 20])
+        if engine.ready:
+            snapshot = engine.snapshot()
+            assert snapshot.certificate.met
+            assert snapshot.certificate.stale == 0.0
+            check(snapshot, cdist(snapshot.points, snapshot.points))
+
+
+def test_without_a_compiler_paths_are_fresh_or_say_how_stale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sample is within a factor of three of the whole, and never beyond the limit."""
+    monkeypatch.setattr(geodesics_numba, "available", False)
+    engine = se.Engine("isomap", n_neighbors=K, size=200, scaling=None, chunk_size=2)
+    points = STREAMS["roll"]
+    engine.learn(points[:200])
+    seen = []
+    for start in range(200, 260, 2):
+        engine.learn(points[start : start + 2])
+        snapshot = engine.snapshot()
+        true = paths(cdist(snapshot.points, snapshot.points), snapshot.ids)
+        finite = np.isfinite(true)
+        assert (np.isfinite(snapshot.lengths) == finite).all()
+        off = np.abs(snapshot.lengths[finite] - true[finite]).sum() / true[finite].sum()
+        seen.append(snapshot.certificate.stale)
+        assert off <= 3.0 * snapshot.certificate.stale + 1e-9
+        assert snapshot.certificate.stale <= 5e-3
+    assert len(set(seen)) > 1
+
+
+def test_it_is_scikit_learns() -> None:
+    """Coordinates and new points, on a graph of one part, at a tolerance of 1e-8."""
+    points = STREAMS["roll"][:300]
+    engine = se.Engine(
+        "isomap", n_neighbors=K, memory="all", scaling=None, tolerance=1e-8, n_components=2
+    )
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    fitted = SklearnIsomap(n_neighbors=K, n_components=2).fit(points)
+    signs = np.sign((fitted.embedding_ * snapshot.coordinates).sum(axis=0))
+    scale = np.abs(fitted.embedding_).max()
+    np.testing.assert_allclose(snapshot.coordinates * signs, fitted.embedding_, atol=1e-6 * scale)
+    new = STREAMS["roll"][400:420]
+    # theirs looks for neighbours among all points, as ours
+    np.testing.assert_allclose(
+        snapshot.transform(new) * signs, fitted.transform(new), atol=1e-6 * scale
+    )
+
+
+@pytest.mark.parametrize("radius", [None, 1.5])
+def test_parts_and_distance_rows(radius: float | None) -> None:
+    """Two clusters that nothing joins: the larger has coordinates, the other zeros."""
+    rng = np.random.default_rng(0)
+    near = rng.standard_normal((160, 2))
+    far = rng.standard_normal((100, 2)) + 100.0
+    points = np.vstack([near[:90], far[:60], near[90:], far[60:]])
+    engine = se.Engine("isomap", n_neighbors=K, radius=radius, size=120)
+    for i in range(len(points)):
+        engine.learn_distances([cdist(points[i : i + 1], points[max(0, i - 120) : i])[0]])
+        if engine.ready and i % 20 == 19:
+            snapshot = engine.snapshot()
+            held = points[snapshot.ids]
+            check(snapshot, cdist(held, held), radius)
+    assert snapshot.n_connected >= 2
+    assert snapshot.certificate.isolated > 20
+    away = snapshot.transform_distances(cdist(np.array([[0.0, 0.0], [100.0, 100.0]]), held))
+    assert np.count_nonzero(away.any(axis=1)) == 1  # one of the two is in the largest part
+    np.testing.assert_allclose(
+        snapshot.transform_distances(cdist(held, held)), snapshot.coordinates, atol=0.05
+    )
+
+
+def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path) -> None:
+    """One call, many calls, and a file in between."""
+    points = DIGITS[:230, :20]
+
+    def made() -> se.Engine:
+        return se.Engine("isomap", n_neighbors=8, size=80)
+
+    one, many = made(), made()
+    one.learn(points)
+    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 230], strict=True):
+        many.learn(points[start:stop])
+        if many.ready:
+            many.snapshot()
+        many.save(tmp_path / "engine")
+        many = se.Engine.load(tmp_path / "engine")
+    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
+        engine.snapshot().save(path)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
+    loaded = se.Snapshot.load(tmp_path / "one")
+    np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
+
+
+POOR: dict[str, Any] = {
+    "all equal": np.ones((120, 3)),
+    "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),
+    "integers": np.random.default_rng(1).integers(0, 3, (120, 2)).astype(float),
+    "a line": np.linspace(0, 1, 120)[:, None],
+    "an outlier": np.vstack([np.random.default_rng(2).standard_normal((119, 4)), np.full(4, 1e6)]),
+}
+
+
+@pytest.mark.parametrize("name", POOR)
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_poor_data_stay_finite(name: str, memory: str) -> None:
+    """Finite coordinates and transforms, and certificates that are true."""
+    engine = se.Engine("isomap", n_neighbors=8, size=50, scaling=None, warm_up=12, memory=memory)
+    for start in range(0, 120, 15):
+        engine.learn(POOR[name][start : start + 15])
+        if engine.ready:
+            snapshot = engine.snapshot()
+            assert np.isfinite(snapshot.coordinates).all()
+            assert np.isfinite(snapshot.transform(POOR[name][:10])).all()
+            assert np.isfinite(snapshot.eigenvalues).all()

@@ -1,0 +1,159 @@
+"""Locally linear embedding in a stream: the definition at every chunk, certificates, laws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+from sklearn.manifold import LocallyLinearEmbedding as SklearnLLE
+
+import streamembed as se
+from scenarios.streams import swiss_roll
+from streamembed.errors import InputError, ParameterError
+from streamembed.numeric.arrays import Floats
+
+K, TOLERANCE = 12, 3e-3
+DIGITS = load_digits().data / 16.0
+STREAMS = {"roll": swiss_roll(500, 0), "digits": DIGITS[:500]}
+
+
+def oracle(points: Floats, masses: Floats, births: Floats) -> tuple[Floats, Floats]:
+    """Eigenpairs of M by its definition, the constant moved to the end, ascending."""
+    n = len(points)
+    d2 = cdist(points, points, "sqeuclidean")
+    np.fill_diagonal(d2, np.inf)
+    rebuilt = np.zeros((n, n))
+    for i in range(n):
+        near = np.lexsort((births, d2[i]))[: min(K, n - 1)]
+        apart = points[near] - points[i]
+        gram = apart @ apart.T
+        trace = float(np.trace(gram))
+        gram += np.eye(len(near)) * 1e-3 * (trace if trace > 0 else 1.0)
+        weights = np.linalg.solve(gram, np.ones(len(near)))
+        rebuilt[i, near] = weights / weights.sum()
+    root = np.sqrt(masses)
+    lacking = root[:, None] * (np.eye(n) - rebuilt) / root
+    constant = root / np.linalg.norm(root)
+    values, vectors = np.linalg.eigh(lacking.T @ lacking + 100.0 * np.outer(constant, constant))
+    return values, vectors
+
+
+def check(snapshot: se.Snapshot) -> None:
+    """What the certificate says is so, by the dense matrix."""
+    k, certificate = len(snapshot.eigenvalues), snapshot.certificate
+    z = (snapshot.points - snapshot.center) / snapshot.scale
+    values, vectors = oracle(z, snapshot.masses, snapshot.ids)
+    unit = snapshot.coordinates * np.sqrt(snapshot.masses)[:, None]
+    np.testing.assert_allclose(unit.T @ unit, np.eye(k), atol=1e-9)
+    assert np.abs(np.sqrt(snapshot.masses) @ unit).max() < 1e-7  # mean 0
+    following = max(values[k], 1e-12)
+    assert certificate.outside_bound <= values[k] * (1.0 + 1e-6) + 1e-12
+    if certificate.met:
+        # in theta = u / (mu + u), u = mu_(k+1): what is published is no larger by the tolerance
+        theta = following / (values[:k] + following)
+        published = following / (snapshot.eigenvalues + following)
+        assert np.abs(theta - published).max() <= 2.0 * TOLERANCE
+        # the angle to the first k, at their gap in theta
+        gap = theta[-1] - 0.5
+        sine = np.linalg.norm(unit - vectors[:, :k] @ (vectors[:, :k].T @ unit), 2)
+        assert sine <= 1.1 * np.sqrt(k) * TOLERANCE / gap + 1e-6
+
+
+@pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_chunk_is_what_its_certificate_says(name: str, memory: str) -> None:
+    """Through a turnover, without a cold start."""
+    points = STREAMS[name][:320]
+    engine = se.Engine("lle", n_components=3, n_neighbors=K, memory=memory, size=150, scaling=None)
+    for start in range(0, len(points), 20):
+        engine.learn(points[start : start + 20])
+        if engine.ready:
+            snapshot = engine.snapshot()
+            assert snapshot.certificate.met
+            assert snapshot.rung == "view"
+            check(snapshot)
+
+
+def test_it_is_scikit_learns() -> None:
+    """The subspace of its coordinates, and its extension to new points."""
+    engine = se.Engine(
+        "lle", n_components=2, n_neighbors=K, size=250, scaling=None, tolerance=1e-6, memory="all"
+    )
+    points = DIGITS[:250] + 1e-3 * np.random.default_rng(0).standard_normal((250, 64))  # no ties
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    fitted = SklearnLLE(n_neighbors=K, n_components=2, eigen_solver="dense").fit(points)
+    theirs = fitted.embedding_
+    signs = np.sign((theirs * snapshot.coordinates).sum(axis=0))
+    np.testing.assert_allclose(snapshot.coordinates * signs, theirs, atol=1e-6)
+    np.testing.assert_allclose(
+        snapshot.transform(DIGITS[300:330]) * signs, fitted.transform(DIGITS[300:330]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_any_cut_and_any_save_give_the_same_bits(memory: str, tmp_path: Path) -> None:
+    """One call, many calls, and a file in between."""
+    points = DIGITS[:260, :20]
+
+    def made() -> se.Engine:
+        return se.Engine("lle", n_neighbors=8, size=80, memory=memory)
+
+    one, many = made(), made()
+    one.learn(points)
+    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 260], strict=True):
+        many.learn(points[start:stop])
+        if many.ready:
+            many.snapshot()
+        many.save(tmp_path / "engine")
+        many = se.Engine.load(tmp_path / "engine")
+    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
+        engine.snapshot().save(path)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
+    loaded = se.Snapshot.load(tmp_path / "one")
+    np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
+
+
+POOR: dict[str, Any] = {
+    "all equal": np.ones((120, 3)),
+    "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),
+    "parts": np.random.default_rng(0).standard_normal((120, 2))
+    + 1e3 * (np.arange(120) % 3)[:, None],
+    "integers": np.random.default_rng(1).integers(0, 3, (120, 2)).astype(float),
+    "a line": np.linspace(0, 1, 120)[:, None],
+    "an outlier": np.vstack([np.random.default_rng(2).standard_normal((119, 4)), np.full(4, 1e6)]),
+}
+
+
+@pytest.mark.parametrize("name", POOR)
+@pytest.mark.parametrize("size", [40, 80])
+def test_poor_data_stay_finite(name: str, size: int) -> None:
+    """Finite coordinates and transforms, no met certificate that is wrong."""
+    engine = se.Engine("lle", n_neighbors=10, size=size, scaling=None, warm_up=12)
+    for start in range(0, 120, 15):
+        engine.learn(POOR[name][start : start + 15])
+        if engine.ready:
+            snapshot = engine.snapshot()
+            assert np.isfinite(snapshot.coordinates).all()
+            assert np.isfinite(snapshot.transform(POOR[name][:10])).all()
+            unit = snapshot.coordinates * np.sqrt(snapshot.masses)[:, None]
+            sizes = np.diag(unit.T @ unit)
+            assert ((np.abs(sizes - 1.0) < 1e-6) | (sizes == 0.0)).all()
+
+
+def test_what_it_has_no_meaning_for_is_refused() -> None:
+    """Distance rows, and options of other methods."""
+    with pytest.raises(InputError, match="coordinates"):
+        se.Engine("lle").learn_distances([[]])
+    with pytest.raises(ParameterError, match="rank"):
+        se.Engine("lle", rank=30)
+    with pytest.raises(ParameterError, match="reg"):
+        se.Engine("isomap", reg=0.1)
+    engine = se.Engine("lle", size=60, n_neighbors=5)
+    engine.learn(DIGITS[:60])
+    with pytest.raises(InputError, match="transform"):
+        engine.snapshot().transform_distances(np.ones((1, 60)))
