@@ -22,7 +22,7 @@ from scipy.sparse.linalg import eigsh
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
-from scenarios import bench_graphs, bench_landmarks, bench_metrics, streams
+from scenarios import bench_embeddings, bench_graphs, bench_landmarks, bench_metrics, streams
 from scenarios.audit import operator
 from streamembed.geometry import self_tuning
 from streamembed.numeric.arrays import Floats
@@ -352,6 +352,8 @@ def main(arguments: list[str] | None = None) -> int:
         bench_graphs.kernels(),
         bench_graphs.eigenmaps(chosen.quick),
         [] if chosen.quick else bench_graphs.large(50_000),
+        bench_embeddings.embeddings(500 if chosen.quick else 2000),
+        bench_embeddings.principal(),
         bench_landmarks.pace(50_000 if chosen.quick else 200_000),
         bench_landmarks.quality(not chosen.quick),
         bench_metrics.itml_pace(),
@@ -422,19 +424,28 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "",
             *parts[6],
             "",
+            "## Other embeddings",
+            "",
+            "A snapshot after every chunk. `refit`: double centring of the dense matrix and "
+            "`eigsh(tol=1e-3)`; scikit-learn's estimators on the same window.",
+            "",
+            *parts[7],
+            "",
+            *parts[8],
+            "",
             "## Landmarks",
             "",
             "Streams of 200,000 events, the faster of two runs. The reference of the errors is the "
             "mean of five batch maps (`landmark-stream`). Memory over a million events: "
             "`make soak`.",
             "",
-            *parts[7],
+            *parts[9],
             "",
-            *parts[8],
+            *parts[10],
             "",
             "## Metrics",
             "",
-            *[line for part in parts[9:] for line in [*part, ""]],
+            *[line for part in parts[11:] for line in [*part, ""]],
             "Frames and the source's literal update are measured by scenarios: `make scenarios`.",
             "",
         ]

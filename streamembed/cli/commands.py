@@ -193,7 +193,9 @@ def _metric_line(certificate: MetricCertificate) -> str:
 def _certificate_line(snapshot: se.Snapshot) -> str:
     certificate = snapshot.certificate
     verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
-    values = ", ".join(f"{value:.4f}" for value in snapshot.eigenvalues)
+    values = ", ".join(
+        f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues
+    )
     return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"
 
 

@@ -313,7 +313,7 @@ class Snapshot:
             }
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         if state.dense is None or state.is_centred:
-            return cls(arrays, numbers, columns.psi[order])
+            return cls(arrays, numbers, arrays["coordinates"])
         return cls(arrays, numbers, (state.dense.factor, columns.normal, order))
 
     def __repr__(self) -> str:
@@ -449,7 +449,7 @@ class Snapshot:
         """Diffusion distances between all support points, over all tracked pairs; not squared.
 
         Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
-        ones; rows as in ``coordinates``.
+        ones; rows as in ``coordinates``. Of other methods: distances between ``coordinates``.
 
         Source: Jain, eq. (8). Differs: (8) is the squared distance.
         """
