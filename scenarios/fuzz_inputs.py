@@ -105,7 +105,7 @@ class Zoo:
                 model = kind(**parameters)
                 for row, label in zip(X[:events].tolist(), y.tolist(), strict=False):
                     x = dict(zip(NAMES, row, strict=True))
-                    _ = model.learn_one(x, label) if _is_supervised(kind) else model.learn_one(x)
+                    _ = model.learn_one(x, label) if model._supervised else model.learn_one(x)
                 models[f"{kind.__name__} {state}"] = model
         far_model = estimators.DiffusionMap(metric="precomputed", **SMALL)
         for i in range(14):
@@ -143,11 +143,6 @@ class Zoo:
         names = [name for name in self.subjects if name.startswith(group)]
         name = names[rng.integers(len(names))]
         return name, pickle.loads(self.subjects[name])
-
-
-def _is_supervised(kind: type) -> bool:
-    plain = ("DiffusionMap", "LaplacianEigenmaps", "PCA", "UnsupervisedMetric")
-    return kind.__name__ not in plain
 
 
 class Call:
@@ -356,7 +351,7 @@ class Call:
             return kind(**{**own, **{name: self.one(hostile.scalars()) for name in few}})
         name, model = self.zoo.subject(self.rng, "model")
         self.told = name
-        supervised = _is_supervised(type(model))
+        supervised = model._supervised
         before = pickle.dumps(model)
         way = self.rng.integers(6)
         try:

@@ -47,6 +47,8 @@ class DiffusionMap(SettlingTransformer):
     ----------
     method, n_components, memory, size, half_life, kernel, n_neighbors, width, weights, radius
         See `streamembed.Engine`.
+    degree, coef0, gamma, reg
+        See `streamembed.Engine`.
     bandwidth, alpha, diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
     metric
@@ -85,6 +87,10 @@ class DiffusionMap(SettlingTransformer):
         bandwidth: float | str = "auto",
         alpha: float | str = "auto",
         diffusion_time: float = 1.0,
+        degree: int = 3,
+        coef0: float = 1.0,
+        gamma: float | None = None,
+        reg: float = 1e-3,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
@@ -106,6 +112,10 @@ class DiffusionMap(SettlingTransformer):
         self.bandwidth = bandwidth
         self.alpha = alpha
         self.diffusion_time = diffusion_time
+        self.degree = degree
+        self.coef0 = coef0
+        self.gamma = gamma
+        self.reg = reg
         self.rank = rank
         self.tolerance = tolerance
         self.chunk_size = chunk_size

@@ -74,9 +74,6 @@ class KernelPCA(ThingEmbedding):
         seed: int = 0,
         metric: str = "euclidean",
     ) -> None:
-        self.degree = degree
-        self.coef0 = coef0
-        self.gamma = gamma
         super().__init__(
             method="kernel_pca",
             n_components=n_components,
@@ -85,6 +82,9 @@ class KernelPCA(ThingEmbedding):
             half_life=half_life,
             kernel=kernel,
             bandwidth=bandwidth,
+            degree=degree,
+            coef0=coef0,
+            gamma=gamma,
             rank=rank,
             tolerance=tolerance,
             chunk_size=chunk_size,

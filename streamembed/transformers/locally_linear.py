@@ -52,11 +52,11 @@ class LocallyLinearEmbedding(DiffusionMap):
         scaling: str | None = "standard",
         seed: int = 0,
     ) -> None:
-        self.reg = reg
         super().__init__(
             method="lle",
             n_components=n_components,
             n_neighbors=n_neighbors,
+            reg=reg,
             memory=memory,
             size=size,
             half_life=half_life,
