@@ -74,7 +74,6 @@ class FENN(MergeableMetric):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
         yield {"chunk_size": 10, "mu": "cv"}
-        yield {"chunk_size": 5, "mu": 0.1}
 
     def _make_learner(self) -> FennLearner:
         return FennLearner(self.mu if isinstance(self.mu, str) else float(self.mu), int(self.seed))

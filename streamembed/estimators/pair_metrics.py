@@ -116,8 +116,13 @@ class ITML(MetricEstimator):
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
-        yield {"chunk_size": 10, "buffer": 30, "forgetting": 0.01, "prior": "covariance"}
-        yield {"chunk_size": 5, "upper": 1.0, "lower": 20.0, "sweeps": 2}
+        yield {
+            "chunk_size": 10,
+            "buffer": 30,
+            "forgetting": 0.01,
+            "prior": "covariance",
+            "sweeps": 2,
+        }
 
     def _make_learner(self) -> ITMLLearner:
         prior = self.prior if isinstance(self.prior, str) else np.asarray(self.prior, np.float64)
@@ -306,7 +311,6 @@ class MustLinkMetric(MergeableMetric):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
         yield {"chunk_size": 4, "rank": 2}
-        yield {"chunk_size": 5, "diagonal": True}
         yield {"chunk_size": 4, "roots": True}
 
     def _make_learner(self) -> Learner:
