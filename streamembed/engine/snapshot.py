@@ -15,16 +15,11 @@ import pyarrow as pa
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.embedding.publish import Columns
+from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
 from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
 from streamembed.learners import metrics as learners
 from streamembed.methods.config import (
-    LARGEST_BANDWIDTH,
-    LARGEST_COEFFICIENT,
-    LARGEST_DEGREE,
-    LARGEST_NEIGHBORS,
-    SMALLEST_BANDWIDTH,
-    WIDTHS,
     Config,
 )
 from streamembed.methods.extension import Extends
@@ -37,12 +32,10 @@ from streamembed.numeric.arrays import Array, Floats, frozen
 from streamembed.parameters import whole
 from streamembed.spectral import operator, sparse
 from streamembed.spectral.certificate import Certificate
-from streamembed.spectral.sparse import WEIGHTS
 from streamembed.storage import archive
 
 __all__ = ["Frame", "Snapshot"]
 
-TINY = float(np.finfo(np.float64).tiny)
 
 Record = TypeVar("Record", Certificate, "Frame")
 
@@ -229,8 +222,8 @@ class Snapshot:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
         kept = vars(self)
-        arrays = {name: kept[name] for name in _ARRAYS}
-        numbers = {name: kept[name] for name in _NUMBERS}
+        arrays = {name: kept[name] for name in ARRAYS}
+        numbers = {name: kept[name] for name in NUMBERS}
         numbers.update(ordered=self._ordered, metrics=self._metrics)
         return type(self), (arrays, numbers, self._tracked)
 
@@ -480,14 +473,14 @@ class Snapshot:
         `load` needs besides. The bytes are a function of the snapshot alone.
         """
         columns = {"tracked": archive.vectors_of(self._tracked)}
-        for name, column in _COLUMNS.items():
+        for name, column in COLUMNS.items():
             array = getattr(self, name)
             if array.shape[1:] != (0,):
                 matrix = array.ndim == 2
                 columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
         header = {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            **{name: getattr(self, name).tolist() for name in _IN_HEADER},
+            **{name: getattr(self, name) for name in NUMBERS},
+            **{name: getattr(self, name).tolist() for name in IN_HEADER},
             "ordered": self._ordered,
             "certificate": codec.pack(self.certificate)[1],
             "frame": codec.pack(self.frame)[1],
@@ -521,8 +514,8 @@ class Snapshot:
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
         """What `save` wrote, checked for what the checksum cannot tell."""
-        arrays = {name: np.array(header[name], dtype=np.float64) for name in _IN_HEADER}
-        for name, column in _COLUMNS.items():
+        arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
+        for name, column in COLUMNS.items():
             if column in table.column_names:
                 found = table.column(column)
                 lists = pa.types.is_fixed_size_list(found.type)
@@ -544,7 +537,7 @@ class Snapshot:
             },
         }
         tracked = archive.matrix_of(table.column("tracked"))
-        _check(arrays, numbers, tracked)
+        check(arrays, numbers, tracked)
         return cls(arrays, numbers, tracked)
 
 
@@ -593,149 +586,6 @@ def _plain(facts: Record) -> Record:
     """A dataclass with Python's numbers instead of numpy's."""
     found = {field.name: getattr(facts, field.name) for field in fields(facts)}
     return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
-
-
-# Arrays with a row a point, and the column of a file that each is; the others are in its header.
-_COLUMNS = {
-    "ids": "id",
-    "masses": "mass",
-    "coordinates": "coordinates",
-    "psi": "psi",
-    "stationary": "stationary",
-    "density_weights": "density_weight",
-    "degrees": "degree",
-    "widths": "width",
-    "reaches": "reach",
-    "points": "point",
-    "lengths": "length",
-}
-_IN_HEADER = ("eigenvalues", "center", "scale")
-_ARRAYS = (*_COLUMNS, *_IN_HEADER)
-_NUMBERS = (
-    "method",
-    "feature_names",
-    "position",
-    "kernel",
-    "bandwidth",
-    "radius",
-    "n_neighbors",
-    "width",
-    "least_width",
-    "typical_coverage",
-    "alpha",
-    "diffusion_time",
-    "degree",
-    "coef0",
-    "gamma",
-    "reg",
-    "certificate",
-    "frame",
-    "rung",
-    "resolution",
-    "n_connected",
-)
-
-
-def _check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:
-    """Refuse the content of a file that no snapshot can have; within `archive.sound`."""
-    must = archive.must
-    names = numbers["feature_names"]
-    n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
-    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
-    shapes = {
-        **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(
-            (
-                "masses",
-                "stationary",
-                "density_weights",
-                "degrees",
-                "widths",
-                "reaches",
-            ),
-            (n,),
-        ),
-        **dict.fromkeys(("center", "scale"), (d,)),
-        "eigenvalues": (k,),
-        "points": (n, d),
-        "lengths": (n, n if METHODS[str(numbers["method"])].room == "curved" else 0),
-    }
-    for name, shape in shapes.items():
-        array = arrays[name]
-        must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
-        must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
-        finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
-        must(finite.all(), f"{name} is not finite")
-    room = METHODS[numbers["method"]].room
-    if room == "graph":  # points that nothing joins have no share in the walk
-        for name in ("stationary", "degrees", "reaches"):
-            must((arrays[name] >= 0).all(), f"{name} is negative")
-        shared = arrays["stationary"] > 0
-        must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
-        must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
-    if room == "curved":
-        must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
-    positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
-    share = positive.get(room, ("stationary",))
-    for name in (*share, "masses", "density_weights", "widths", "scale"):
-        must((arrays[name] > 0).all(), f"{name} is not positive")
-    must(n >= 1 and k >= 1, "it has no points")
-    must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
-    must(np.isfinite(tracked).all(), "tracked is not finite")
-    ids = arrays["ids"]
-    if ids.dtype == object:
-        must(all(type(key) is str for key in ids.tolist()), "ids are not text")
-    else:
-        must(ids.dtype == np.int64, f"ids have dtype {ids.dtype}")
-    must(len(set(ids.tolist())) == n, "ids are not unique")
-    must(isinstance(names, list) and all(type(one) is str for one in names), "names are not text")
-    must(len(set(names)) == d, "names are not unique")
-    must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
-    must(type(numbers["rung"]) is str, "rung is not text")
-    must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
-    own = METHODS[numbers["method"]].kernels
-    kernels = WEIGHTS if room == "graph" else own or ("distance",)
-    must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
-    k_nearest = numbers["n_neighbors"]
-    must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
-    parts = numbers["n_connected"]
-    must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
-    ranges: dict[str, tuple[float, float]] = {
-        "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
-        "alpha": (0.0, 2.0),
-        "diffusion_time": (0.0, 1e6),
-        "coef0": (0.0, LARGEST_COEFFICIENT),
-        "gamma": (0.0, LARGEST_VALUE),
-        "reg": (1e-12, 1e6),
-        "resolution": (0.0, LARGEST_VALUE),
-        "width": WIDTHS,
-        "typical_coverage": (0.0, LARGEST_VALUE),
-        "radius": (0.0, LARGEST_VALUE),
-        "least_width": (TINY, LARGEST_VALUE),
-    }
-    for name, (low, high) in ranges.items():
-        value = numbers[name]
-        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
-    degree = numbers["degree"]
-    must(type(degree) is int and 1 <= degree <= LARGEST_DEGREE, "degree")
-    certificate = numbers["certificate"]
-    must(0.0 <= certificate.negative_mass <= 1.0, "certificate.negative_mass")
-    must(certificate.stale >= 0.0, "certificate.stale")
-    must(certificate.parts >= 1, "certificate.parts")
-    must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
-    must(0 <= certificate.isolated <= n, "certificate.isolated")
-    must(len(certificate.effective_points) == k, "certificate.effective_points")
-    must(all(0 <= j < k for j in certificate.lone), "certificate.lone")
-    frame = numbers["frame"]
-    must(frame.epoch >= 0, "epoch is negative")
-    must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")
-    for name, metric in numbers["metrics"].items():
-        must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
-        must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
-        must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
-        must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
-        known = metric.feature_names in (None, tuple(names))
-        must(known, f"the metric {name} has other features")
 
 
 codec.prepare(Certificate, Frame)

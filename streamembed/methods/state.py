@@ -17,7 +17,8 @@ from streamembed.geometry.support import Support
 from streamembed.learners.metrics import Learners
 from streamembed.manifold.barycentric import Bottom
 from streamembed.manifold.geodesics import Geodesics
-from streamembed.methods.extension import cover, reach_of, sampled
+from streamembed.methods.extension import cover, sampled
+from streamembed.methods.placement import reach_of
 from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_KEPT

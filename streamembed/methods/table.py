@@ -20,14 +20,11 @@ from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
-from streamembed.methods.extension import (
+from streamembed.methods.extension import Extends, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
-    Extends,
     GeodesicExtension,
-    GraphExtension,
-    SelfTuningExtension,
-    fuse,
     typical_reach,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
