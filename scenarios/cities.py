@@ -73,13 +73,13 @@ ELSEWHERE = {
     "Lagos": (6.5, 3.4),
     "Lima": (-12.0, -77.0),
     "Los Angeles": (34.1, -118.2),
+    "Manila": (14.6, 121.0),
     "Mexico City": (19.4, -99.1),
     "Mumbai": (19.1, 72.9),
     "Nairobi": (-1.3, 36.8),
     "New York": (40.7, -74.0),
     "Perth": (-32.0, 115.9),
     "Rio de Janeiro": (-22.9, -43.2),
-    "Seoul": (37.6, 127.0),
     "Singapore": (1.4, 103.8),
     "Sydney": (-33.9, 151.2),
     "Tokyo": (35.7, 139.7),
@@ -112,7 +112,7 @@ def run(full: bool) -> Outcome:
     apart = np.linalg.norm(turned(flat.coordinates, truth) - truth, axis=1)
     globe = EARTH * directions(world.degrees)
     shown = world.snapshot.coordinates
-    heights = np.linalg.norm(shown - _centre(shown), axis=1)
+    heights = np.linalg.norm(shown - centre_of(shown), axis=1)
     figures = {
         "europe_cities": float(len(europe.names)),
         "europe_met": float(bool(flat.certificate.met)),
@@ -168,17 +168,27 @@ def great_circle(here: Floats, there: Floats) -> Floats:
 def directions(degrees: Floats) -> Floats:
     """Unit vectors from the centre of the Earth."""
     north, east = np.radians(degrees).T
-    return np.column_stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)])
+    return np.column_stack(
+        [np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)]
+    )
 
 
-def projected(degrees: Floats) -> Floats:
-    """Azimuthal equidistant projection from the mean of the cities: km east, km north."""
-    unit = directions(degrees)
-    up = unit.mean(axis=0)
-    up /= np.linalg.norm(up)
+def sideways(up: Floats) -> Floats:
+    """Unit vectors east and north at a place ``up``, as columns."""
     eastward = np.cross([0.0, 0.0, 1.0], up)
     eastward /= np.linalg.norm(eastward)
-    plane = unit @ np.column_stack([eastward, np.cross(up, eastward)])
+    return np.column_stack([eastward, np.cross(up, eastward)])
+
+
+def projected(degrees: Floats, among: Floats | None = None) -> Floats:
+    """Azimuthal equidistant projection from the mean of cities: km east, km north.
+
+    The mean is that of ``among``, where that is given.
+    """
+    unit = directions(degrees)
+    up = unit.mean(axis=0) if among is None else directions(among).mean(axis=0)
+    up /= np.linalg.norm(up)
+    plane = unit @ sideways(up)
     far = EARTH * np.arccos(np.clip(unit @ up, -1.0, 1.0))
     result: Floats = plane * (far / np.maximum(np.linalg.norm(plane, axis=1), 1e-12))[:, None]
     return result
@@ -196,8 +206,8 @@ def _size(points: Floats) -> float:
     return float(np.linalg.norm(points - points.mean(axis=0)))
 
 
-def _centre(points: Floats) -> Floats:
-    """Of the sphere that fits best: |y|^2 = 2 c y + const, by least squares."""
+def centre_of(points: Floats) -> Floats:
+    """The centre of the sphere that fits best: |y|^2 = 2 c y + const, by least squares."""
     terms = np.column_stack([2.0 * points, np.ones(len(points))])
     solution = np.linalg.lstsq(terms, (points**2).sum(axis=1), rcond=None)[0]
     return np.asarray(solution[:-1])

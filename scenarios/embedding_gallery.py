@@ -41,7 +41,7 @@ WINDOW, QUICK_WINDOW, MOMENTS, QUICK_MOMENTS = 800, 150, 12, 3
 APART = 1e-6
 # The toy cars among the objects of coil20, of each of which there are 72 images, 5 degrees apart;
 # noise of the camera that sees every image again and again, beside grey levels of 0 to 1; window.
-CARS, POSES, CAMERA, CAR_WINDOW = (2, 5, 18), 72, 0.06, 400
+CARS, HALF_TURN, CAMERA, CAR_WINDOW = (2, 5, 18), 36, 0.06, 400
 # Laplacian eigenmaps: the neighbour whose distance is a point's width, and the least share of the
 # median width; see docs/algorithms/laplacian-eigenmaps.md.
 SCALE_NEIGHBOR, LEAST_WIDTH = 7, 0.1
@@ -134,7 +134,7 @@ def run(full: bool) -> Outcome:
     outcome.notes = [
         "cars: 216 images of three toy cars on a turntable, each seen again and again by a noisy "
         "camera",
-        "words: edit distances of the most frequent words; PCA and LocallyLinearEmbedding need "
+        "words: edit distances of frequent English words; PCA and LocallyLinearEmbedding need "
         "points",
         "two coordinates keep what they can: Isomap unrolls the roll, and only there is most of it "
         "two-dimensional",
@@ -167,13 +167,13 @@ def streams(full: bool) -> Iterator[tuple[str, Stream]]:
 
 
 def _cars(count: int, window: int, moments: int, rng: np.random.Generator) -> Stream:
-    """Toy cars in any order, all of them again and again; shade: the pose."""
+    """Toy cars in any order, all again and again; shade: the pose, up to a half turn."""
     points, labels = table("coil20")
     cars = np.flatnonzero(np.isin(labels, CARS))
     rounds = -(-count // len(cars))
     seen = np.concatenate([rng.permutation(cars) for _ in range(rounds)])[:count]
     points = points[seen] + CAMERA * rng.standard_normal((count, points.shape[1]))
-    return Stream(points, None, seen % POSES, window, moments)
+    return Stream(points, None, seen % HALF_TURN, window, moments)
 
 
 def embed(stream: Stream, method: str) -> Embedded:

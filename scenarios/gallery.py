@@ -18,7 +18,7 @@ import numpy as np
 import streamembed as se
 from scenarios import cities, embedding_gallery
 from scenarios.default_maps import EVENTS, WINDOW, principal
-from scenarios.embedding_gallery import METHODS, NEED_POINTS, SETS, Embedded, Stream
+from scenarios.embedding_gallery import NEED_POINTS, SETS, Embedded, Stream
 from scenarios.streams import DataAbsent, table
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
@@ -26,7 +26,8 @@ from streamembed.threads import one_blas_thread
 matplotlib.use("Agg")
 from matplotlib import patheffects
 from matplotlib import pyplot as plt
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.patches import Circle
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 DEFAULTS = ("digits", "aedes_sex", "waveform", "segment", "usps", "coil20")
@@ -43,17 +44,23 @@ COLUMNS = {
 }
 ROWS = {
     "roll": "a roll\n(by its length)",
-    "digits": "8 × 8 digits\n(by the digit)",
-    "cars": "three toy cars\n(by the pose)",
-    "words": "word distances\n(by the length)",
+    "digits": "small digits\n(by the digit)",
+    "cars": "toy cars, turning\n(by the half turn)",
+    "words": "word distances\n(by their length)",
 }
 # Ten colours that the colour-blind can tell apart: Tol's "muted", and grey.
-MUTED = ListedColormap(
-    ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933"]
-    + ["#DDCC77", "#CC6677", "#882255", "#AA4499", "#999999"]
+MUTED_CODES = (
+    *("332288", "88CCEE", "44AA99", "117733", "999933"),
+    *("DDCC77", "CC6677", "882255", "AA4499", "999999"),
 )
-COLOURS: dict[str, Any] = {"roll": "viridis", "digits": MUTED, "cars": "twilight", "words": "viridis_r"}
-INK, PALE = "#333333", "#bbbbbb"
+MUTED = ListedColormap([f"#{code}" for code in MUTED_CODES])
+# A pose comes back to where it was.
+POSES = LinearSegmentedColormap.from_list(
+    "poses", ["#332288", "#44AA99", "#DDAA33", "#CC3366", "#332288"]
+)
+COLOURS: dict[str, Any] = {"roll": "viridis", "digits": MUTED, "cars": POSES, "words": "viridis_r"}
+INK, PALE, DOTS = "#333333", "#bbbbbb", "#0072B2"
+GRATICULE: dict[str, Any] = {"color": "#e4e4e4", "linewidth": 0.7, "zorder": 1, "clip_on": True}
 
 
 def main() -> int:
@@ -110,7 +117,9 @@ def draw_methods(target: Path, streams: dict[str, Stream]) -> None:
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_color("#dddddd")
             if streams[name].points is None and method in NEED_POINTS:
-                axis.text(0.5, 0.5, "needs points", ha="center", va="center", fontsize=8, color=PALE)
+                axis.text(
+                    0.5, 0.5, "needs points", ha="center", va="center", fontsize=8, color=PALE
+                )
                 axis.spines[:].set_visible(False)
                 continue
             found = embedding_gallery.embed(streams[name], method)
@@ -118,11 +127,11 @@ def draw_methods(target: Path, streams: dict[str, Stream]) -> None:
     for axis, title in zip(axes[0], COLUMNS.values(), strict=True):
         axis.set_title(title, fontsize=9, color=INK)
     figure.subplots_adjust(0.065, 0.01, 0.995, 0.93, wspace=0.05, hspace=0.05)
-    _save(figure, target, 130)
+    _save(figure, target, 112)
 
 
 def _scatter(axis: Any, found: Embedded, name: str) -> None:
-    """The map, standing as the colours run from left to right, in a square that fits it."""
+    """The map in a square that fits it; digits are named where their medians are."""
     shown, shade = found.coordinates, found.shade
     axis.scatter(*shown.T, c=shade, s=4, cmap=COLOURS[name], linewidths=0, rasterized=True)
     axis.set_box_aspect(1)
@@ -139,79 +148,97 @@ def _scatter(axis: Any, found: Embedded, name: str) -> None:
 def draw_cities(target: Path) -> None:
     """Europe with its names, north up; and the world, which is round."""
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(10.4, 5.6), gridspec_kw={"width_ratios": [1.45, 1]}
+        1, 2, figsize=(10.4, 5.4), gridspec_kw={"width_ratios": [1.3, 1]}
     )
     _draw_europe(left, cities.learn(cities.EUROPE, 2))
     _draw_world(right, cities.learn(cities.EUROPE | cities.ELSEWHERE, 3))
     figure.subplots_adjust(0.01, 0.02, 0.99, 0.92, wspace=0.02)
+    figure.text(0.285, 0.95, "Europe, from nothing but distances", ha="center", color=INK)
+    figure.text(0.76, 0.95, "The world, in three coordinates", ha="center", color=INK)
     _save(figure, target, 110)
 
 
-# Where a name goes that would run into another: right, left, above or below its city.
-SIDES = {
-    "Vienna": "left",
-    "Prague": "left",
-    "Oslo": "right",
-    "Bergen": "left",
-    "Dublin": "left",
-    "Copenhagen": "right",
-    "Hamburg": "left",
-    "Amsterdam": "left",
-    "Paris": "left",
-    "London": "left",
-    "Lisbon": "left",
-    "Milan": "left",
-    "Bordeaux": "left",
-    "Lyon": "left",
-    "Zagreb": "left",
-    "Munich": "left",
-    "Naples": "right",
-    "Stockholm": "right",
-    "Edinburgh": "left",
-}
-OFFSETS = {
-    "right": (5, 0, "left", "center"),
-    "left": (-5, 0, "right", "center"),
-}
+# Names that stand on the left of their city, where they would run into another.
+LEFTWARD = frozenset(
+    {
+        "Beijing",
+        "Bergen",
+        "Bordeaux",
+        "Copenhagen",
+        "Dublin",
+        "Edinburgh",
+        "Hamburg",
+        "Helsinki",
+        "Lisbon",
+    }
+    | {
+        "London",
+        "Lyon",
+        "Milan",
+        "Munich",
+        "Paris",
+        "Prague",
+        "Riga",
+        "Vienna",
+        "Vilnius",
+        "Zagreb",
+    }
+)
 
 
 def _draw_europe(axis: Any, mapped: cities.Mapped) -> None:
-    """Dots where the distances put the cities, rings where the projection has them."""
+    """Where the distances put the cities, turned to the north, on the projection's parallels."""
     truth = cities.projected(mapped.degrees)
     shown = cities.turned(mapped.snapshot.coordinates, truth)
-    axis.scatter(*shown.T, s=16, color="#0072B2", linewidths=0, zorder=3)
-    for name, (x, y) in zip(mapped.names, shown, strict=True):
-        right, up, across, along = OFFSETS[SIDES.get(name, "right")]
-        label = axis.annotate(name, (x, y), (right, up), textcoords="offset points")
-        label.set(fontsize=8, color=INK, ha=across, va=along)
+    for line in _graticule(10.0):
+        axis.plot(*cities.projected(line, mapped.degrees).T, **GRATICULE)
+    axis.scatter(*shown.T, s=16, color=DOTS, linewidths=0, zorder=3)
+    for name, place in zip(mapped.names, shown, strict=True):
+        _name(axis, name, place, 8, name in LEFTWARD)
     low, high = shown.min(axis=0), shown.max(axis=0)
-    axis.plot([low[0], low[0] + 1000], [low[1] - 100] * 2, color=INK, linewidth=1.2)
-    axis.text(low[0] + 500, low[1] - 60, "1,000 km", ha="center", fontsize=8, color=INK)
-    axis.set(aspect="equal", xlim=(low[0] - 300, high[0] + 560), ylim=(low[1] - 200, high[1] + 200))
-    axis.set_title("Europe from its distances alone", fontsize=11, color=INK)
+    axis.plot([high[0] - 700, high[0] + 300], [low[1] - 60] * 2, color=INK, linewidth=1.2)
+    _name(axis, "1,000 km", (high[0] + 300, low[1] - 60), 8, False)
+    axis.set(aspect="equal", xlim=(low[0] - 300, high[0] + 650), ylim=(low[1] - 200, high[1] + 200))
     axis.axis("off")
 
 
 def _draw_world(axis: Any, mapped: cities.Mapped) -> None:
-    """Three coordinates, seen from above the Atlantic, with the sphere's outline."""
-    globe = cities.directions(mapped.degrees)
-    shown = mapped.snapshot.coordinates
-    size = np.linalg.norm(globe - globe.mean(axis=0)) / np.linalg.norm(shown - shown.mean(axis=0))
-    shown = cities.turned(shown * size, globe)
-    eye = cities.directions(np.array([[25.0, 10.0]]))[0]
-    east = np.cross([0.0, 0.0, 1.0], eye) / np.linalg.norm(np.cross([0.0, 0.0, 1.0], eye))
-    flat = shown @ np.column_stack([east, np.cross(eye, east)])
-    near = shown @ eye > 0
-    axis.add_patch(plt.Circle((0, 0), 1.0, facecolor="#f4f7fa", edgecolor=PALE, linewidth=0.8))
-    axis.scatter(*flat[~near].T, s=8, color=PALE, linewidths=0)
-    axis.scatter(*flat[near].T, s=14, color="#0072B2", linewidths=0, zorder=3)
-    for name, place, front in zip(mapped.names, flat, near, strict=True):
-        if front and name in cities.ELSEWHERE:
-            label = axis.annotate(name, place, (4, 0), textcoords="offset points", va="center")
-            label.set(fontsize=7.5, color=INK)
-    axis.set(aspect="equal", xlim=(-1.25, 1.35), ylim=(-1.3, 1.3))
-    axis.set_title("The world, in three coordinates: a globe", fontsize=11, color=INK)
+    """Three coordinates as seen from above the Arabian Sea, around the sphere's own centre."""
+    globe, shown = cities.directions(mapped.degrees), mapped.snapshot.coordinates
+    shown = shown - cities.centre_of(shown)
+    left, _, right = np.linalg.svd(shown.T @ globe)
+    shown = shown @ (left @ right) / np.linalg.norm(shown, axis=1).mean()
+    eye = cities.directions(np.array([[20.0, 65.0]]))[0]
+    sideways = cities.sideways(eye)
+    axis.add_patch(Circle((0, 0), 1.0, facecolor="#f4f7fa", edgecolor=PALE, linewidth=0.8))
+    for line in _graticule(30.0):
+        here = cities.directions(line)
+        axis.plot(*np.where((here @ eye > 0)[:, None], here @ sideways, np.nan).T, **GRATICULE)
+    for name, place in zip(mapped.names, shown, strict=True):
+        if place @ eye <= 0:
+            continue
+        europe = name in cities.EUROPE
+        axis.scatter(*(place @ sideways), s=5 if europe else 16, color=DOTS, linewidths=0, zorder=3)
+        if not europe:
+            _name(axis, name, place @ sideways, 8, False)
+    axis.set(aspect="equal", xlim=(-1.1, 1.3), ylim=(-1.1, 1.1))
     axis.axis("off")
+
+
+def _graticule(step: float) -> list[Floats]:
+    """Parallels and meridians: degrees north and east, a line each."""
+    norths, easts = np.linspace(-80.0, 80.0, 161), np.linspace(-180.0, 180.0, 361)
+    lines = [np.column_stack([norths, np.full(161, east)]) for east in easts[: -1 : int(step)]]
+    parallels = np.arange(-90.0 + step, 90.0, step)
+    return lines + [np.column_stack([np.full(361, north), easts]) for north in parallels]
+
+
+def _name(axis: Any, name: str, place: Any, size: float, leftward: bool) -> None:
+    """A name beside its place, readable on lines."""
+    shift, side = (-5, "right") if leftward else (5, "left")
+    label = axis.annotate(name, place, (shift, 0), textcoords="offset points", zorder=4)
+    halo = patheffects.withStroke(linewidth=2.0, foreground="white", alpha=0.85)
+    label.set(fontsize=size, color=INK, ha=side, va="center", path_effects=[halo])
 
 
 def _save(figure: Any, target: Path, dpi: int) -> None:
