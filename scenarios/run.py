@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 from scenarios import (
+    cities,
     crossing_modes,
     default_maps,
     distance_rows,
     drifting_rings,
     eig_dml_online,
+    embedding_gallery,
     fenn_table,
     itml_stream,
     landmark_stream,
@@ -42,6 +44,8 @@ SCENARIOS: dict[str, Scenario] = {
         landmark_stream,
         distance_rows,
         word_distances,
+        embedding_gallery,
+        cities,
         fenn_table,
         eig_dml_online,
         itml_stream,

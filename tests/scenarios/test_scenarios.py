@@ -16,6 +16,8 @@ ROSTER = [
     "landmark-stream",
     "distance-rows",
     "word-distances",
+    "embedding-gallery",
+    "cities",
     "fenn-table",
     "eig-dml-online",
     "itml-stream",
