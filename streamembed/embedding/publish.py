@@ -214,7 +214,9 @@ def _count_components(state: State, config: Config, residuals: Residuals, pairs:
         return state.sparse.parts.count + len(state.sparse.parts.isolated)
     if state.curved is not None:
         return int(state.curved.labels.max()) + 1
-    if state.is_centred or state.rebuilt is not None:
+    if state.rebuilt is not None:
+        return rebuilt_room.count_parts(state)
+    if state.is_centred:
         return 1
     room = NEAR_ONE if config.tolerance is None else pairs.room(config)
     largest = float(residuals.values.max(initial=0.0))

@@ -21,6 +21,8 @@ COARSE = 0.5
 # Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
 # than their own neighbours are, and the data have more dimensions than so many can cover.
 COARSE_WIDTHS = 0.7
+# Share of the points outside of the largest part, up to which they are outliers.
+APART = 0.01
 
 
 def cost_of_chunk(config: Config) -> str | None:
@@ -88,6 +90,19 @@ def coarse(snapshot: Snapshot) -> str | None:
 def degenerate(snapshot: Snapshot) -> str | None:
     """Why a map says little of most points, and what to do; None where it does not."""
     certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
+    room, count = METHODS[snapshot.method].room, len(snapshot.ids)
+    if room == "curved" and certificate.isolated > APART * count:
+        return (
+            f"{certificate.isolated} of {count} points are outside of the largest of "
+            f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
+            "neighbours (n_neighbors=), or one engine a part"
+        )
+    if room == "rebuilt" and snapshot.n_connected > 1:
+        return (
+            f"the graph of neighbours falls into {snapshot.n_connected} parts, which nothing "
+            "places beside one another: components tell them apart first, and where in its part "
+            "a point is only after that; use more neighbours (n_neighbors=), or one engine a part"
+        )
     if certificate.lone:
         j = certificate.lone[0]
         total = snapshot.masses.sum()

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from streamembed.geometry.lists import Lists, Slots
 from streamembed.geometry.pairwise import Pairwise
@@ -30,7 +32,7 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral import certificate
 from streamembed.spectral.lanczos import bound_largest
 
-__all__ = ["build", "climb", "update", "view"]
+__all__ = ["build", "climb", "count_parts", "update", "view"]
 
 # A solve is due after so many refilled slots, as a share of n, and never after fewer than these:
 # as often as the frame is renewed.
@@ -90,6 +92,16 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
     vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
+
+
+def count_parts(state: State) -> int:
+    """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
+    assert state.lists is not None
+    near = _first(state.lists)
+    known = near >= 0
+    starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
+    graph = csr_array((np.ones(int(starts[-1])), near[known], starts), shape=(len(near),) * 2)
+    return int(connected_components(graph, directed=False, return_labels=False))
 
 
 def climb(state: State, config: Config) -> Iterator[Pairs]:

@@ -13,7 +13,7 @@ from sklearn.manifold import LocallyLinearEmbedding as SklearnLLE
 
 import streamembed as se
 from scenarios.streams import swiss_roll
-from streamembed.errors import InputError, ParameterError
+from streamembed.errors import DegenerateMapWarning, InputError, ParameterError
 from streamembed.numeric.arrays import Floats
 
 K, TOLERANCE = 12, 3e-3
@@ -157,3 +157,20 @@ def test_what_it_has_no_meaning_for_is_refused() -> None:
     engine.learn(DIGITS[:60])
     with pytest.raises(InputError, match="transform"):
         engine.snapshot().transform_distances(np.ones((1, 60)))
+
+
+def test_parts_are_counted_and_warned_of() -> None:
+    """Four clusters that nothing joins, of which an eigenvalue each is 0."""
+    rng = np.random.default_rng(0)
+    places = 50.0 * np.array([[i, i * i % 3, 0] for i in range(4)])
+    points = (rng.standard_normal((60, 4, 3)) + places).reshape(240, 3)
+    engine = se.Engine("lle", size=240, warm_up=100, scaling=None, n_neighbors=10, n_components=4)
+    engine.learn(points)
+    with pytest.warns(DegenerateMapWarning, match="4 parts"):
+        snapshot = engine.snapshot()
+    assert snapshot.n_connected == 4
+    assert np.isfinite(snapshot.coordinates).all()
+    isomap = se.Engine("isomap", size=240, warm_up=100, scaling=None, n_neighbors=10)
+    isomap.learn(points)
+    with pytest.warns(DegenerateMapWarning, match="180 of 240 points"):
+        assert isomap.snapshot().n_connected == 4
