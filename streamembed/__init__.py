@@ -1,4 +1,4 @@
-"""Streaming diffusion maps: certified, stable, bounded, replayable.
+"""Streaming embeddings: certified, stable, bounded, replayable.
 
 ::
 

@@ -75,7 +75,7 @@ def _stop(error: object, code: int) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(se.__version__, prog_name="streamembed")
 def main() -> None:
-    """Streaming diffusion maps: certified, stable, bounded, replayable.
+    """Streaming embeddings: certified, stable, bounded, replayable.
 
     Exit codes: 0 done; 1 interrupted; 2 wrong usage, parameters or input; 3 damaged data; 4 input
     or output failed (a missing file, no permission, a full disk).

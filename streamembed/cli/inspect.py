@@ -99,6 +99,8 @@ def _inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     n, k = snapshot.coordinates.shape
     return {
         "kind": "snapshot",
+        "method": snapshot.method,
+        "kernel": snapshot.kernel,
         "position": snapshot.position,
         "points": n,
         "n_components": k,

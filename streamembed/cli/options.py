@@ -13,13 +13,13 @@ from streamembed.methods.config import Config
 __all__ = ["HELP", "engine_options", "features_option"]
 
 HELP = {
-    "method": "Embedding method.",
+    "method": "diffusion_map, laplacian_eigenmaps, classical_mds, kernel_pca, isomap or lle.",
     "n_components": "Number of coordinates.",
     "memory": "window: the last SIZE events; landmarks: SIZE that stand for all; all: every event.",
     "size": "Events in the window, or number of landmarks.",
     "half_life": "Events after which a landmark's mass has halved, or none.",
-    "kernel": "self_tuning: every point has a width of its own; gaussian: one bandwidth for all.",
-    "n_neighbors": "Self-tuning: the neighbour whose distance is a point's width.",
+    "kernel": "self_tuning: a width for every point; gaussian: one; polynomial, cosine.",
+    "n_neighbors": "Self-tuning: the neighbour that gives a point its width; graphs: joined.",
     "width": "Self-tuning: factor of the squared width, or auto.",
     "weights": "Of a graph of neighbours: self_tuning, binary or heat.",
     "radius": "Graphs: join all within this distance in scaled units, or none for neighbours.",

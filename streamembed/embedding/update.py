@@ -163,6 +163,8 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     )
     if config.rescales and len(state.support) < len(held) == config.slots:
         after = rescale(after, config)  # now that there is a whole support to go by
+    elif curved_room.has_moved(after):
+        after = replace(after, frame=frames.renew(after, config, after.frame.epoch + 1))
     else:
         after = _maintain(after, config)
     # pairs, metrics
@@ -172,7 +174,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 def rescale(state: State, config: Config) -> State:
     """The state with scaling, widths, ring, factor and frame recomputed from its support."""
     old, d = state.support, state.known_distances()
-    every = None if d is None or config.rescales else d(np.arange(len(old)))
+    every = None if d is None or config.has_widths else d(np.arange(len(old)))
     scaling = _fit_scaling(old.points, old.masses, every, config)
     moved = replace(old, scaled=scaling.apply(old.points))
     cover = state.cover
@@ -569,7 +571,7 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
 
     Where every point has its own width, the bandwidth follows from these.
     """
-    bandwidth = 1.0 if config.rescales else config.fixed_bandwidth
+    bandwidth = 1.0 if config.has_widths else config.fixed_bandwidth
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
     least = LEAST_SHARE if config.rescales else 0.0

@@ -62,7 +62,8 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
     return (
         f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
         f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
-        f"tolerance={config.tolerance}: use a larger tolerance, a larger rank or fewer slots, or "
+        f"tolerance={config.tolerance}: use a larger tolerance, "
+        f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"
     )
 
@@ -107,7 +108,7 @@ def degenerate(snapshot: Snapshot) -> str | None:
         j = certificate.lone[0]
         total = snapshot.masses.sum()
         remedy = "remove or scale them"
-        if snapshot.kernel == "gaussian":
+        if snapshot.kernel == "gaussian" and room == "dense":
             remedy += ', or use kernel="self_tuning"'
         return (
             f"component {j} is carried by about {certificate.effective_points[j]:.0f} of "

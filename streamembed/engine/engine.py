@@ -122,7 +122,7 @@ class Engine:
         if that is smaller.
     scaling
         "standard": divide features by their standard deviations; "global": all by one number;
-        None: not at all. Of the warm-up, then fixed. With the self-tuning kernel and for graphs no
+        None: not at all. Of the warm-up, then fixed. But for a gaussian diffusion map no
         divisor is below 0.3 of the median deviation, and all are taken anew, once, when the window
         first fills or the last landmark is taken: a new epoch. Distances are never scaled.
     metrics

@@ -273,6 +273,11 @@ class Config:
     @property
     def rescales(self) -> bool:
         """Whether the scaling is taken anew when the support is full for the first time."""
+        return self.has_widths or (self.room != "dense" and self.scaling is not None)
+
+    @property
+    def has_widths(self) -> bool:
+        """Whether neighbours say how far a point reaches, and no bandwidth is chosen for all."""
         return self.is_sparse or self.rule is not None
 
     @property

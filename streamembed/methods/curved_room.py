@@ -40,13 +40,16 @@ from streamembed.spectral import tracker
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["build", "climb", "tell", "update"]
+__all__ = ["build", "climb", "has_moved", "tell", "update"]
 
 # Mean relative error of lengths above which a snapshot takes all rows afresh.
 LARGEST_STALENESS = 5e-3
 # Slots refilled, as a share of n, after which the block is refreshed (as often as the frame), and,
 # without a compiler, all rows of the state are taken afresh.
 REFRESH_SHARE, REFRESH_ROWS, FRESH_SHARE = 0.02, 20, 0.1
+# Random columns of a refresh; and the share of the block in the largest part, below which it is
+# that of another part.
+PROBES, MOVED = 2, 0.5
 
 
 def build(held: Support, near: Pairwise, config: Config) -> tuple[Curved, Lists | None]:
@@ -59,14 +62,8 @@ def build(held: Support, near: Pairwise, config: Config) -> tuple[Curved, Lists 
     graph = _graph_of(lists, edges, len(held))
     geodesics = _fresh(graph)
     labels = _parts(graph, held)
-    start = np.random.default_rng((config.seed, len(held)))
-    block = start.standard_normal((len(held), min(config.rank_cut.most, len(held))))
-    factor = Factor(block, np.ones(block.shape[1]), np.ones(len(held)))
-    room = Curved(geodesics, labels, factor, edges, 0, 0)
-    matrix = _matrix(geodesics, labels)
-    for _ in range(3):  # two products each: the first pairs are known to a few digits then
-        room = replace(room, factor=_refresh(room.factor, matrix, config))
-    return room, lists
+    factor = _start(_matrix(geodesics, labels), 0, config)
+    return Curved(geodesics, labels, factor, edges, 0, 0), lists
 
 
 def update(
@@ -92,9 +89,28 @@ def update(
         geodesics = paths.patch(room.geodesics, graph, slots)
     labels, rows = _parts(graph, held), room.rows + len(slots)
     factor = _refill(room.factor, slots, graph)
-    if rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
-        factor, rows = _refresh(factor, _matrix(geodesics, labels), config), 0
+    inside = float((factor.vectors[labels == 0] ** 2).sum())
+    if inside < MOVED * float((factor.vectors**2).sum()):  # another part is the largest now
+        factor, rows = _start(_matrix(geodesics, labels), state.position, config), 0
+    elif rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
+        factor = _refresh(factor, _matrix(geodesics, labels), state.position, config)
+        rows = 0
     return Curved(geodesics, labels, factor, edges, rows, stale), lists
+
+
+def has_moved(state: State) -> bool:
+    """Whether another part of the graph has the coordinates than when the frame was taken."""
+    room, frame = state.curved, state.frame
+    if room is None:
+        return False
+    n, here = len(frame.births), np.asarray(room.labels == 0)
+    same = np.asarray(frame.births == state.support.births[:n])
+    then = np.asarray(frame.columns.any(axis=1))
+    masses = state.support.masses[:n]
+    held, shared = same & here[:n], same & here[:n] & then
+    # what is new says nothing; of what has stayed, most must have been in the map
+    gone = bool(then[same].any()) and float(masses[same & then].sum()) > 0
+    return gone and float(masses[shared].sum()) < 0.5 * float(masses[held].sum())
 
 
 def climb(state: State, config: Config) -> Iterator[Pairs]:
@@ -168,5 +184,20 @@ def _refill(factor: Factor, slots: Ints, graph: csr_array) -> Factor:
     return Factor(vectors, factor.values, np.ones(n))
 
 
-def _refresh(factor: Factor, matrix: Graph, config: Config) -> Factor:
-    return tracker.refresh(factor, factor.scaling, matrix.product, config.rank_cut, 0.0)
+def _start(matrix: Graph, position: int, config: Config) -> Factor:
+    """From random columns: after three times two products a few digits are known."""
+    n = matrix.n
+    draw = np.random.default_rng((config.seed, position, n))
+    block = draw.standard_normal((n, min(config.rank_cut.most, n)))
+    factor = Factor(block, np.ones(block.shape[1]), np.ones(n))
+    for _ in range(3):
+        factor = _refresh(factor, matrix, position, config)
+    return factor
+
+
+def _refresh(factor: Factor, matrix: Graph, position: int, config: Config) -> Factor:
+    """Two products; random columns find what the block does not know."""
+    draw = np.random.default_rng((config.seed, position, matrix.n, 1))
+    probes = draw.standard_normal((matrix.n, PROBES))
+    cut = config.rank_cut
+    return tracker.refresh(factor, factor.scaling, matrix.product, cut, 0.0, probes=probes)

@@ -271,9 +271,14 @@ def extend_by_neighbours(snapshot: Embedded) -> Extends:
 # ---------------------------------------------------------------------- classical scaling
 
 
+# Squares below this are no normal numbers soon; nothing of points so near one another is known.
+NOTHING = 1e-280
+
+
 def distance_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
     """-d^2 / 2 of ``slots`` to the whole support."""
     rows = -0.5 * seen.squares(slots, dtype)
+    rows[rows > -NOTHING] = 0.0
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     rows[np.arange(len(slots)), slots] = 0.0
     return rows.astype(dtype, copy=False)

@@ -82,7 +82,8 @@ class Certificate:
         Of a graph of neighbours: eigenvalues above the published ones that are not among them, by a
         count that proves it; None where they were not counted.
     isolated : int
-        Of a graph of neighbours: points that nothing joins. Their coordinates are 0.
+        Of a graph of neighbours: points that nothing joins; of Isomap: those outside of the largest
+        part. Their coordinates are 0.
     negative_mass : float
         Of classical scaling: the share of negative eigenvalues in the sum of all sizes, 0 where the
         distances are those of points in a Euclidean space.

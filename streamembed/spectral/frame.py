@@ -195,6 +195,13 @@ def _polar(matrix: Floats) -> Floats:
     return polar
 
 
+# Cosines below which a column is not the frame's of the same place, and up to which it may be: the
+# sign of the former is that of what they are like, and of the latter the last is turned round where
+# one must be. Columns that have just changed places would otherwise get one sign from the snapshot
+# and another from the frame that is renewed next, by what is little more than rounding.
+UNLIKE, LIKE = 0.25, 0.7
+
+
 def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
     """The nearest orthogonal matrix of the same determinant that mixes inside clusters only.
 
@@ -207,11 +214,15 @@ def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
     for run in clusters:
         span = slice(run.start, run.stop)
         if len(run) == 1:  # the usual case, without a decomposition: the sign
-            entry = still[run.start, run.start]
+            i = run.start
+            entry = still[i, i]
+            size = abs(entry) if abs(entry) > LIKE else -1.0 - i
+            if abs(entry) < UNLIKE:  # it has changed places: its sign is that of what it is like
+                entry = still[i, np.argmax(np.abs(still[i]))]
             sign = np.array([[-1.0 if entry < 0 else 1.0]])
             near[span, span] = sign
-            if abs(entry) < faintest[0]:
-                faintest = (abs(entry), span, sign)
+            if size < faintest[0]:
+                faintest = (size, span, sign)
             continue
         left, sizes, right = np.linalg.svd(still[span, span])
         near[span, span] = left @ right

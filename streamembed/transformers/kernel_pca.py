@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.errors import ParameterError
+from streamembed.errors import InputError, ParameterError, shown
 from streamembed.methods.config import DEFAULTS, Config
 from streamembed.methods.table import METHODS
 from streamembed.transformers.things import ThingEmbedding
 
 __all__ = ["KernelPCA"]
+
+# Of values of a kernel, in what is left of their sum.
+ROUNDING = 1e-9
 
 
 class KernelPCA(ThingEmbedding):
@@ -101,7 +104,21 @@ class KernelPCA(ThingEmbedding):
     def _distance(self, a: Any, b: Any) -> float:
         assert callable(self.kernel)
         between, own, others = (self._number(self.kernel, *two) for two in ((a, b), (a, a), (b, b)))
-        return float(np.sqrt(max(own + others - 2.0 * between, 0.0)))
+        squared, size = own + others - 2.0 * between, abs(own) + abs(others) + abs(between)
+        if min(own, others) < 0.0 or squared < -ROUNDING * size:
+            raise InputError(
+                f"kernel({shown(a)}, {shown(b)}) is {between!r}, and of each with itself {own!r} "
+                f"and {others!r}: no positive semidefinite kernel has such values; a distance is "
+                "for ClassicalMDS(metric=)"
+            )
+        return float(np.sqrt(max(squared, 0.0)))
+
+    def _check_metric(self, metric: Any) -> None:
+        if callable(metric):
+            raise ParameterError(
+                "metric= is a callable: KernelPCA takes kernel=k(a, b), ClassicalMDS takes metric="
+            )
+        super()._check_metric(metric)
 
     def _config(self) -> Config:
         if not self._by_call:
