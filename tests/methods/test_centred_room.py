@@ -456,3 +456,25 @@ def test_functions_that_are_no_distances_are_refused() -> None:
         ClassicalMDS(metric="hamming")
     with pytest.raises(ParameterError, match="degree"):
         KernelPCA(kernel=lambda a, b: a * b, degree=2)
+
+
+@pytest.mark.parametrize("method", ["classical_mds", "kernel_pca", "isomap", "lle"])
+def test_scaling_is_taken_anew_when_the_window_first_fills(method: str) -> None:
+    """A feature that hardly varies in the warm-up does not rule the map for ever."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 3))
+    points[:50, 0] *= 1e-3
+    engine = se.Engine(method, size=200)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    assert snapshot.frame.epoch == 1
+    spread = ((snapshot.points - snapshot.center) / snapshot.scale).std(axis=0)
+    assert spread.max() < 2.0
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    """A distance in its place gave a map of zeros, certified."""
+    with pytest.raises(InputError, match="semidefinite"):
+        KernelPCA(kernel=lambda a, b: abs(a - b)).learn_many([0.0, 1.0, 3.0])
+    with pytest.raises(ParameterError, match="kernel="):
+        KernelPCA(metric=lambda a, b: abs(a - b))  # type: ignore[arg-type]

@@ -188,3 +188,29 @@ def test_poor_data_stay_finite(name: str, memory: str) -> None:
             assert np.isfinite(snapshot.coordinates).all()
             assert np.isfinite(snapshot.transform(POOR[name][:10])).all()
             assert np.isfinite(snapshot.eigenvalues).all()
+
+
+def test_another_part_is_another_epoch() -> None:
+    """Two sheets that nothing joins: where the larger changes, axes start anew, and then keep."""
+    rng = np.random.default_rng(0)
+    which = rng.random(900) < 0.5
+    points = np.column_stack(
+        [rng.uniform(0, 4, 900), rng.uniform(0, 1, 900), np.where(which, 0.0, 100.0)]
+    )
+    engine = se.Engine("isomap", size=300, warm_up=300, tolerance=3e-3)
+    moves, before = 0, None
+    for start in range(0, 900, 10):
+        engine.learn(points[start : start + 10])
+        if not engine.ready:
+            continue
+        snapshot = engine.snapshot()
+        sheet = snapshot.points[snapshot.stationary > 0, 2].mean()
+        if before is not None:
+            (last, where), epoch = before, before[0].frame.epoch
+            moves += sheet != where
+            assert (snapshot.frame.epoch > epoch) == (sheet != where)
+            if sheet == where:
+                old, new = last.coordinates[10:], snapshot.coordinates[:-10]
+                assert ((old * new).sum(axis=0) > 0).all()
+        before = snapshot, sheet
+    assert moves
