@@ -195,7 +195,8 @@ def _turn(
         eigenvalues = eigenvalues * pairs.unit
     if state.rebuilt is not None:
         certified = certificate.of_inverses(certified, pairs.unit)
-        eigenvalues = certificate.inverse(eigenvalues, pairs.unit)
+        mu = certificate.inverse(eigenvalues, pairs.unit)
+        eigenvalues = np.where(eigenvalues > 0.0, mu, 0.0)  # columns of zeros
     return Columns(
         columns,
         eigenvalues,

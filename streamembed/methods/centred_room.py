@@ -230,7 +230,8 @@ def _measure(
     order = order[quotients[order] > NOTHING]
     values, vectors, image = quotients[order], vectors[:, order], image[:, order]
     errors = image - vectors * values
-    outside = Outside(float(quotients[order[-1]]) if len(order) else 0.0, 1.0, values)
+    k = config.n_components
+    outside = Outside(float(values[k]) if len(values) > k else 0.0, 1.0, values[:k])
     return Pairs(values, vectors, errors, outside, operator.normal, rounding, rung, operator.unit)
 
 
