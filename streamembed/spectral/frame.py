@@ -5,8 +5,9 @@ eigenvalues; where two eigenvalues cross, their eigenfunctions trade places. A f
 movements out of consecutive snapshots:
 
 1. the polar factor of the overlap with the old columns is the rotation that keeps most still;
-2. the nearest rotation to it that mixes only inside clusters of near-equal new eigenvalues (for
-   a cluster of one: the sign) leads to columns that are eigenfunctions, up to those clusters;
+2. the polar factors of the blocks of the overlap that belong to clusters of near-equal new
+   eigenvalues (for a cluster of one: the sign) lead to columns that are eigenfunctions, up to
+   those clusters;
 3. bounded un-rotation: from the first towards the second by no more than a few degrees per chunk,
    so that columns return to eigenfunctions without a jump;
 4. all of it only as far as the residual of the turned columns stays under its limit.
@@ -165,15 +166,16 @@ def align(
     O(c^3).
     """
     still = _polar(overlap)
-    near = _nearest_by_blocks(still, clusters)
+    near = _nearest_by_blocks(overlap, clusters)
 
     def within(turned: Floats) -> bool:
         norms = turned_residuals(residuals, turned)[1]
         return bool(norms[:published].max() <= limit)
 
     if len(clusters) < len(still) and not within(near):  # mixing costs too much here: signs alone
-        near = _nearest_by_blocks(still, [range(i, i + 1) for i in range(len(still))])
-    planes, basis = _rotation_planes(still.T @ near)
+        clusters = [range(i, i + 1) for i in range(len(still))]
+        near = _nearest_by_blocks(overlap, clusters)
+    planes, basis = _rotation_planes(still.T @ _reachable(near, still, clusters))
     angle = max((abs(theta) for theta, _, _ in planes), default=0.0)
     share = 1.0 if angle <= largest_turn else largest_turn / angle
 
@@ -195,42 +197,30 @@ def _polar(matrix: Floats) -> Floats:
     return polar
 
 
-# Cosines below which a column is not the frame's of the same place, and up to which it may be: the
-# sign of the former is that of what they are like, and of the latter the last is turned round where
-# one must be. Columns that have just changed places would otherwise get one sign from the snapshot
-# and another from the frame that is renewed next, by what is little more than rounding.
-UNLIKE, LIKE = 0.25, 0.7
-
-
-def _nearest_by_blocks(still: Floats, clusters: list[range]) -> Floats:
-    """The nearest orthogonal matrix of the same determinant that mixes inside clusters only.
-
-    The polar factors of the diagonal blocks; where their determinants do not multiply to that of
-    ``still``, the direction that the blocks know least about is turned round: no rotation leads
-    from one determinant to the other, and a column would flip for good.
-    """
-    near = np.zeros_like(still)
-    faintest = (np.inf, slice(0, 0), np.zeros((0, 0)))
+def _nearest_by_blocks(overlap: Floats, clusters: list[range]) -> Floats:
+    """The nearest orthogonal matrix that mixes inside clusters only."""
+    near = np.diag(np.where(np.diag(overlap) < 0, -1.0, 1.0))
     for run in clusters:
-        span = slice(run.start, run.stop)
-        if len(run) == 1:  # the usual case, without a decomposition: the sign
-            i = run.start
-            entry = still[i, i]
-            size = abs(entry) if abs(entry) > LIKE else -1.0 - i
-            if abs(entry) < UNLIKE:  # it has changed places: its sign is that of what it is like
-                entry = still[i, np.argmax(np.abs(still[i]))]
-            sign = np.array([[-1.0 if entry < 0 else 1.0]])
-            near[span, span] = sign
-            if size < faintest[0]:
-                faintest = (size, span, sign)
-            continue
-        left, sizes, right = np.linalg.svd(still[span, span])
-        near[span, span] = left @ right
-        if sizes[-1] < faintest[0]:
-            faintest = (sizes[-1], span, np.outer(left[:, -1], right[-1]))
-    if np.linalg.det(still) * np.linalg.det(near) < 0:
-        near[faintest[1], faintest[1]] -= 2.0 * faintest[2]
+        if len(run) > 1:  # of one column the sign is all there is
+            span = slice(run.start, run.stop)
+            near[span, span] = _polar(overlap[span, span])
     return near
+
+
+def _reachable(near: Floats, still: Floats, clusters: list[range]) -> Floats:
+    """``near``, or where no rotation leads there, with its least certain direction turned round.
+
+    On a path that ended in the other determinant a column would be led backwards for ever.
+    """
+    if np.linalg.det(still) * np.linalg.det(near) > 0:
+        return near
+    spans = [slice(run.start, run.stop) for run in clusters]
+    certain = [np.linalg.svd(still[span, span] @ near[span, span].T) for span in spans]
+    last = min(range(len(spans)), key=lambda block: certain[block][1][-1])
+    direction = certain[last][0][:, -1]
+    turned = near.copy()
+    turned[spans[last]] -= 2.0 * np.outer(direction, direction @ near[spans[last]])
+    return turned
 
 
 def _rotation_planes(rotation: Floats) -> tuple[list[tuple[float, int, int]], Floats]:

@@ -100,7 +100,8 @@ def test_folders_of_files_of_all_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_distances_and_vectors(tmp_path: Path, format: str) -> None:
     """Rows of lists begin where they should, nulls among them."""
-    rows = [None if t in (3, 31) else RNG.random(t) for t in range(40)]
+    rng = np.random.default_rng(5)
+    rows = [None if t in (3, 31) else rng.random(t) for t in range(40)]
     write_distance_log(tmp_path / "d", rows, IDS[:40], format=format, rows_per_batch=9)
     assert_every_tail(open_log(tmp_path / "d"), 40)
 

@@ -20,7 +20,6 @@ from streamembed.estimators import ClassicalMDS, KernelPCA
 from streamembed.manifold import centred
 from streamembed.numeric.arrays import Floats
 
-RNG = np.random.default_rng(0)
 DIGITS = load_digits().data / 16.0
 TOLERANCE = 3e-3
 
@@ -185,7 +184,8 @@ def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str)
 @pytest.mark.parametrize("extra", [0, 3])
 def test_distances_are_kept(d: int, extra: int) -> None:
     """Of points with an offset of 100 through many replacements; extra components are zero."""
-    points = RNG.standard_normal((3000, d)) + 100.0
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((3000, d)) + 100.0
     engine = se.Engine("classical_mds", n_components=d + extra, size=80, scaling=None)
     for start in range(0, 3000, 100):
         engine.learn(points[start : start + 100])
@@ -198,7 +198,7 @@ def test_distances_are_kept(d: int, extra: int) -> None:
     assert set(range(d, d + extra)) <= set(snapshot.certificate.cut)
     assert snapshot.certificate.met
     assert snapshot.certificate.negative_mass < 1e-9
-    new = RNG.standard_normal((20, d)) + 100.0
+    new = rng.standard_normal((20, d)) + 100.0
     both = np.vstack([snapshot.coordinates, snapshot.transform(new)])
     truth = cdist(np.vstack([snapshot.points, new]), np.vstack([snapshot.points, new]))
     np.testing.assert_allclose(cdist(both, both), truth, atol=1e-10 * truth.max())
@@ -206,12 +206,13 @@ def test_distances_are_kept(d: int, extra: int) -> None:
 
 def test_masses_are_duplicates() -> None:
     """Landmarks with masses have the map of as many points in their places."""
-    points = RNG.standard_normal((400, 3))
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 3))
     engine = se.Engine(
         "classical_mds", n_components=2, memory="landmarks", size=40, scaling=None, warm_up=40
     )
     engine.learn(points[:40])
-    engine.learn(points[RNG.integers(0, 40, 300)])  # again, and so mass for what is there
+    engine.learn(points[rng.integers(0, 40, 300)])  # again, and so mass for what is there
     snapshot = engine.snapshot()
     counts = snapshot.masses.astype(int)
     np.testing.assert_array_equal(counts, snapshot.masses)
@@ -228,7 +229,8 @@ def test_masses_are_duplicates() -> None:
 
 def test_the_mean_over_single_anchors_is_double_centring() -> None:
     """<x_i - a, x_j - a> of every anchor a, averaged, is -J D^2 J / 2."""
-    points = RNG.standard_normal((30, 4))
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((30, 4))
     d2 = cdist(points, points, "sqeuclidean")
     anchored = [0.5 * (d2[:, [a]] + d2[[a]] - d2) for a in range(30)]
     mean = np.mean(anchored, axis=0)
@@ -248,7 +250,8 @@ def rows_of(points: Floats, metric: str, size: int) -> Iterator[Floats]:
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
 def test_distance_rows(metric: str) -> None:
     """The same as points where they are Euclidean; others say how far they are from it."""
-    points = RNG.standard_normal((260, 4))
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((260, 4))
     engine = se.Engine("classical_mds", n_components=3, size=120, tolerance=1e-6)
     for i, row in enumerate(rows_of(points, metric, 120)):
         engine.learn_distances([row])
@@ -267,7 +270,7 @@ def test_distance_rows(metric: str) -> None:
         assert share < 1e-9
     else:  # of what the factor keeps
         assert 0.02 < share < 1.5 * truth
-    new = RNG.standard_normal((5, 4))
+    new = rng.standard_normal((5, 4))
     placed = snapshot.transform_distances(cdist(new, held, metric))
     assert placed.shape == (5, 3)
     if metric == "euclidean":
@@ -279,7 +282,8 @@ def test_distance_rows(metric: str) -> None:
 
 def test_distances_that_break_the_triangle_survive() -> None:
     """Anything symmetric: finite coordinates and a share of negative eigenvalues."""
-    table = np.abs(RNG.standard_normal((120, 120)))
+    rng = np.random.default_rng(0)
+    table = np.abs(rng.standard_normal((120, 120)))
     table = table + table.T
     np.fill_diagonal(table, 0.0)
     engine = se.Engine("classical_mds", n_components=4, size=60)
@@ -298,7 +302,8 @@ def test_distances_that_break_the_triangle_survive() -> None:
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: Path) -> None:
     """One call, many calls, and a file in between."""
-    points = RNG.standard_normal((330, 5))
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((330, 5))
 
     def made() -> se.Engine:
         return se.Engine(**way, n_components=3, size=90)
@@ -315,7 +320,7 @@ def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: 
         engine.snapshot().save(path)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
     loaded = se.Snapshot.load(tmp_path / "one")
-    new = RNG.standard_normal((9, 5))
+    new = rng.standard_normal((9, 5))
     snapshot = one.snapshot()
     np.testing.assert_array_equal(loaded.transform(new), snapshot.transform(new))
     np.testing.assert_array_equal(
@@ -327,10 +332,17 @@ def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: 
         )
 
 
+@pytest.mark.parametrize(
+    "seed", [0, 39]
+)  # 39: a first column that came back with a cosine of -0.79
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
-def test_axes_keep_still(way: dict[str, Any]) -> None:
-    """Between consecutive snapshots of a stationary stream no column changes its sign."""
-    points = RNG.standard_normal((500, 5)) * [4, 3, 2, 1, 0.5]
+def test_axes_keep_still(way: dict[str, Any], seed: int) -> None:
+    """Between consecutive snapshots of a stationary stream no column changes its sign.
+
+    One that gives its place to another has a cosine of about 0 with it: -0.25 at the least in 40
+    streams.
+    """
+    points = np.random.default_rng(seed).standard_normal((500, 5)) * [4, 3, 2, 1, 0.5]
     engine = se.Engine(**way, n_components=3, size=150, scaling=None)
     engine.learn(points[:200])
     before = engine.snapshot()
@@ -339,8 +351,9 @@ def test_axes_keep_still(way: dict[str, Any]) -> None:
         after = engine.snapshot()
         shared, left, right = np.intersect1d(before.ids, after.ids, return_indices=True)
         assert len(shared) > 100
-        overlap = (before.coordinates[left] * after.coordinates[right]).sum(axis=0)
-        assert (overlap > 0).all()
+        was, now = before.coordinates[left], after.coordinates[right]
+        sizes = np.linalg.norm(was, axis=0) * np.linalg.norm(now, axis=0)
+        assert ((was * now).sum(axis=0) > -0.4 * sizes).all()
         before = after
 
 
@@ -348,6 +361,7 @@ def test_axes_keep_still(way: dict[str, Any]) -> None:
 @pytest.mark.parametrize("memory", ["window", "landmarks"])
 def test_degenerate_data(way: dict[str, Any], memory: str) -> None:
     """All points equal, then two, then many: zero coordinates, and life afterwards."""
+    rng = np.random.default_rng(0)
     engine = se.Engine(**way, n_components=2, size=60, memory=memory, scaling=None, warm_up=20)
     engine.learn(np.ones((80, 3)))
     snapshot = engine.snapshot()
@@ -355,7 +369,7 @@ def test_degenerate_data(way: dict[str, Any], memory: str) -> None:
     assert np.isfinite(snapshot.transform(np.array([[1.0, 2.0, 1e100]]))).all()
     engine.learn(np.tile([[2.0, 1.0, 1.0]], (30, 1)))
     check(engine.snapshot(), kernel(engine.snapshot()))
-    engine.learn(RNG.standard_normal((100, 3)))
+    engine.learn(rng.standard_normal((100, 3)))
     check(engine.snapshot(), kernel(engine.snapshot()))
     assert engine.snapshot().certificate.met
 
@@ -396,7 +410,8 @@ def edits(a: str, b: str) -> float:
     return float(row[-1])
 
 
-WORDS = ["".join(RNG.choice(list("abcd"), RNG.integers(2, 7))) for _ in range(90)]
+LETTERS = np.random.default_rng(0)
+WORDS = ["".join(LETTERS.choice(list("abcd"), LETTERS.integers(2, 7))) for _ in range(90)]
 
 
 def test_objects_by_a_function_of_two() -> None:
@@ -422,7 +437,8 @@ def test_objects_by_a_function_of_two() -> None:
 
 def test_a_kernel_by_a_callable_is_that_kernel() -> None:
     """k(a, b) of vectors against the same kernel by its name."""
-    points = RNG.standard_normal((120, 3))
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((120, 3))
     mean = points[:40].mean(axis=0)
 
     def product(a: Floats, b: Floats) -> float:
@@ -434,7 +450,7 @@ def test_a_kernel_by_a_callable_is_that_kernel() -> None:
     named.learn_many(points)
     ours, theirs = objects.snapshot(), named.snapshot()
     np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, rtol=1e-6)
-    new = RNG.standard_normal((7, 3))
+    new = rng.standard_normal((7, 3))
     placed, other = objects.transform_many(list(new - mean)), named.transform_many(new)
     signs = np.sign((placed * other).sum(axis=0))
     np.testing.assert_allclose(placed * signs, other, atol=2e-2 * np.abs(other).max())

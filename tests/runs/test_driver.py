@@ -157,7 +157,7 @@ def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) ->
 def test_pairs_are_part_of_the_first_checkpoint(tmp_path: Path) -> None:
     """They are taught before the first snapshot, and so are not given again."""
     write(tmp_path / "log", "metrics")
-    sides = RNG.standard_normal((40, 6))
+    sides = np.random.default_rng(1).standard_normal((40, 6))
     names = [f"{name}_{side}" for side in (1, 2) for name in "xyz"]
     similar = (np.arange(40) % 2)[:, None]
     write_log(tmp_path / "pairs", np.hstack([sides, similar]), [*names, "similar"])
@@ -219,13 +219,15 @@ def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> No
 def test_every_log_is_counted_from_its_own_first_row(tmp_path: Path) -> None:
     """And an engine that reads none stands at 0."""
     taught = engine("points")
-    taught.learn(RNG.standard_normal((71, 3)))
+    taught.learn(np.random.default_rng(2).standard_normal((71, 3)))
     assert taught.log_offset == 0
     for rows in (50, 23):
-        write_log(tmp_path / "log", RNG.standard_normal((rows, 3)), list("012"))
+        write_log(
+            tmp_path / "log", np.random.default_rng(3).standard_normal((rows, 3)), list("012")
+        )
         se.replay(tmp_path / "log", taught, tmp_path / "run", overwrite=True)
         assert taught.log_offset == rows
-    taught.learn(RNG.standard_normal((7, 3)))
+    taught.learn(np.random.default_rng(4).standard_normal((7, 3)))
     assert taught.log_offset == 23
 
 
@@ -245,9 +247,9 @@ def test_the_offset_is_checked(tmp_path: Path, value: Any) -> None:
 def test_a_log_shorter_than_what_was_taken_is_refused(tmp_path: Path) -> None:
     """It is not the log that the engine has read."""
     taught = engine("points")
-    write_log(tmp_path / "log", RNG.standard_normal((80, 3)), list("xyz"))
+    write_log(tmp_path / "log", np.random.default_rng(5).standard_normal((80, 3)), list("xyz"))
     se.replay(tmp_path / "log", taught, tmp_path / "run")
-    write_log(tmp_path / "log", RNG.standard_normal((79, 3)), list("xyz"))
+    write_log(tmp_path / "log", np.random.default_rng(6).standard_normal((79, 3)), list("xyz"))
     with pytest.raises(ParameterError, match="start=80 must be at most 79"):
         drive(taught, tmp_path / "log", tmp_path / "rest")
 

@@ -55,17 +55,29 @@ def test_the_limit_comes_before_stillness() -> None:
     assert 0.015 < norms.max() <= 0.02
 
 
-def test_a_swap_of_columns_does_not_flip_a_sign_for_good() -> None:
-    """A 90 degree turn and one of 60 are led back by rotations: the determinant is kept.
+def test_a_swap_of_columns_is_led_back_without_a_reflection() -> None:
+    """However far columns have turned, a bounded way back keeps the determinant and ends.
 
     Once the sign of each column was taken from the old column assigned to it; where columns had
     swapped, that is a reflection, and a coordinate flipped by its whole size in one chunk.
     """
     for angle in (np.pi / 3, np.pi / 2, 2.0):
-        still = plane_rotation(angle)
-        turn = turn_of(still, np.array([0.9, 0.5]), largest=10.0)
-        assert np.linalg.det(turn.rotation) == pytest.approx(1.0)
-        np.testing.assert_allclose(np.abs(turn.rotation), np.eye(2), atol=1e-12)
+        left = plane_rotation(angle)
+        for _ in range(60):
+            turn = turn_of(left, np.array([0.9, 0.5]), largest=0.05)
+            assert np.linalg.det(turn.rotation) == pytest.approx(1.0)
+            assert np.linalg.norm(turn.rotation - left, 2) <= 0.0501  # a turn by 0.05 at most
+            left = turn.rotation
+        np.testing.assert_allclose(np.abs(left), np.eye(2), atol=1e-12)
+
+
+def test_a_column_keeps_its_sign_where_others_change_wholly() -> None:
+    """The sign is that of its own overlap, whatever the rotation of all columns makes of it."""
+    overlap = np.array([[0.2, 0.2, 0.4], [0.4, 0.4, 0.6], [-0.1, -0.4, 0.5]])
+    left, _, right = np.linalg.svd(overlap)
+    assert (left @ right)[0, 0] < -0.5  # where the sign was taken from once
+    turn = turn_of(overlap, np.array([0.9, 0.5, 0.1]), largest=np.inf)
+    np.testing.assert_array_equal(turn.rotation, np.diag([1.0, 1.0, 1.0]))
 
 
 @settings(max_examples=50, deadline=None)
