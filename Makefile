@@ -19,7 +19,7 @@ test: lint
 
 # The inner loop: something of every package, in less than a minute once mypy's cache is warm.
 check: lint
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(FAST)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not long" $(FAST)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -37,6 +37,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write
 
 soak: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -n 2 -m long
 	$(BIN)/python -m scenarios.soak
 	$(BIN)/python -m scenarios.fuzz_interrupts --places 5000
 	$(BIN)/python -m scenarios.fuzz_inputs

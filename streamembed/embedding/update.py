@@ -25,7 +25,7 @@ from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.learners import metrics as learners
 from streamembed.methods import curved_room, graph_room, rebuilt_room
-from streamembed.methods.config import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH, Config
+from streamembed.methods.config import Config
 from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.methods.table import EVERYWHERE, Seen
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -67,6 +67,8 @@ REPRODUCED_EVERY = 500
 FORGETTING = 1.0 - 1e-3
 # An outlier counts as no farther than this.
 FARTHEST = 1e100
+# Of a leaving entry beside the largest sum that stays: eleven digits of that are still right.
+LARGEST_LEAVING = 1e5
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
 
@@ -197,6 +199,8 @@ def _border(state: State, seen: Seen, refilled: Ints, config: Config) -> Dense:
     graph = state.graph.write(refilled, rows)
     held = seen.support
     degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
+    if np.abs(leaving).max(initial=0.0) > LARGEST_LEAVING * np.abs(degrees).max():
+        return _make_dense(graph, held, config)  # what is left of both is rounding of what was
     # tracker: evict the old, border the new
     factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
     return Dense(graph, degrees, factor, config.is_centred)
@@ -519,11 +523,11 @@ def _build_sparse(
     if bandwidth is None:
         positive = known[known > 0]
         bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
-        bandwidth = min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
+    scaling = scaling.of_bandwidth(bandwidth)
     width = 1.0 if isinstance(config.width, str) else config.width
-    scale = {"binary": 1.0, "heat": bandwidth**2, "self_tuning": width}[config.weights]
+    scale = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": width}[config.weights]
     sparse = graph_room.build(held, lists, edges, scale, config)
-    return replace(scaling, bandwidth=bandwidth), None, lists, None, sparse
+    return scaling, None, lists, None, sparse
 
 
 def _build_dense(
@@ -542,16 +546,18 @@ def _build_dense(
         reaches = lists.kth_positive(config.n_neighbors, near)
         seen = Seen(held, known, scaling, None, rule)
         scales = self_tuning.place(Scales.empty(), slots, reaches, seen.squares, n, rule)
-        typical = float(np.sqrt(rule.width)) * scales.typical
-        typical = min(max(typical, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH)
-        scaling = replace(scaling, bandwidth=typical)
+        scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
     empty = _make_ring(n, config, exact=config.is_centred)
     seen = Seen(held, known, scaling, scales, rule)
     graph = empty.write(slots, config.embedding.rows(seen, slots, empty.buffer.dtype))
+    return scaling, scales, lists, _make_dense(graph, held, config), None
+
+
+def _make_dense(graph: Graph, held: Support, config: Config) -> Dense:
+    """Degrees and factor by the ring alone."""
     degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
-    normal = _normalise(graph, degrees, held, config)
-    cut = config.rank_cut
-    if n <= max(LARGEST_DECOMPOSED, cut.most):
+    normal, cut = _normalise(graph, degrees, held, config), config.rank_cut
+    if len(held) <= max(LARGEST_DECOMPOSED, cut.most):
         factor = tracker.decompose(graph.weights, normal.scaling, cut)
     else:
         factor = tracker.sketch(
@@ -563,7 +569,7 @@ def _build_dense(
             config.seed,
             operator.LARGEST_EIGENVALUE,
         )
-    return scaling, scales, lists, Dense(graph, degrees, factor, config.is_centred), None
+    return Dense(graph, degrees, factor, config.is_centred)
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.methods.config import (
-    LARGEST_BANDWIDTH,
     LARGEST_COEFFICIENT,
     LARGEST_DEGREE,
     LARGEST_NEIGHBORS,
-    SMALLEST_BANDWIDTH,
     WIDTHS,
 )
 from streamembed.methods.table import METHODS

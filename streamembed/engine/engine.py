@@ -347,13 +347,15 @@ class Engine:
 
     def _publish(self, counted: bool) -> tuple[State, Snapshot]:
         state = self._need_state("learn more, or create the engine with a smaller warm_up")
-        if self._published is None or self._published[0] is not state or counted:
-            with one_blas_thread():
-                columns = publish.publish(state, self.config, counted)
-                features = self._intake.progress.features or NO_FEATURES
-                snapshot = Snapshot._of(state, columns, self.config, *features)
+        if self._published is not None and self._published[0] is state and not counted:
+            return self._published
+        with one_blas_thread():
+            columns = publish.publish(state, self.config, counted)
+            features = self._intake.progress.features or NO_FEATURES
+            snapshot = Snapshot._of(state, columns, self.config, *features)
+        if not counted:  # or later snapshots would depend on who counted
             self._published = state, snapshot
-        return self._published
+        return state, snapshot
 
     def _need_state(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""

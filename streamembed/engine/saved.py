@@ -19,9 +19,10 @@ from streamembed.embedding.chunk import Events
 from streamembed.engine.progress import Progress
 from streamembed.geometry.lists import Lists
 from streamembed.geometry.ring import Graph, most_slots
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import slots_for
 from streamembed.learners import metrics
-from streamembed.methods.config import LARGEST_BANDWIDTH, LISTED, SMALLEST_BANDWIDTH, Config
+from streamembed.methods.config import LISTED, Config
 from streamembed.methods.state import Dense, Sparse, State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array

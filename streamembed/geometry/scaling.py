@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -10,7 +11,17 @@ from scipy.spatial.distance import cdist
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.numeric.arrays import Bools, Floats
 
-__all__ = ["LEAST_SHARE", "Scaling", "fit_distances", "fit_points"]
+__all__ = [
+    "LARGEST_BANDWIDTH",
+    "LEAST_SHARE",
+    "SMALLEST_BANDWIDTH",
+    "Scaling",
+    "fit_distances",
+    "fit_points",
+]
+
+# Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
+SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 
 # Deviations below this share of the mean, or below the second in themselves, are rounding.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -42,6 +53,10 @@ class Scaling:
         with np.errstate(over="ignore", under="ignore"):
             result: Floats = (points - self.center) / self.scale
         return result
+
+    def of_bandwidth(self, bandwidth: float) -> Self:
+        """The same with another one, or what of the bounds of bandwidths is nearest to it."""
+        return replace(self, bandwidth=min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH))
 
 
 def fit_points(
@@ -75,10 +90,11 @@ def fit_points(
         safe = np.where(varies, extent, 1.0)
         squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
         scale = _divisors(safe * np.sqrt(squares), varies, scaling, least_share)
+    found = Scaling(center, scale, 1.0)
     if bandwidth is None:
-        scaled = Scaling(center, scale, 1.0).apply(points)
+        scaled = found.apply(points)
         bandwidth = choose_bandwidth(cdist(scaled, scaled))
-    return Scaling(center, scale, bandwidth)
+    return found.of_bandwidth(bandwidth)
 
 
 def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:
@@ -98,4 +114,4 @@ def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: floa
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:
     """Distances (n, n) are taken as they are; only a bandwidth of None is chosen."""
     chosen = choose_bandwidth(d) if bandwidth is None else bandwidth
-    return Scaling(np.zeros(0), np.ones(0), chosen)
+    return Scaling(np.zeros(0), np.ones(0), 1.0).of_bandwidth(chosen)

@@ -33,7 +33,6 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.inertia import Inertia, count_above
 
 __all__ = [
-    "SHIFT",
     "Bottom",
     "Report",
     "alignment",
@@ -49,8 +48,8 @@ __all__ = [
 # a part that arrived whole, which no older column knows, is found.
 GUARDS = 7
 # Beside M's diagonal, which is at least 1: far above the rounding of its factors, 1e-14, and as
-# small as the least values that are wanted.
-SHIFT = 1e-10
+# small as the least values that are wanted; where masses or weights make M large, this share of it.
+SHIFT, LEAST_SHIFT = 1e-10, 1e-13
 # Steps at least: on 500 digits single chunks are off by a sine of 0.02 after one, 0.001 after two.
 # At most, from random columns: they took 2 to 4 on rolls and images.
 LEAST, COLD = 2, 24
@@ -94,6 +93,8 @@ class Report:
         Whether all of ``relative`` is within the tolerance.
     inverse : callable
         (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
+    norm, shift : float
+        A bound on the norm of M, and what its factors have beside it.
     """
 
     errors: Floats
@@ -101,6 +102,8 @@ class Report:
     steps: int
     met: bool
     inverse: Callable[[Floats], Floats]
+    norm: float
+    shift: float
 
 
 def weights_of(points: Floats, near: Slots, slots: Ints | None = None, reg: float = 1e-3) -> Floats:
@@ -297,11 +300,13 @@ def solve(
     block = np.hstack([block, generator.standard_normal((n, width - block.shape[1]))])
     root = np.ones(n) if masses is None else np.sqrt(masses)
     constant = root / np.linalg.norm(root)
-    norm = float(np.asarray(abs(M).sum(axis=1)).max(initial=0.0))
-    least = float(np.finfo(np.float64).eps) * (norm or 1.0)  # of mu, what rounding hides
+    norm = float(np.asarray(abs(M).sum(axis=1)).max(initial=0.0)) or 1.0
+    least = float(np.finfo(np.float64).eps) * norm  # of mu, what rounding hides
+    shift = max(SHIFT, LEAST_SHIFT * norm)
     if not width:
-        return Bottom(block, np.zeros(0)), Report(block, np.zeros(0), 0, True, np.zeros_like)
-    factors = _factors(M)
+        nothing = Report(block, np.zeros(0), 0, True, np.zeros_like, norm, shift)
+        return Bottom(block, np.zeros(0)), nothing
+    factors = _factors(M, shift)
     block = _orthonormal(constant, block)
     steps, met = 0, False
     while True:
@@ -315,13 +320,13 @@ def solve(
             break
     if cold:
         met = bool((relative <= tolerance / COLD_SHARE).all())
-    return Bottom(block, values), Report(errors, relative, steps, met, factors.solve)
+    return Bottom(block, values), Report(errors, relative, steps, met, factors.solve, norm, shift)
 
 
-def _factors(M: csr_array) -> SuperLU:
+def _factors(M: csr_array, shift: float) -> SuperLU:
     """Of M + shift I, which is positive: no pivots are needed."""
     return splu(
-        (M + SHIFT * eye_array(M.shape[0])).tocsc(),
+        (M + shift * eye_array(M.shape[0])).tocsc(),
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},

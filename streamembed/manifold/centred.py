@@ -27,6 +27,8 @@ __all__ = ["View", "center_rows", "deflate", "view"]
 
 # Of the largest square of a direction of the centred factor, below which it is rounding.
 NOTHING = 1e-14
+# The same, below which a direction is not orthogonal to others by more than eight digits.
+FAINT = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +79,15 @@ def view(vectors: Array, values: Floats, masses: Floats, count: int) -> View:
     squares, turn = descending_eigh(centred.T @ centred)
     real = squares > NOTHING * max(float(squares[0]), 0.0) if len(squares) else squares > 0
     squares, turn = squares[real], turn[:, real]
-    half = turn * np.sqrt(squares)
+    half, into = turn * np.sqrt(squares), turn / np.sqrt(squares)
+    if len(squares) and squares[-1] < FAINT * squares[0]:  # known to few digits: once more
+        basis = centred @ into
+        again, right = descending_eigh(basis.T @ basis)
+        into = into @ (right / np.sqrt(again))
+        half = centred.T @ (centred @ into)
     found, mix = descending_eigh(half.T @ (values[:, None] * half))
     keep = min(count, int(np.count_nonzero(found > 0.0)))
-    chosen: Floats = centred @ ((turn / np.sqrt(squares)) @ mix[:, :keep])
+    chosen: Floats = centred @ (into @ mix[:, :keep])
     return View(found, deflate(chosen, np.sqrt(shares)), centred, values)
 
 

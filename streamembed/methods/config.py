@@ -10,6 +10,7 @@ import numpy as np
 
 from streamembed.errors import ParameterError, shown
 from streamembed.geometry.ring import LARGEST_SUPPORT
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import Rule
 from streamembed.learners import metrics as learners
 from streamembed.methods.table import METHODS, Form, Method, rows_of
@@ -20,8 +21,6 @@ from streamembed.spectral.tracker import Cut
 
 __all__ = ["Config"]
 
-# Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
-SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 KERNELS = tuple(dict.fromkeys(name for one in METHODS.values() for name in one.kernels))
 LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
 LARGEST_NEIGHBORS = 1000

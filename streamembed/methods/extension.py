@@ -332,8 +332,8 @@ class GraphExtension(_Extension):
             own = np.sqrt(np.partition(np.minimum(d2, FARTHEST), at, axis=1)[:, at])
             own = np.maximum(own, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours
-        exponents = np.where(near, -(d2 / own) / (self.width * self.widths), -np.inf)
-        with np.errstate(under="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+            exponents = np.where(near, -(d2 / own) / (self.width * self.widths), -np.inf)
             weights: Floats = np.exp(exponents - exponents.max(axis=1)[:, None])
         return np.where(near, weights, 0.0)
 

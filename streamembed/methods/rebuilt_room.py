@@ -23,7 +23,7 @@ from streamembed.geometry.lists import Lists, Slots
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
 from streamembed.manifold import barycentric
-from streamembed.manifold.barycentric import SHIFT, Bottom, Report
+from streamembed.manifold.barycentric import Bottom, Report
 from streamembed.methods.centred_room import normalisation
 from streamembed.methods.config import Config
 from streamembed.methods.pairs import Pairs
@@ -156,11 +156,10 @@ def _certify(state: State, bottom: Bottom, report: Report, config: Config, rung:
     normal, k = normalisation(state), config.n_components
     values, vectors, constant = bottom.values, bottom.vectors, normal.constant
     c = report.errors.shape[1]
-    norm = 1.0 + float(np.abs(state.rebuilt.weights).sum(axis=1).max()) ** 2  # type: ignore[union-attr]
-    unit = _unit(bottom, k, norm)
+    unit = _unit(bottom, k, report.norm)
     theta = unit / (values + unit)
     errors = report.errors * (theta[:c] / unit)
-    rounding = ROUNDING * norm / unit
+    rounding = ROUNDING * report.norm / unit
     known = np.concatenate([constant[:, None], vectors], axis=1)
 
     def rest_of(column: Floats) -> Floats:
@@ -168,12 +167,12 @@ def _certify(state: State, bottom: Bottom, report: Report, config: Config, rung:
         return left
 
     # of (M + shift)^-1, in units of its largest; theta = u / (mu + u) in terms of that
-    largest = 1.0 / SHIFT
+    largest = 1.0 / report.shift
     shown = min(k, len(theta))
     last = float(theta[shown - 1]) if shown else 1.0
     following = float(theta[shown]) if shown < len(theta) else 0.0
     target = last - AIM * (last - following)
-    level = 1.0 / (unit * (1.0 / target - 1.0) + SHIFT)
+    level = 1.0 / (unit * (1.0 / target - 1.0) + report.shift)
     beyond = 1.0
     if config.tolerance is not None and 0.0 < target < 1.0:
         draw = np.random.default_rng((config.seed, state.position, len(known)))
@@ -183,7 +182,7 @@ def _certify(state: State, bottom: Bottom, report: Report, config: Config, rung:
             level / largest,
             SOLVES,
         )
-        mu = 1.0 / (found * largest) - SHIFT
+        mu = 1.0 / (found * largest) - report.shift
         beyond = min(1.0, unit / (max(mu, 0.0) + unit))
     coupling = errors.T @ errors
     outside = certificate.following(theta[:c], coupling, beyond, k, rounding)

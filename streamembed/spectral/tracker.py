@@ -42,6 +42,7 @@ BORDER_CUT = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 # An evicted direction of which less than this share of its squared length is left is not divided
 # by that share, which is known to 1e-16 only: 1e-3 keeps the basis orthonormal to 1e-13.
 FAINT = 1e-3
+TINY = float(np.finfo(np.float64).tiny)
 # Subspace iterations of a sketch: with lambda_r / lambda_k = 0.2, six leave 4e-9.
 SKETCH_STEPS = 6
 
@@ -228,7 +229,7 @@ def _border(
     orthogonalised twice, in place (the first pass leaves eps * |C|), and its QR factor is taken,
     so that directions down to 1e-12 are right.
     """
-    cut = BORDER_CUT[rest.dtype] * largest
+    cut = max(BORDER_CUT[rest.dtype] * largest, TINY)
     if rest.dtype == np.float32:
         squares, turn = descending_eigh(rest.T @ rest)
         keep = squares > cut**2

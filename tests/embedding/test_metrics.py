@@ -167,7 +167,7 @@ def test_labels_help_on_iris() -> None:
 # ---------------------------------------------------------------- laws
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(1, 167), max_size=6), st.sampled_from(["none", "labels", "some"]))
 def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
     """Bit for bit, with saving and loading in between."""
@@ -183,7 +183,7 @@ def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
     assert_same(whole, parts)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(st.integers(1, 119), max_size=5))
 def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
     """Before the warm-up ended and after it."""

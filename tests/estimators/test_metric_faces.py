@@ -49,7 +49,7 @@ def test_names_and_defaults_are_those_of_the_contract(cls: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(cuts=st.lists(st.integers(1, 89), max_size=6), gaps=st.booleans())
 def test_many_is_one_by_one(way: str, cuts: list[int], gaps: bool) -> None:
     """Any split gives the same state, bit for bit, with pairs among the points and with gaps."""

@@ -166,7 +166,7 @@ def streams(trial: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
     return points, labels, np.where(scale > 0, scale, 1.0)
 
 
-@pytest.mark.parametrize("start", range(0, 20, 10))
+@pytest.mark.parametrize("start", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_random_streams_teach_both_the_same(start: int) -> None:
     """Gaps, duplicates, constants, far units, thin classes; labels and pairs, in any cut."""
     for trial in range(start, start + 10):

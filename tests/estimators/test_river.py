@@ -74,7 +74,16 @@ def test_nothing_is_skipped(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "check"), CHECKS, ids=[f"{name}-{check.__name__}" for name, check in CHECKS]
+    ("name", "check"),
+    [
+        pytest.param(
+            name,
+            check,
+            id=f"{name}-{check.__name__}",
+            marks=[] if name.endswith("-0") else pytest.mark.long,
+        )
+        for name, check in CHECKS
+    ],
 )
 def test_rivers_checks(name: str, check: Any) -> None:
     """Each of river's own checks."""

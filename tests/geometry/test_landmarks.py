@@ -41,7 +41,7 @@ def blob(n: int, seed: int = 0, width: int = 3) -> np.ndarray:
 # ---------------------------------------------------------------- the rule
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.integers(3, 25),
     st.integers(1, 60),

@@ -198,12 +198,12 @@ def settings_of(k: int = 3, **changes: Any) -> Settings:
     return Settings(n_components=k, **given)
 
 
-def test_ten_thousand_chunks_go_in_and_out() -> None:
-    """Moments of the last 200 of 100,000 rows, with a change of scale on the way: 1e-10."""
+def test_thousands_of_rows_go_in_and_out() -> None:
+    """Moments of the last 200 of 30,000 rows, with a change of scale on the way: 1e-10."""
     settings = settings_of(window=200)
     rng = np.random.default_rng(3)
-    X = rng.standard_normal((100_000, 4)) @ np.diag([4.0, 2.0, 1.0, 0.5])
-    X[40_000:40_100] *= 1e5  # a burst that must leave no trace
+    X = rng.standard_normal((30_000, 4)) @ np.diag([4.0, 2.0, 1.0, 0.5])
+    X[12_000:12_100] *= 1e5  # a burst that must leave no trace
     followed = following.init(4, settings)
     for stop in range(730, len(X), 730):  # at all distances from the last turn of the window
         followed = following.extend(followed, X[stop - 730 : stop], settings)

@@ -303,7 +303,7 @@ def passes():
     return {name: float(np.mean(found)) for name, found in ratios.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_pass_is_near_the_batch(passes):
     """Within 10 % with 50 pairs remembered, 3 % with 2000 (measured: 5 % and 0.2 %)."""
     assert 1 <= passes[50] <= 1.10
@@ -311,13 +311,13 @@ def test_one_pass_is_near_the_batch(passes):
     assert passes[2000] <= 1.03
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lego_is_not(passes):
     """The fallback misses that by far, at the best of five rates, and beats doing nothing."""
     assert 1.15 < passes["lego"] < passes["euclid"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_whole_buffer_is_the_batch(passes):
     """With everything remembered and five sweeps a call, A itself is the batch's to 5 %."""
     assert passes["norm"] <= 0.05

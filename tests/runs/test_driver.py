@@ -145,7 +145,7 @@ def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) ->
     first = drive(engine(kind), tmp_path / "log", tmp_path / "first")
     assert first.aside == sorted(set(first.aside))
     assert len(first.saved) > 6
-    for said, set_aside, path in first.saved[:-1:2]:
+    for said, set_aside, path in first.saved[:-1:4]:
         loaded = se.Engine.load(path)
         assert loaded.pending == 0
         known = first.aside[:set_aside]
