@@ -25,6 +25,7 @@ import pyarrow as pa
 import streamembed as se
 from streamembed.errors import DamagedFileError
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.methods.table import METHODS
 from streamembed.numeric import codec
 from streamembed.storage import archive
 
@@ -37,6 +38,7 @@ SMALL: dict[str, Any] = {"size": 24, "warm_up": 12, "chunk_size": 4, "n_componen
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
 # Arrays of which any number of rows may be kept.
 SAMPLES = ("samples", "recent")
+SIGNED = {"reach", "degree"}
 # What stands for a value of another kind.
 WRONG: list[Any] = [None, "x", -1, {}, [[]], float("nan"), float("inf"), 10**30]
 
@@ -68,7 +70,9 @@ def save_all(folder: Path) -> dict[Path, str]:
     engines["landmarks"] = se.Engine(memory="landmarks", **SMALL)
     engines["graph"] = se.Engine("laplacian_eigenmaps", **SMALL)
     engines["radius"] = se.Engine("laplacian_eigenmaps", weights="heat", radius=1.0, **SMALL)
-    for name in ("plain", "graph", "radius"):
+    for name in ("classical_mds", "kernel_pca", "lle", "isomap"):
+        engines[name] = se.Engine(name, **SMALL)
+    for name in ("plain", "graph", "radius", "classical_mds", "kernel_pca", "lle", "isomap"):
         engines[name].learn(X)
     engines["named"].learn(frame, ids=[f"k{i}" for i in range(30)])
     engines["warming"].learn(X[:5], ids=[f"k{i}" for i in range(5)])
@@ -132,7 +136,7 @@ def hostile(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
         yield "no rows", table.slice(0, 0), header, kind, version
     for told, changed in _headers(header, kind):
         yield told, table, changed, kind, version
-    for told, other in _snapshots(table) if kind == "snapshot" else _arrays(table):
+    for told, other in _snapshots(table, header) if kind == "snapshot" else _arrays(table):
         yield told, other, header, kind, version
 
 
@@ -203,8 +207,10 @@ def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     return isinstance(was, int) and wrong == 10**30
 
 
-def _snapshots(table: Any) -> Iterator[tuple[str, Any]]:
+def _snapshots(table: Any, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Columns of a snapshot that it cannot have."""
+    # a reach is 0 where nothing differs, and sums of centred rows may have any sign
+    any_sign = {"reach"} if METHODS[header["method"]].room in ("dense", "graph") else SIGNED
     for index, name in enumerate(table.column_names):
         if name == "id":
             again = pa.array([table.column("id")[0].as_py()] * table.num_rows)
@@ -228,7 +234,7 @@ def _snapshots(table: Any) -> Iterator[tuple[str, Any]]:
         if width > 1 and name != "tracked":
             fewer = pa.FixedSizeListArray.from_arrays(pa.array(values[: len(column)]), 1)
             yield f"{name} of another width", table.set_column(index, name, fewer)
-        if not width and name != "reach":  # where nothing differs, it is 0
+        if not width and name not in any_sign:
             yield f"{name} 0", table.set_column(index, name, pa.array(np.zeros(table.num_rows)))
         nulls = pa.nulls(table.num_rows, column.type)
         yield f"{name} null", table.set_column(index, name, nulls)

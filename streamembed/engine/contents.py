@@ -102,6 +102,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
     if room == "curved":
         must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
+        must((np.diag(arrays["lengths"]) == 0).all(), "lengths")
     positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
     share = positive.get(room, ("stationary",))
     for name in (*share, "masses", "density_weights", "widths", "scale"):

@@ -312,7 +312,8 @@ class Engine:
         ----------
         counted
             Of a graph of neighbours: count its eigenvalues, so that ``certificate.missed`` is
-            proven. Costs as much as some chunks, and far more where data have many dimensions.
+            proven. Costs as much as some chunks, and far more where data have many dimensions; such
+            a snapshot is made anew at every call.
 
         Raises
         ------

@@ -17,13 +17,13 @@ import numpy as np
 from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.embedding.chunk import Events
 from streamembed.engine.progress import Progress
-from streamembed.geometry.lists import Lists
+from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import slots_for
 from streamembed.learners import metrics
 from streamembed.methods.config import LISTED, Config
-from streamembed.methods.state import Dense, Sparse, State
+from streamembed.methods.state import Curved, Dense, Rebuilt, Sparse, State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import Waiting
@@ -155,6 +155,10 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         _check_dense(state.dense, masses, config)
     if state.sparse is not None:
         _check_sparse(state, state.sparse, n, config)
+    if state.rebuilt is not None:
+        _check_rebuilt(state, state.rebuilt, n, config)
+    if state.curved is not None:
+        _check_curved(state, state.curved, n, config)
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, d, config)
@@ -191,7 +195,7 @@ def _check_dense(dense: Dense, masses: Array, config: Config) -> None:
 
 def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
     """Block, lists or edges of a graph."""
-    block, lists, edges = sparse.block, state.lists, sparse.edges
+    block = sparse.block
     _has("block.psi", block.psi, (n, len(block.values)))
     must(block.psi.dtype.str in WIDTHS, f"a block has dtype {block.psi.dtype}")
     _has("block.values", block.values, (len(block.values),))
@@ -202,6 +206,39 @@ def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
     must(min(sparse.low_rows, sparse.count_rows) >= 0, "rows of the sparse room")
     must(-1 <= sparse.counted <= state.position, "counted")
     must(sparse.missed is None or 0 <= sparse.missed <= n, "missed")
+    _check_neighbours(state.lists, sparse.edges, n, config)
+
+
+def _check_rebuilt(state: State, room: Rebuilt, n: int, config: Config) -> None:
+    """Weights and columns of locally linear embedding."""
+    bottom, r = room.bottom, len(room.bottom.values)
+    _check_neighbours(state.lists, None, n, config)
+    _has("rebuilt.weights", room.weights, (n, config.n_neighbors))
+    _has("bottom.vectors", bottom.vectors, (n, r))
+    _has("bottom.values", bottom.values, (r,))
+    must((bottom.values >= 0).all(), "a value of the bottom is negative")
+    must(room.rows >= 0, "rows of the room")
+
+
+def _check_curved(state: State, room: Curved, n: int, config: Config) -> None:
+    """Paths and factor of Isomap."""
+    factor, labels, lengths = room.factor, room.labels, room.geodesics.lengths
+    _check_neighbours(state.lists, room.edges, n, config)
+    must(lengths.shape == (n, n) and (lengths >= 0).all(), "lengths of paths")
+    must((np.diag(lengths) == 0).all(), "lengths of paths")
+    must(labels.shape == (n,) and ((labels >= 0) & (labels < n)).all(), "labels of parts")
+    here = labels == 0
+    must(here.any() and np.isfinite(lengths[np.ix_(here, here)]).all(), "labels of parts")
+    _has("factor.scaling", factor.scaling, (n,))
+    _has("factor.vectors", factor.vectors, (n, len(factor.values)))
+    _has("factor.values", factor.values, (len(factor.values),))
+    must((factor.scaling == 1.0).all(), "factor.scaling")
+    must(factor.vectors.dtype == np.float64, "factor.vectors")
+    must(min(room.rows, room.stale) >= 0, "rows of the room")
+
+
+def _check_neighbours(lists: Lists | None, edges: Edges | None, n: int, config: Config) -> None:
+    """Lists, or edges where there is a radius."""
     must((edges is not None) == (config.radius is not None), "edges")
     must((lists is None) == (config.radius is not None), "lists")
     if edges is not None:
@@ -216,7 +253,8 @@ def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
 def _check_lists(lists: Lists, n: int, config: Config, positive: bool) -> None:
     must(len(lists) == n and lists.n_neighbors == config.n_neighbors, "lists of other slots")
     must(lists.positive == positive, "lists with duplicates, or without")
-    must(not np.isnan(lists.d2).any() and not np.isnan(lists.reach).any(), "lists have NaN")
+    must((lists.d2 >= 0).all() and (lists.reach >= 0).all(), "lists have a negative distance")
+    must((np.isfinite(lists.d2) == (lists.near >= 0)).all(), "lists have distances to nothing")
 
 
 def _check_scales(state: State, n: int, config: Config) -> None:

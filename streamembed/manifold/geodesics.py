@@ -18,7 +18,7 @@ no edge is invented between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +27,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 
 from streamembed.geometry.lists import Slots
 from streamembed.numeric.arrays import Floats, Ints, frozen
+from streamembed.numeric.codec import NOT_KEPT
 
 __all__ = [
     "Geodesics",
@@ -56,11 +57,11 @@ class Geodesics:
         Row s: from slot s to all; 0 on the diagonal, inf where there is no path.
     parents : (n, n) or None
         The slot before t on a shortest path from s, -1 where there is none; None where rows are
-        stale, and cannot be repaired.
+        stale, and cannot be repaired. Not kept in files: paths made afresh have the same lengths.
     """
 
     lengths: Annotated[Floats, "n n"]
-    parents: Annotated[Slots, "n n"] | None
+    parents: Slots | None = field(default=None, metadata=NOT_KEPT)
 
     @classmethod
     def build(cls, graph: csr_array) -> Geodesics:

@@ -42,14 +42,17 @@ def eigh(matrix: Floats) -> tuple[Floats, Floats]:
     """Ascending eigenvalues and their unit eigenvectors, by the lower triangle.
 
     `numpy.linalg.eigh` divides and conquers, which is fast and fails now and then where most
-    eigenvalues are a few (1 and -1, in a graph of pairs). QR does not.
+    eigenvalues are a few (1 and -1, in a graph of pairs). QR does not; of entries above 1e150 it
+    needs them in a unit of their own.
     """
     try:
         values, vectors = np.linalg.eigh(matrix)
     except np.linalg.LinAlgError:
         if not np.isfinite(matrix).all():
             raise
-        values, vectors = scipy.linalg.eigh(matrix, lower=True, driver="ev")
+        unit = max(1.0, float(np.abs(matrix).max()))
+        values, vectors = scipy.linalg.eigh(matrix / unit, lower=True, driver="ev")
+        values *= unit
     return values, vectors
 
 

@@ -88,3 +88,19 @@ def test_a_loaded_engine_is_saved_in_the_same_bytes(tmp_path: Path) -> None:
     engine.save(tmp_path / "first")
     se.Engine.load(tmp_path / "first").save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "first").read_bytes()
+
+
+@pytest.mark.parametrize("unit", [1e-101, 1e101])
+@pytest.mark.parametrize(
+    "method",
+    ["diffusion_map", "laplacian_eigenmaps", "classical_mds", "kernel_pca", "lle", "isomap"],
+)
+def test_data_in_any_unit_are_loaded(method: str, unit: float, tmp_path: Path) -> None:
+    """A bandwidth chosen beyond the bounds of given ones was saved, and then refused."""
+    engine = se.Engine(method, size=40, scaling=None, n_components=1)
+    engine.learn(np.random.default_rng(0).standard_normal((50, 3)) * unit)
+    engine.save(tmp_path / "engine")
+    engine.snapshot().save(tmp_path / "snapshot")
+    loaded = se.Snapshot.load(tmp_path / "snapshot")
+    np.testing.assert_array_equal(loaded.coordinates, engine.snapshot().coordinates)
+    assert se.Engine.load(tmp_path / "engine").position == 50

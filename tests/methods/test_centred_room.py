@@ -357,6 +357,30 @@ def test_axes_keep_still(way: dict[str, Any], seed: int) -> None:
         before = after
 
 
+@pytest.mark.parametrize("far", [1e8, 1e52, 1e120])
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_outliers_come_and_go(way: dict[str, Any], far: float) -> None:
+    """Whatever the power of an outlier, nothing overflows, and nothing of it is left behind.
+
+    Rows of the polynomial kernel once became infinite and stayed in the ring; sums of rows kept
+    the rounding of what had left.
+    """
+    points = np.random.default_rng(0).standard_normal((180, 4))
+    points[75] = far
+    engine = se.Engine(**way, n_components=2, size=60, warm_up=60, chunk_size=5, scaling=None)
+    for start in range(0, 180, 5):
+        engine.learn(points[start : start + 5])
+        if start < 60:
+            continue
+        snapshot = engine.snapshot()
+        assert np.isfinite(snapshot.coordinates).all()
+        assert snapshot.certificate.met
+        if start > 135:  # the outlier has left
+            check(snapshot, kernel(snapshot))
+            again = snapshot.transform(snapshot.points)
+            assert np.abs(again - snapshot.coordinates).max() <= 1e-2 * np.abs(again).max()
+
+
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 @pytest.mark.parametrize("memory", ["window", "landmarks"])
 def test_degenerate_data(way: dict[str, Any], memory: str) -> None:

@@ -145,6 +145,36 @@ def test_poor_data_stay_finite(name: str, size: int) -> None:
             assert ((np.abs(sizes - 1.0) < 1e-6) | (sizes == 0.0)).all()
 
 
+@pytest.mark.parametrize("half_life", [1e-3, 0.1])
+def test_masses_of_any_ratio_have_a_map(half_life: float) -> None:
+    """M is 1e30 times as large as its least entries: its factors were once "exactly singular"."""
+    rng = np.random.default_rng(1)
+    engine = se.Engine(
+        "lle",
+        n_components=1,
+        memory="landmarks",
+        size=65,
+        half_life=half_life,
+        chunk_size=3,
+        n_neighbors=5,
+    )
+    for _ in range(80):
+        engine.learn(rng.standard_normal((3, 3)))
+        if engine.ready:
+            assert np.isfinite(engine.snapshot().coordinates).all()
+
+
+def test_one_landmark_is_saved(tmp_path: Path) -> None:
+    """All points equal: no column is one, and infinite values were once told instead."""
+    engine = se.Engine("lle", memory="landmarks", size=20)
+    engine.learn(np.ones((60, 2)))
+    snapshot = engine.snapshot()
+    assert snapshot.eigenvalues.tolist() == [0.0, 0.0]
+    assert not snapshot.coordinates.any()
+    snapshot.save(tmp_path / "one")
+    assert se.Snapshot.load(tmp_path / "one").eigenvalues.tolist() == [0.0, 0.0]
+
+
 def test_what_it_has_no_meaning_for_is_refused() -> None:
     """Distance rows, and options of other methods."""
     with pytest.raises(InputError, match="coordinates"):
