@@ -13,7 +13,7 @@ from streamembed.methods.config import Config
 __all__ = ["HELP", "engine_options", "features_option"]
 
 HELP = {
-    "method": "diffusion_map, laplacian_eigenmaps, classical_mds, kernel_pca, isomap or lle.",
+    "method": "diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or lle.",
     "n_components": "Number of coordinates.",
     "memory": "window: the last SIZE events; landmarks: SIZE that stand for all; all: every event.",
     "size": "Events in the window, or number of landmarks.",

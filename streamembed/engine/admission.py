@@ -24,8 +24,12 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-# Kernels of inner products, which distances do not tell.
+# Kernels of inner products, which distances do not tell; and methods, with what to take instead.
 OF_PRODUCTS = ("polynomial", "cosine")
+OF_POINTS = {
+    "lle": "method='isomap' or 'laplacian_eigenmaps'",
+    "pca": "method='classical_mds', which is PCA where the distances are Euclidean",
+}
 __all__ = ["Learned", "admit_distances", "admit_points"]
 
 
@@ -128,10 +132,10 @@ def admit_distances(
             f"kernel={config.kernel!r} is of points, but distance rows were given: try "
             "kernel='gaussian'"
         )
-    if config.room == "rebuilt":
+    if remedy := OF_POINTS.get(config.method):
         raise InputError(
-            f"method={config.method!r} rebuilds points from their neighbours' coordinates, which "
-            "distance rows do not tell: try method='isomap' or 'laplacian_eigenmaps'"
+            f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
+            f"{remedy}"
         )
     call, before = RowCall(rows, ids), intake.progress
     n = len(call)

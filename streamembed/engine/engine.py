@@ -66,9 +66,10 @@ class Engine:
         "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
         neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
         in two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances;
-        "kernel_pca": principal components in the feature space of a kernel. "lle": locally linear
-        embedding, the smoothest map that keeps every point rebuilt by its neighbours. "isomap":
-        coordinates that keep the lengths of shortest paths on a graph of neighbours.
+        "pca": principal components of the support; "kernel_pca": in the feature space of a kernel.
+        "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
+        neighbours. "isomap": coordinates that keep the lengths of shortest paths on a graph of
+        neighbours.
     n_components
         Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
     memory

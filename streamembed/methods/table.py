@@ -345,6 +345,10 @@ class Form:
         return kernel.polynomial_rows(left, right, self.degree, self.coef0, gamma)
 
 
+# Of principal components: the products themselves.
+PRODUCTS = Form("polynomial", 1, 0.0, 1.0)
+
+
 def feature_rows(form: Form, seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
     """Rows of a kernel, whatever its diagonal."""
     if form.kernel == "gaussian":
@@ -363,6 +367,15 @@ def extend_by_kernel(snapshot: Embedded) -> Extends:
             snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
         )
     form = Form(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
+    return _extend_by_form(snapshot, form)
+
+
+def extend_by_products(snapshot: Embedded) -> Extends:
+    """The same with inner products: principal axes."""
+    return _extend_by_form(snapshot, PRODUCTS)
+
+
+def _extend_by_form(snapshot: Embedded, form: Form) -> Extends:
     support = (snapshot.points - snapshot.center) / snapshot.scale
     return _extend_centred(snapshot, lambda points, d2: form.between(points, support))
 
@@ -452,6 +465,15 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_distances,
+            options=frozenset({"rank"}),
+            room="centred",
+        ),
+        "pca": Method(
+            rows=rows_of(PRODUCTS),
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_products,
             options=frozenset({"rank"}),
             room="centred",
         ),

@@ -75,6 +75,9 @@ def kernel(snapshot: se.Snapshot) -> Floats:
         unit = z / np.where(lengths > 0, lengths, 1.0)[:, None]
         cosines: Floats = unit @ unit.T
         return cosines
+    if snapshot.method == "pca":
+        products: Floats = z @ z.T
+        return products
     return -0.5 * cdist(z, z, "sqeuclidean")
 
 
@@ -85,8 +88,9 @@ WAYS: list[dict[str, Any]] = [
     {"method": "kernel_pca", "bandwidth": 3.0},
     {"method": "kernel_pca", "kernel": "polynomial"},
     {"method": "kernel_pca", "kernel": "cosine"},
+    {"method": "pca"},
 ]
-IDS = ["mds", "gaussian", "polynomial", "cosine"]
+IDS = ["mds", "gaussian", "polynomial", "cosine", "pca"]
 
 
 @pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
@@ -106,7 +110,7 @@ def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: s
         assert rungs.count("exact") <= 2
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_streams_have_true_certificates(seed: int) -> None:
     """Sizes, chunks, kinds of data and kernels by the seed, also what is nearly degenerate."""
     rng = np.random.default_rng(seed)
@@ -140,6 +144,7 @@ def test_random_streams_have_true_certificates(seed: int) -> None:
         (WAYS[1], {"kernel": "rbf", "gamma": 1 / 9}),
         (WAYS[2], {"kernel": "poly", "degree": 3, "coef0": 1}),
         (WAYS[3], {"kernel": "cosine"}),
+        (WAYS[4], {"kernel": "linear"}),
     ],
     ids=IDS[1:],
 )
