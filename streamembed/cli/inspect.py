@@ -14,6 +14,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, MissingFileError
 from streamembed.logs.reader import describe_log
+from streamembed.numeric import codec
 from streamembed.runs import folder
 from streamembed.storage import archive
 
@@ -38,7 +39,7 @@ def _show(value: object) -> str:
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
-    """What a log, a snapshot, a saved engine or a run folder holds, JSON-ready."""
+    """What a log, a run folder, a snapshot or another saved file holds, JSON-ready."""
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and folder.unfinished(path):
@@ -61,6 +62,10 @@ def inspect_path(path: Path) -> dict[str, Any]:
             "features": list(engine.feature_names),
             **engine.config.as_dict(),
         }
+    if kind is not None:  # what an estimator saved: its numbers, without arrays and states
+        header = archive.read_table(path, kind)[1]
+        plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
+        return {"kind": kind, **plain}
     found = describe_log(path)
     return {
         "kind": "log",

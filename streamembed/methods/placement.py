@@ -29,24 +29,17 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CentredExtension:
-    """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
-
-    y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
-    coordinates, and new points of the same space keep their distances.
+class _Placement:
+    """What all of them have: the support, and how far a typical point's neighbours are.
 
     Attributes
     ----------
     points : (N, d)
-        As the rows see them.
+        As distances see them.
     center, scale : (d,)
         Of the caller's units.
-    rows : callable
-        (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
-    mean_row, shares : (N,)
-        p^T H, and p = m / M.
     targets : (N, k)
-        diag(m) Y / v.
+        What weights of the support's points are applied to.
     n_neighbors : int
         Coverage looks at the distance to this neighbour, ...
     typical : float
@@ -56,98 +49,101 @@ class CentredExtension:
     points: Floats
     center: Floats
     scale: Floats
-    rows: Callable[[Floats, Floats], Floats]
-    mean_row: Floats
-    shares: Floats
     targets: Floats
     n_neighbors: int
     typical: float
 
     def coordinates(self, points: Floats) -> Floats:
-        """Shape (n, k), of points (n, d) in the caller's units. O(N (d + k))."""
+        """Shape (n, k), of points (n, d) in the caller's units."""
         return self.with_coverage(points)[0]
 
     def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
         """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
-        coordinates = np.empty((len(points), self.targets.shape[1]))
-        coverage = np.empty(len(points))
-        for start in range(0, len(points), TILE):
-            tile = slice(start, start + TILE)
+
+        def see(tile: slice) -> tuple[Floats, Floats]:
             with np.errstate(over="ignore", under="ignore"):
                 scaled = (points[tile] - self.center) / self.scale
-                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
-            coordinates[tile] = self._place(self.rows(scaled, d2))
-            coverage[tile] = self._coverage(d2)
-        return coordinates, coverage
+                d2 = squared_distances(scaled, self.points, 0.0)
+            return scaled, np.minimum(d2, FARTHEST)
+
+        return self._by_tiles(len(points), see)
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Both, by unsquared distances to the support, shape (n, N); all must be finite."""
+        """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
+        nothing = np.zeros((len(d), 0))
+
+        def see(tile: slice) -> tuple[Floats, Floats]:
+            with np.errstate(over="ignore"):
+                known = np.minimum(d[tile] ** 2, FARTHEST)
+            return nothing[tile], np.where(np.isfinite(d[tile]), known, np.inf)
+
+        return self._by_tiles(len(d), see)
+
+    def _by_tiles(
+        self, n: int, see: Callable[[slice], tuple[Floats, Floats]]
+    ) -> tuple[Floats, Floats]:
+        coordinates, coverage = np.empty((n, self.targets.shape[1])), np.empty(n)
+        for start in range(0, n, TILE):
+            tile = slice(start, start + TILE)
+            scaled, d2 = see(tile)
+            coordinates[tile] = self._place(scaled, d2)
+            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
+        return coordinates, coverage
+
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        """Coordinates of points as distances see them, by squared distances to the support."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CentredExtension(_Placement):
+    """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
+
+    y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
+    coordinates, and new points of the same space keep their distances. O(N (d + k)) a point.
+
+    Attributes
+    ----------
+    targets : (N, k)
+        diag(m) Y / v.
+    rows : callable
+        (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
+    mean_row, shares : (N,)
+        p^T H, and p = m / M.
+    """
+
+    rows: Callable[[Floats, Floats], Floats]
+    mean_row: Floats
+    shares: Floats
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
         if not np.isfinite(d).all():
             raise BadRowError(
                 "a distance is inf, which this method cannot place: give all distances to the "
                 "support"
             )
-        coordinates = np.empty((len(d), self.targets.shape[1]))
-        coverage, nothing = np.empty(len(d)), np.zeros((len(d), 0))
-        for start in range(0, len(d), TILE):
-            tile = slice(start, start + TILE)
-            d2 = np.minimum(d[tile] ** 2, FARTHEST)
-            coordinates[tile] = self._place(self.rows(nothing[tile], d2))
-            coverage[tile] = self._coverage(d2)
-        return coordinates, coverage
+        return _Placement.from_distances(self, d)
 
-    def _place(self, rows: Floats) -> Floats:
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            placed = centred.center_rows(rows, self.mean_row, self.shares) @ self.targets
-        result: Floats = np.nan_to_num(placed, nan=0.0)
-        return result
-
-    def _coverage(self, d2: Floats) -> Floats:
-        return nearness(d2, self.n_neighbors, self.typical)
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        return _project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BarycentricExtension:
+class BarycentricExtension(_Placement):
     """Coordinates of new points by the weights that rebuild them from their neighbours.
+
+    O(N d + K^3) a point.
 
     Attributes
     ----------
-    points : (N, d)
-        As distances see them.
-    center, scale : (d,)
-        Of the caller's units.
     targets : (N, k)
         Coordinates.
-    n_neighbors, reg : int, float
-        K and the ridge.
-    typical : float
-        As in `CentredExtension`.
+    reg : float
+        The ridge.
     """
 
-    points: Floats
-    center: Floats
-    scale: Floats
-    targets: Floats
-    n_neighbors: int
     reg: float
-    typical: float
-
-    def coordinates(self, points: Floats) -> Floats:
-        """Shape (n, k), of points (n, d) in the caller's units. O(N d + K^3)."""
-        with np.errstate(over="ignore", under="ignore"):
-            scaled = (points - self.center) / self.scale
-        return barycentric.extend(scaled, self.points, self.targets, self.n_neighbors, self.reg)
-
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
-        coverage = np.empty(len(points))
-        for start in range(0, len(points), TILE):
-            tile = slice(start, start + TILE)
-            with np.errstate(over="ignore", under="ignore"):
-                scaled = (points[tile] - self.center) / self.scale
-                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
-            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
-        return self.coordinates(points), coverage
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances to the support do not say how neighbours lie to one another."""
@@ -156,14 +152,19 @@ class BarycentricExtension:
             "coordinates; use transform"
         )
 
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        return barycentric.extend(scaled, self.points, self.targets, self.n_neighbors, self.reg)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeodesicExtension:
+class GeodesicExtension(_Placement):
     """Coordinates of new points by their shortest paths: over their neighbours to all others.
+
+    0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.
 
     Attributes
     ----------
-    points, center, scale, mean_row, shares, targets, n_neighbors, typical
+    targets, mean_row, shares
         As in `CentredExtension`.
     lengths : (N, N)
         Of shortest paths; inf between parts.
@@ -171,46 +172,13 @@ class GeodesicExtension:
         Neighbours are all within it, and the nearest; 0 where there are n_neighbors of them.
     """
 
-    points: Floats
-    center: Floats
-    scale: Floats
     lengths: Floats
     mean_row: Floats
     shares: Floats
-    targets: Floats
-    n_neighbors: int
     radius: float
-    typical: float
 
-    def coordinates(self, points: Floats) -> Floats:
-        """Shape (n, k), of points (n, d) in the caller's units. O(N (d + K + k)); 0 apart."""
-        return self.with_coverage(points)[0]
-
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
-        coordinates = np.empty((len(points), self.targets.shape[1]))
-        coverage = np.empty(len(points))
-        for start in range(0, len(points), TILE):
-            tile = slice(start, start + TILE)
-            with np.errstate(over="ignore", under="ignore"):
-                scaled = (points[tile] - self.center) / self.scale
-                d2 = np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
-            coordinates[tile] = self._place(np.sqrt(d2))
-            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
-        return coordinates, coverage
-
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
-        coordinates = np.empty((len(d), self.targets.shape[1]))
-        coverage = np.empty(len(d))
-        for start in range(0, len(d), TILE):
-            tile = slice(start, start + TILE)
-            coordinates[tile] = self._place(d[tile])
-            d2 = np.minimum(d[tile] ** 2, FARTHEST)
-            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
-        return coordinates, coverage
-
-    def _place(self, d: Floats) -> Floats:
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        d = np.sqrt(d2)
         most = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
         near = np.argpartition(d, most - 1, axis=1)[:, :most] if most < d.shape[1] else None
         if near is None:
@@ -221,15 +189,21 @@ class GeodesicExtension:
             far = (d_near > self.radius) & (d_near > nearest)
             near = np.where(far, -1, near)
         lengths = geodesics.extend(d_near, near.astype(np.int32), self.lengths)
-        reached = np.isfinite(lengths) | (self.shares == 0)
-        joined = reached.all(axis=1)
+        joined = (np.isfinite(lengths) | (self.shares == 0)).all(axis=1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             known = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)
             rows = -0.5 * known**2
-            placed = centred.center_rows(rows, self.mean_row, self.shares) @ self.targets
+        placed = _project(rows, self.mean_row, self.shares, self.targets)
         placed[~joined] = 0.0
-        result: Floats = np.nan_to_num(placed, nan=0.0)
-        return result
+        return placed
+
+
+def _project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
+    """Coordinates by centred rows; 0 for what leaves the doubles."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        placed = centred.center_rows(rows, mean_row, shares) @ targets
+    result: Floats = np.nan_to_num(placed, nan=0.0)
+    return result
 
 
 def nearness(d2: Floats, n_neighbors: int, typical: float) -> Floats:

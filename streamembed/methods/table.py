@@ -304,21 +304,27 @@ def extend_by_distances(snapshot: Embedded) -> Extends:
 
 
 def _extend_centred(snapshot: Embedded, rows: Callable[[Floats, Floats], Floats]) -> Extends:
-    values, masses = snapshot.eigenvalues, snapshot.masses
-    safe = np.where(values > 0, values, np.inf)
+    masses = snapshot.masses
     points = (snapshot.points - snapshot.center) / snapshot.scale
-    shares = masses / masses.sum()
     return CentredExtension(
         points=points,
         center=snapshot.center,
         scale=snapshot.scale,
         rows=rows,
         mean_row=snapshot.degrees / masses.sum(),
-        shares=shares,
-        targets=masses[:, None] * snapshot.coordinates / safe,
+        shares=masses / masses.sum(),
+        targets=_dual(snapshot, masses),
         n_neighbors=snapshot.n_neighbors,
         typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
     )
+
+
+def _dual(snapshot: Embedded, masses: Floats) -> Floats:
+    """diag(m) Y / v, 0 for the columns that are none."""
+    values = snapshot.eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    dual: Floats = masses[:, None] * snapshot.coordinates / safe
+    return dual
 
 
 # ---------------------------------------------------------------------- kernel PCA
@@ -422,8 +428,6 @@ def extend_by_paths(snapshot: Embedded) -> Extends:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
     points = (snapshot.points - snapshot.center) / snapshot.scale
-    values = snapshot.eigenvalues
-    safe = np.where(values > 0, values, np.inf)
     return GeodesicExtension(
         points=points,
         center=snapshot.center,
@@ -431,7 +435,7 @@ def extend_by_paths(snapshot: Embedded) -> Extends:
         lengths=snapshot.lengths,
         mean_row=snapshot.degrees / masses.sum(),
         shares=snapshot.stationary,
-        targets=masses[:, None] * snapshot.coordinates / safe,
+        targets=_dual(snapshot, masses),
         n_neighbors=snapshot.n_neighbors,
         radius=snapshot.radius,
         typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),

@@ -73,6 +73,10 @@ class ThingEmbedding(DiffusionMap):
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch; with a callable metric a sequence of objects."""
         if self._by_call:
+            if isinstance(X, str | bytes):
+                raise InputError(
+                    f"X is the text {shown(X)}, one object: use learn_one, or give a list of them"
+                )
             for x in X:
                 self._learn_object(x)
         else:

@@ -20,6 +20,8 @@ from click.testing import CliRunner, Result
 import streamembed as se
 from streamembed.cli import commands, options
 from streamembed.errors import ParameterError
+from streamembed.estimators import PCA
+from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
 from streamembed.runs import transform
@@ -180,6 +182,21 @@ def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[s
     (folder / left[0]).rename(folder / ".lock")
     shutil.copy(log, folder / "a")
     assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
+
+
+def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
+    """Principal axes and pipelines: their numbers, in a line each."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    axes = PCA(n_components=2)
+    axes.learn_many(X)
+    axes.snapshot().save(tmp_path / "axes")
+    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
+    pipeline.learn(X)
+    pipeline.save(tmp_path / "pipeline")
+    told = call("inspect", tmp_path / "axes").output
+    assert "principal axes" in told
+    assert "count              60.0" in told
+    assert "unsupervised" in call("inspect", tmp_path / "pipeline").output
 
 
 def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:

@@ -263,13 +263,13 @@ def test_without_numba_there_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_saved_value_comes_back() -> None:
-    """With parents and without."""
+    """Without its parents: altered ones in a sealed file once led compiled loops astray."""
     graph = Stream("grid", 20, 3, 0).graph
     kept = Geodesics.build(graph)
     for value in (kept, geodesics.patch(kept, graph, np.arange(2))):
         back = codec.unpack(Geodesics, *codec.pack(value))
         assert np.array_equal(back.lengths, value.lengths)
-        assert (back.parents is None) == (value.parents is None)
+        assert back.parents is None
 
 
 # ---------------------------------------------------------------- without a compiler

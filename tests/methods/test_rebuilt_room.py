@@ -158,7 +158,7 @@ def test_masses_of_any_ratio_have_a_map(half_life: float) -> None:
         chunk_size=3,
         n_neighbors=5,
     )
-    for _ in range(80):
+    for _ in range(40):
         engine.learn(rng.standard_normal((3, 3)))
         if engine.ready:
             assert np.isfinite(engine.snapshot().coordinates).all()
