@@ -92,7 +92,7 @@ def degenerate(snapshot: Snapshot) -> str | None:
     """Why a map says little of most points, and what to do; None where it does not."""
     certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
     room, count = METHODS[snapshot.method].room, len(snapshot.ids)
-    if len(certificate.cut) == k:
+    if not snapshot.coordinates.any():
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
             "anything that this method sees; look at their features, or learn more"
