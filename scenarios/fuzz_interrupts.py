@@ -313,12 +313,14 @@ class Sweep:
 
 
 def run(places: int | None = None, seed: int = 0, report: bool = False) -> Result:
-    """Break calls off at all places, or at a sample of so many, spread over all cases."""
+    """Break calls off at all places, or at a sample of so many, spread over the cases."""
     generator = np.random.default_rng(seed)
-    result = Result()
+    result, cases = Result(), CASES
+    if places is not None and places < len(CASES):
+        cases = [CASES[i] for i in generator.choice(len(CASES), places, replace=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)
-        for case in CASES:
+        for case in cases:
             sweep = Sweep(case)
             for place in _chosen(sweep.places, places, generator):
                 sweep.broken_off(place, result)

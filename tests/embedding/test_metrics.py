@@ -358,7 +358,7 @@ def test_poor_data_leave_metrics_sound(kind: str) -> None:
     elif kind == "constant":
         X[:, 2:5] = 7.0
     elif kind == "wide":
-        X = rng.standard_normal((100, 150))
+        X = rng.standard_normal((100, 110))
     engine = small(size=60, warm_up=30)
     engine.learn(X, y=y)
     if kind == "one kind of pairs":

@@ -87,9 +87,9 @@ STREAMS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 @pytest.mark.parametrize(
     ("name", "size", "chunk", "memory", "chunks"),
     [
-        ("moving", 80, 5, "window", 500),
-        ("integers", 80, 5, "window", 250),
-        ("visits", 120, 5, "window", 150),
+        ("moving", 80, 5, "window", 200),
+        ("integers", 80, 5, "window", 120),
+        ("visits", 120, 5, "window", 100),
         ("moving", 120, 25, "window", 60),
         ("integers", 280, 10, "window", 70),  # a ring in float32
         ("moving", 80, 5, "landmarks", 150),

@@ -73,7 +73,7 @@ def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
         np.testing.assert_allclose(ours.coverage_distances(rows), theirs.coverage(new), atol=1e-8)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     st.sampled_from(MEMORIES),
     st.lists(st.integers(1, N - 1), max_size=4),

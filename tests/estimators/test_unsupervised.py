@@ -66,7 +66,7 @@ def standardised(pipeline: UnsupervisedPipeline, points: np.ndarray) -> np.ndarr
 
 
 @given(cuts=st.lists(st.integers(0, 210), max_size=8), reads=st.booleans())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_how_the_stream_is_cut_does_not_matter(cuts: list[int], reads: bool) -> None:
     """One call, any calls, and with reading in between: the same bits."""
     points = strip(210)
