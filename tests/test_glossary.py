@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import streamembed as se
-from streamembed import estimators, logs
+from streamembed import errors, estimators, logs
 from streamembed.methods.config import Config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -29,7 +29,7 @@ def own(kind: Any) -> set[str]:
 def public() -> dict[str, Any]:
     """Every public object by name."""
     return {
-        name: getattr(module, name) for module in (se, estimators, logs) for name in module.__all__
+        name: getattr(module, name) for module in (se, estimators, logs, errors) for name in module.__all__
     }
 
 
