@@ -272,11 +272,11 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
     least = np.maximum(1e-12 * np.maximum.outer(degrees, degrees), 1e-40 * degrees.max())
     weights[weights < least] = 0.0
     masses = snapshot.masses
-    full = weights * np.outer(masses, masses)
+    full = weights / (weights.max() or 1.0) * np.outer(masses, masses)
     degrees = full.sum(axis=1)
     scaling = np.divide(1.0, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
     stationary = degrees / (degrees.sum() or 1.0)
-    dense = full * np.outer(scaling, scaling) - np.sqrt(np.outer(stationary, stationary))
+    dense = full * scaling[:, None] * scaling - np.sqrt(np.outer(stationary, stationary))
     return weights, dense
 
 

@@ -97,6 +97,16 @@ def test_weights_that_are_nothing_join_nothing() -> None:
     assert walk.operator[[60]].nnz == 0
 
 
+def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
+    """Heat at a bandwidth far too small: all weights are below 1e-312, and 1 / w overflowed."""
+    rng = np.random.default_rng(0)
+    points = rng.permutation(40)[:, None] + 0.01 * rng.random((40, 1))
+    d2, near = nearest(points, 3)
+    small, usual = (sparse.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0))
+    np.testing.assert_allclose(small.operator.toarray(), usual.operator.toarray(), atol=1e-6)
+    np.testing.assert_allclose(small.degrees, usual.degrees * np.exp(-720.0), rtol=1e-6)
+
+
 def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     """Their basis and contrasts are exact eigenvectors, orthonormal; the contrasts also to v_0."""
     points = np.concatenate([blobs([40, 90, 60]), [[1e4, 0, 0]]])
