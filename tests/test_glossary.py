@@ -29,7 +29,9 @@ def own(kind: Any) -> set[str]:
 def public() -> dict[str, Any]:
     """Every public object by name."""
     return {
-        name: getattr(module, name) for module in (se, estimators, logs, errors) for name in module.__all__
+        name: getattr(module, name)
+        for module in (se, estimators, logs, errors)
+        for name in module.__all__
     }
 
 
@@ -44,7 +46,9 @@ def required() -> Iterator[str]:
 def existing() -> set[str]:
     """Names that an entry may mention: public objects, their members and their parameters."""
     found = set(public())
-    for made in public().values():
+    for name, made in public().items():
+        if name in errors.__all__:
+            continue
         found |= set(inspect.signature(made).parameters)
         found |= own(made) if inspect.isclass(made) else set()
     return found

@@ -132,11 +132,12 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
         signed = psi * frame.canonical_signs(psi)
         births = state.support.births
         return FrameReference(signed, values, births, state.position, epoch, False, 0.0, 0.0)
-    residuals = Residuals.none(values)
+    unit = centred_room.unit_of(values) if state.is_centred else 1.0
+    residuals = Residuals.none(values / unit)
     turned = turn(state, config, normal, psi, residuals)
     return FrameReference(
         psi @ turned.rotation,
-        frame.turned_residuals(residuals, turned.rotation)[0],
+        frame.turned_residuals(residuals, turned.rotation)[0] * unit,
         state.support.births,
         state.position,
         state.frame.epoch,

@@ -95,10 +95,10 @@ def _publish(state: State, config: Config) -> Columns:
         rungs = rebuilt_room.climb(state, config)
     elif state.curved is not None:
         rungs = curved_room.climb(state, config)
-    elif state.is_centred:
-        rungs = centred_room.climb(centred_room.known_of(state), config)
     elif config.tolerance is None:
         return _estimate(state, config)
+    elif state.is_centred:
+        rungs = centred_room.climb(centred_room.known_of(state), config)
     else:
         rungs = ladder.climb(state, config)
     best: Pairs | None = None
@@ -150,11 +150,15 @@ def _estimate(state: State, config: Config) -> Columns:
     chosen = np.searchsorted(np.cumsum(shares), draws).clip(max=graph.n - 1)
     scaled = (normal.scaling[:, None] * vectors).astype(graph.buffer.dtype)
     images = normal.scaling[chosen, None] * (graph.rows(chosen) @ scaled)
+    unit = 1.0
+    if state.is_centred:
+        images -= np.outer(normal.constant[chosen], centred_room.row_of_means(state) @ scaled)
+        unit = centred_room.unit_of(values)
+        images, values = images / unit, values / unit
     norms = certificate.sampled_residual(images, vectors[chosen], shares[chosen], values)
     known = float(values[k]) if len(values) > k else 0.0
-    pairs = Pairs(
-        values, vectors, vectors[:, :0], Outside(known, 1.0, np.zeros(0)), normal, 0.0, "view"
-    )
+    outside = Outside(known, 1.0, np.zeros(0))
+    pairs = Pairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit)
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
     return _turn(state, config, psi, residuals, pairs, "sampled rows")
 

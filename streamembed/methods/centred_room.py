@@ -31,7 +31,16 @@ from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["Known", "climb", "known_of", "negative_mass", "normalisation", "view"]
+__all__ = [
+    "Known",
+    "climb",
+    "known_of",
+    "negative_mass",
+    "normalisation",
+    "row_of_means",
+    "unit_of",
+    "view",
+]
 
 REFRESHES = 3
 # Further pairs of the factor in a block: those above this share of the last wanted one, so that
@@ -92,6 +101,17 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     kept = seen.vectors.shape[1]
     kept = int(np.count_nonzero(seen.values[:kept] > NOTHING * _norm_of(seen)))
     return seen.values[:kept], normalisation(state).eigenfunctions(seen.vectors[:, :kept])
+
+
+def row_of_means(state: State) -> Floats:
+    """v_0^T diag(sqrt(m)) H, shape (n,): what a row of S has less, times its entry of v_0."""
+    row: Floats = state.degrees / np.sqrt(state.counting.sum())
+    return row
+
+
+def unit_of(values: Floats) -> float:
+    """What values are measured in, so that none that is missing can be above 1."""
+    return 2.0 * max(float(np.abs(values).max(initial=0.0)), TINY)
 
 
 def negative_mass(state: State) -> float:
@@ -258,7 +278,7 @@ def _decompose(at: Known, config: Config) -> Pairs:
     dense -= np.outer(constant, constant @ dense)
     dense -= np.outer(dense @ constant, constant)
     values, vectors = descending_eigh(dense)
-    unit = 2.0 * max(float(np.abs(values).max()), TINY)
+    unit = unit_of(values)
     values, dense = values / unit, dense / unit
     rounding = ROUNDING * len(values) * float(np.abs(weights).max() * root.max() ** 2) / unit
     real = values > max(NOTHING, rounding)
