@@ -19,9 +19,7 @@ from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, che
 from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
 from streamembed.learners import metrics as learners
-from streamembed.methods.config import (
-    Config,
-)
+from streamembed.methods.config import Config
 from streamembed.methods.extension import Extends
 from streamembed.methods.state import State
 from streamembed.methods.table import METHODS

@@ -42,6 +42,8 @@ RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
 ROUNDING_FLOOR = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 # Squared length of a pair's vector may be off by this: a float32 factor is orthonormal to 1e-4.
 UNEVEN = 1e-2
+# Vectors of eigenvalues below this are off by more than 1e-6 in length and angles to one another.
+FAINT = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,4 +180,8 @@ def leading_pairs(
     real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
     if real < keep or not margin:
         values = values[:real]
-    return values, vectors[:, :real]
+    vectors = vectors[:, :real]
+    if factor.dtype == np.float64 and real and values[real - 1] < FAINT:
+        vectors, triangle = np.linalg.qr(vectors)
+        vectors *= np.where(np.diag(triangle) < 0, -1.0, 1.0)
+    return values, vectors
