@@ -72,7 +72,9 @@ def save_all(folder: Path) -> dict[Path, str]:
     engines["radius"] = se.Engine("laplacian_eigenmaps", weights="heat", radius=1.0, **SMALL)
     for name in ("classical_mds", "kernel_pca", "lle", "isomap"):
         engines[name] = se.Engine(name, **SMALL)
-    for name in ("plain", "graph", "radius", "classical_mds", "kernel_pca", "lle", "isomap"):
+    engines["rows"] = se.Engine("isomap", n_landmarks=8, **SMALL)
+    alike = ("plain", "graph", "radius", "rows", "classical_mds", "kernel_pca", "lle", "isomap")
+    for name in alike:
         engines[name].learn(X)
     engines["named"].learn(frame, ids=[f"k{i}" for i in range(30)])
     engines["warming"].learn(X[:5], ids=[f"k{i}" for i in range(5)])

@@ -30,6 +30,7 @@ HELP = {
     "coef0": "Polynomial: what is added to products of points.",
     "gamma": "Polynomial: what these are multiplied by, or none for 1 / features.",
     "reg": "Locally linear embedding: ridge of the weights.",
+    "n_landmarks": "Isomap: paths from so many points only, or none for all.",
     "rank": "Rank of the tracked factor, or auto.",
     "tolerance": "Largest residual of a certified snapshot, or none.",
     "chunk_size": "Events per update.",

@@ -16,6 +16,7 @@ from streamembed.embedding import frames, ladder
 from streamembed.geometry import components
 from streamembed.methods import centred_room, curved_room, graph_room, rebuilt_room
 from streamembed.methods.config import Config
+from streamembed.methods.curved_room import Paths
 from streamembed.methods.pairs import Pairs
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
@@ -50,7 +51,7 @@ class Columns:
         ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: how far up the ladder it went.
     n_connected : int
         Components of the kernel's graph.
-    lengths : (n, n) or None
+    paths : Paths or None
         Of Isomap: the shortest paths that were used.
     """
 
@@ -62,7 +63,7 @@ class Columns:
     movement: float
     rung: str
     n_connected: int
-    lengths: Floats | None = None
+    paths: Paths | None = None
 
 
 def publish(state: State, config: Config, counted: bool = False) -> Columns:
@@ -74,8 +75,8 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
     if state.is_centred:
         told = replace(columns.certificate, negative_mass=centred_room.negative_mass(state))
         if state.curved is not None:
-            told, lengths = curved_room.tell(told, state, config)
-            return replace(columns, certificate=told, lengths=lengths)
+            told, paths = curved_room.tell(told, state, config)
+            return replace(columns, certificate=told, paths=paths)
         return replace(columns, certificate=told)
     if state.sparse is None:
         return columns

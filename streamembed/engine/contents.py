@@ -69,6 +69,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     names = numbers["feature_names"]
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
+    width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].room == "curved" else 0
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
         **dict.fromkeys(
@@ -85,7 +86,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
         "points": (n, d),
-        "lengths": (n, n if METHODS[str(numbers["method"])].room == "curved" else 0),
+        "lengths": (n, width),
     }
     for name, shape in shapes.items():
         array = arrays[name]
@@ -102,7 +103,9 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
     if room == "curved":
         must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
-        must((np.diag(arrays["lengths"]) == 0).all(), "lengths")
+        ends = np.flatnonzero(arrays["stationary"]) if width < n else np.arange(n)
+        must(width == len(ends), "lengths to other points than landmarks")
+        must((arrays["lengths"][ends, np.arange(width)] == 0).all(), "lengths")
     positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
     share = positive.get(room, ("stationary",))
     for name in (*share, "masses", "density_weights", "widths", "scale"):

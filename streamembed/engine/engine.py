@@ -110,6 +110,9 @@ class Engine:
         Polynomial: what products are multiplied by, positive; None: 1 / n_features.
     reg
         Locally linear embedding: the ridge of the weights, as a share of their Gram matrix.
+    n_landmarks
+        Isomap: paths from at most so many points, by which all others are placed; None: between all
+        points. `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
         Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
         eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
@@ -177,6 +180,7 @@ class Engine:
         coef0: float = 1.0,
         gamma: float | None = None,
         reg: float = 1e-3,
+        n_landmarks: int | None = None,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
@@ -204,6 +208,7 @@ class Engine:
             coef0=coef0,
             gamma=gamma,
             reg=reg,
+            n_landmarks=n_landmarks,
             rank=rank,
             tolerance=tolerance,
             chunk_size=chunk_size,

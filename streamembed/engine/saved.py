@@ -22,6 +22,7 @@ from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import slots_for
 from streamembed.learners import metrics
+from streamembed.methods import curved_room
 from streamembed.methods.config import LISTED, Config
 from streamembed.methods.state import Curved, Dense, Rebuilt, Sparse, State
 from streamembed.numeric import codec
@@ -223,12 +224,16 @@ def _check_rebuilt(state: State, room: Rebuilt, n: int, config: Config) -> None:
 def _check_curved(state: State, room: Curved, n: int, config: Config) -> None:
     """Paths and factor of Isomap."""
     factor, labels, lengths = room.factor, room.labels, room.geodesics.lengths
+    sources, expected = room.geodesics.sources, curved_room.landmarks_of(n, config)
+    slots = np.arange(n) if expected is None else expected
+    must((sources is None) == (expected is None), "sources of paths")
+    must(sources is None or sources.tolist() == slots.tolist(), "sources of paths")
     _check_neighbours(state.lists, room.edges, n, config)
-    must(lengths.shape == (n, n) and (lengths >= 0).all(), "lengths of paths")
-    must((np.diag(lengths) == 0).all(), "lengths of paths")
+    must(lengths.shape == (len(slots), n) and (lengths >= 0).all(), "lengths of paths")
+    must((lengths[np.arange(len(slots)), slots] == 0).all(), "lengths of paths")
     must(labels.shape == (n,) and ((labels >= 0) & (labels < n)).all(), "labels of parts")
     here = labels == 0
-    must(here.any() and np.isfinite(lengths[np.ix_(here, here)]).all(), "labels of parts")
+    must(here.any() and np.isfinite(lengths[np.ix_(here[slots], here)]).all(), "labels of parts")
     _has("factor.scaling", factor.scaling, (n,))
     _has("factor.vectors", factor.vectors, (n, len(factor.values)))
     _has("factor.values", factor.values, (len(factor.values),))

@@ -20,13 +20,14 @@ from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
 from streamembed.learners import metrics as learners
 from streamembed.methods.config import Config
+from streamembed.methods.curved_room import Paths, place_rest
 from streamembed.methods.extension import Extends
 from streamembed.methods.state import State
 from streamembed.methods.table import METHODS
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array, Floats, frozen
+from streamembed.numeric.arrays import Array, Floats, Ints, frozen
 from streamembed.parameters import whole
 from streamembed.spectral import operator, sparse
 from streamembed.spectral.certificate import Certificate
@@ -88,7 +89,8 @@ class Snapshot:
         In the caller's units, columns in the order of ``feature_names``; (N, 0) if distances
         were learned.
     lengths : (N, N)
-        Of Isomap: shortest paths; (N, 0) of other methods.
+        Of Isomap: shortest paths; with ``n_landmarks`` those to the landmarks of the largest part,
+        which are the points of positive ``stationary``; (N, 0) of other methods.
     feature_names : tuple of str
     kernel : str
         "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
@@ -244,30 +246,28 @@ class Snapshot:
         ordered: bool,
     ) -> Self:
         """The snapshot of a state and its published columns."""
-        order, lengths = state.support.oldest_first, columns.lengths
-        eigenvalues, kernel = columns.eigenvalues, _kernel_of(state, config)
+        order, eigenvalues = state.support.oldest_first, columns.eigenvalues
+        kernel, counting = _kernel_of(state, config), state.counting
+        coordinates = config.embedding.coordinates(
+            columns.psi, eigenvalues, config.diffusion_time, float(counting.sum())
+        )
+        degrees, lengths = state.degrees, np.zeros((len(order), 0))
+        if columns.paths is not None:
+            coordinates = place_rest(coordinates, eigenvalues, counting, columns.paths)
+            degrees, lengths = _of_paths(columns.paths, counting, order)
         arrays: dict[str, Array] = {
-            "coordinates": config.embedding.coordinates(
-                columns.psi,
-                eigenvalues,
-                config.diffusion_time,
-                float(state.counting.sum()),
-            )[order],
+            "coordinates": coordinates[order],
             "psi": columns.psi[order],
             "eigenvalues": eigenvalues.copy(),
             "ids": state.support.ids[order],
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
             "density_weights": columns.normal.density[order],
-            "degrees": (state.degrees if lengths is None else _sums(lengths, state.counting))[
-                order
-            ],
+            "degrees": degrees[order],
             "widths": kernel.widths[order],
             "reaches": kernel.reaches[order],
             "points": state.support.points[order],
-            "lengths": np.zeros((len(order), 0))
-            if lengths is None
-            else lengths[np.ix_(order, order)],
+            "lengths": lengths,
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),
         }
@@ -573,11 +573,16 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
     return _Kernel(config.weights, widths, reaches, width, least)
 
 
-def _sums(lengths: Floats, masses: Floats) -> Floats:
-    """Sums of rows of -G^2 / 2, weighted by mass, without what there is no path to."""
-    finite: Floats = np.where(np.isfinite(lengths), lengths, 0.0)
-    sums: Floats = -0.5 * (finite**2 @ masses)
-    return sums
+def _of_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
+    """Sums of rows of -G^2 / 2 by slot, weighted by mass, without what there is no path to; and G.
+
+    Rows of G, and its columns too, come oldest first.
+    """
+    finite = np.where(np.isfinite(paths.lengths), paths.lengths, 0.0)
+    sums: Floats = -0.5 * (finite**2 @ counting[paths.ends])
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
 
 
 def _plain(facts: Record) -> Record:

@@ -49,23 +49,26 @@ SAMPLE = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geodesics:
-    """The lengths of shortest paths between all slots: a value, whose arrays are never written.
+    """The lengths of shortest paths to all slots: a value, whose arrays are never written.
 
     Attributes
     ----------
-    lengths : (n, n)
-        Row s: from slot s to all; 0 on the diagonal, inf where there is no path.
-    parents : (n, n) or None
+    lengths : (m, n)
+        A row a source: from it to all; 0 to itself, inf where there is no path.
+    sources : (m,) or None
+        Slots, ascending; None where every slot is one.
+    parents : (m, n) or None
         The slot before t on a shortest path from s, -1 where there is none; None where rows are
         stale, and cannot be repaired. Not kept in files: paths made afresh have the same lengths.
     """
 
-    lengths: Annotated[Floats, "n n"]
+    lengths: Annotated[Floats, "m n"]
+    sources: Annotated[Ints, "m"] | None = None
     parents: Slots | None = field(default=None, metadata=NOT_KEPT)
 
     @classmethod
-    def build(cls, graph: csr_array) -> Geodesics:
-        """All rows afresh, O(n^2 (K + log n)).
+    def build(cls, graph: csr_array, sources: Ints | None = None) -> Geodesics:
+        """All rows afresh, or those of some sources: O(m n (K + log n)).
 
         Examples
         --------
@@ -75,11 +78,16 @@ class Geodesics:
         >>> geodesics.lengths[0].tolist(), geodesics.parents[0].tolist()
         ([0.0, 2.0, 5.0, inf], [-1, 0, 1, -1])
         """
-        lengths, parents = rows(graph, np.arange(graph.shape[0]))
-        return cls(frozen(lengths), frozen(parents))
+        lengths, parents = rows(graph, np.arange(graph.shape[0]) if sources is None else sources)
+        return cls(frozen(lengths), sources, frozen(parents))
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return int(self.lengths.shape[1])
+
+    @property
+    def slots(self) -> Ints:
+        """The sources, shape (m,)."""
+        return np.arange(len(self)) if self.sources is None else self.sources
 
 
 def graph_of(near: Slots, d2: Floats) -> csr_array:
@@ -158,7 +166,7 @@ def patch(geodesics: Geodesics, graph: csr_array, refilled: Ints) -> Geodesics:
     fresh, _ = rows(graph, refilled)
     lengths[:, refilled] = fresh.T
     lengths[refilled] = fresh
-    return Geodesics(frozen(lengths), None)
+    return Geodesics(frozen(lengths))
 
 
 def staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> float:

@@ -49,7 +49,7 @@ Indices = npt.NDArray[np.uint32]
 Graph = tuple[Indices, Indices, Floats]
 
 
-def build(graph: csr_array) -> Geodesics:
+def build(graph: csr_array, sources: Ints | None = None) -> Geodesics:
     """As `Geodesics.build`, in half the time.
 
     Raises
@@ -59,13 +59,18 @@ def build(graph: csr_array) -> Geodesics:
     """
     _require()
     n = graph.shape[0]
-    lengths, parents = np.empty((n, n)), np.empty((n, n), dtype=np.int32)
-    _fresh_rows(lengths, parents, np.arange(n), *_arrays(graph))
-    return Geodesics(frozen(lengths), frozen(parents))
+    slots = np.arange(n) if sources is None else sources
+    lengths, parents = np.empty((len(slots), n)), np.empty((len(slots), n), dtype=np.int32)
+    _fresh_rows(lengths, parents, np.arange(len(slots)), slots, *_arrays(graph))
+    return Geodesics(frozen(lengths), sources, frozen(parents))
 
 
 def repair(
-    geodesics: Geodesics, graph_before: csr_array, graph_after: csr_array, refilled: Ints
+    geodesics: Geodesics,
+    graph_before: csr_array,
+    graph_after: csr_array,
+    refilled: Ints,
+    sources: Ints | None = None,
 ) -> Geodesics:
     """All rows as `Geodesics.build` would give them, lengths to the last bit.
 
@@ -78,10 +83,12 @@ def repair(
     refilled
         Slots whose rows are made afresh, which is cheaper where all their edges are others, shape
         (b,); those from n' on are so anyhow.
+    sources
+        Afterwards, shape (m,); None for all slots.
 
     Returns
     -------
-    A new value. O(n (b K + n)), and O(K) for every length that changed, mostly.
+    A new value. O(m (b K + n)), and O(K) for every length that changed, mostly.
 
     Raises
     ------
@@ -94,18 +101,24 @@ def repair(
     fresh[:before] = False
     fresh[refilled] = True
     if geodesics.parents is None or np.count_nonzero(fresh) >= MOST_REPLACED * n:
-        return build(graph_after)
+        return build(graph_after, sources)
+    slots = np.arange(n) if sources is None else sources
+    place = np.full(n, -1)
+    place[geodesics.slots] = np.arange(len(geodesics.lengths))
+    kept = np.flatnonzero((place[slots] >= 0) & ~fresh[slots])
     old, new = _arrays(graph_before), _arrays(graph_after)
-    lengths, parents = geodesics.lengths.copy(), geodesics.parents.copy()
-    if before < n:
-        lengths, parents = np.full((n, n), np.inf), np.full((n, n), -1, dtype=np.int32)
-        lengths[:before, :before] = geodesics.lengths
-        parents[:before, :before] = geodesics.parents
+    if before == n and len(slots) == len(geodesics.lengths) and (place[slots] >= 0).all():
+        lengths, parents = geodesics.lengths.copy(), geodesics.parents.copy()
+    else:
+        lengths = np.full((len(slots), n), np.inf)
+        parents = np.full((len(slots), n), -1, dtype=np.int32)
+        lengths[kept, :before] = geodesics.lengths[place[slots[kept]]]
+        parents[kept, :before] = geodesics.parents[place[slots[kept]]]
     gone_from, gone_to, _ = _only_in_first(*old, *new)
-    kept = np.flatnonzero(~fresh)
     _repair_rows(lengths, parents, kept, *new, gone_from, gone_to, *_only_in_first(*new, *old))
-    _fresh_rows(lengths, parents, np.flatnonzero(fresh), *new)
-    return Geodesics(frozen(lengths), frozen(parents))
+    rest = np.setdiff1d(np.arange(len(slots)), kept)
+    _fresh_rows(lengths, parents, rest, slots[rest], *new)
+    return Geodesics(frozen(lengths), sources, frozen(parents))
 
 
 def _require() -> None:
@@ -180,13 +193,13 @@ def _settle(
 
 
 def _fresh_rows(
-    G: Floats, P: Slots, sources: Ints, starts: Indices, ends: Indices, lengths: Floats
+    G: Floats, P: Slots, rows: Ints, slots: Ints, starts: Indices, ends: Indices, lengths: Floats
 ) -> None:
-    """Rows of some sources from nothing, in place."""
+    """Some rows from nothing, in place, by their sources."""
     n = G.shape[1]
     queue, waits = np.empty(n, np.uint32), np.zeros(n, np.bool_)
-    for s in sources:
-        g, p = G[s], P[s]
+    for i in range(len(rows)):
+        g, p, s = G[rows[i]], P[rows[i]], slots[i]
         g[:] = np.inf
         p[:] = -1
         g[s] = 0.0
@@ -215,7 +228,7 @@ def _find_cut(p: Slots, state: Array, trail: Indices, cut: Indices, count: int) 
 def _repair_rows(
     G: Floats,
     P: Slots,
-    sources: Ints,
+    rows: Ints,
     starts: Indices,
     ends: Indices,
     lengths: Floats,
@@ -225,11 +238,11 @@ def _repair_rows(
     came_to: Indices,
     came: Floats,
 ) -> None:
-    """Rows of some sources, which were right before the edges changed, in place."""
+    """Some rows, which were right before the edges changed, in place."""
     n = G.shape[1]
     queue, waits = np.empty(n, np.uint32), np.zeros(n, np.bool_)
     state, trail, cut = np.empty(n, np.int8), np.empty(n, np.uint32), np.empty(n, np.uint32)
-    for s in sources:
+    for s in rows:
         g, p = G[s], P[s]
         state[:] = OPEN
         count, size = 0, 0

@@ -34,6 +34,7 @@ from streamembed.spectral.tracker import Factor
 __all__ = [
     "Known",
     "climb",
+    "decompose",
     "known_of",
     "negative_mass",
     "normalisation",
@@ -139,14 +140,14 @@ def climb(at: Known, config: Config) -> Iterator[Pairs]:
     """The results of the ladder, rung by rung, computed only when the next one is requested."""
     graph, normal, n = at.graph, at.normal, at.graph.n
     if n <= SMALLEST_FACTORED:
-        yield _decompose(at, config)
+        yield decompose(at, config)
         return
     factor, masses, rung = at.factor, at.masses, "view"
     seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     norm = _norm_of(seen)
     lost = ROUNDING * float(factor.largest * masses.max())
     if norm <= max(lost, TINY):  # nothing differs
-        yield _decompose(at, config)
+        yield decompose(at, config)
         return
     operator = _Centred(graph, normal, 2.0 * norm)
     rounding = lost / operator.unit
@@ -169,7 +170,7 @@ def climb(at: Known, config: Config) -> Iterator[Pairs]:
         rung = "refresh"
         seen = centred.view(factor.vectors, factor.values, masses, factor.rank)
     if n <= LARGEST_EXACT:
-        yield _decompose(at, config)
+        yield decompose(at, config)
     else:
         yield _solve(operator, pairs, at.position, config, rounding)
 
@@ -270,7 +271,7 @@ def _polish(
     return replace(better, outside=pairs.outside), basis @ mix
 
 
-def _decompose(at: Known, config: Config) -> Pairs:
+def decompose(at: Known, config: Config) -> Pairs:
     """Every pair at once. O(n^3)."""
     normal, weights = at.normal, at.graph.weights.astype(np.float64)
     root, constant = normal.scaling, normal.constant

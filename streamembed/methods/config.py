@@ -27,6 +27,8 @@ LARGEST_NEIGHBORS = 1000
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
+# Rows of paths, which are decomposed whole: 0.25 s.
+MOST_LANDMARKS = 1000
 # Rooms that hold lists of neighbours, and nothing for all pairs of points.
 LISTED = ("graph", "rebuilt")
 # What not every method has.
@@ -76,6 +78,7 @@ class Config:
     coef0: float = 1.0
     gamma: float | None = None
     reg: float = 1e-3
+    n_landmarks: int | None = None
     rank: int | str = "auto"
     tolerance: float | None = 3e-3
     chunk_size: int = 10
@@ -106,6 +109,7 @@ class Config:
             coef0=real("coef0", self.coef0, 0.0, LARGEST_COEFFICIENT),
             gamma=or_none(real, "gamma", self.gamma, 1e-100, 1e100),
             reg=real("reg", self.reg, 1e-12, 1e6),
+            n_landmarks=or_none(whole, "n_landmarks", self.n_landmarks, 1),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             keep(self, kernel=self.embedding.kernels[0])
@@ -160,10 +164,26 @@ class Config:
                     f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
                     f"{self.kernel!r}"
                 )
+        self._check_landmarks()
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
                 f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "
                 "every point comes from its nearest neighbours"
+            )
+
+    def _check_landmarks(self) -> None:
+        count = self.n_landmarks
+        if count is None:
+            return
+        if not self.n_components + 2 <= count <= MOST_LANDMARKS:
+            raise ParameterError(
+                f"n_landmarks={count} must be at least n_components + 2 = {self.n_components + 2} "
+                f"and at most {MOST_LANDMARKS}, or None for the paths between all points"
+            )
+        if self.memory == "landmarks" or self.metrics:
+            what = f"memory={self.memory!r}" if self.memory == "landmarks" else "metrics"
+            raise ParameterError(
+                f"n_landmarks={count} cannot be combined with {what}: leave one of them out"
             )
 
     def _check_metrics(self) -> None:

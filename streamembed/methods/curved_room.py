@@ -18,7 +18,7 @@ dimensionality reduction". Differs: the policy for parts; weighted points.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -34,13 +34,23 @@ from streamembed.methods import centred_room
 from streamembed.methods.centred_room import Known
 from streamembed.methods.config import Config
 from streamembed.methods.pairs import Pairs
+from streamembed.methods.placement import project
 from streamembed.methods.state import Curved, State
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral import tracker
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["build", "climb", "has_moved", "tell", "update"]
+__all__ = [
+    "Paths",
+    "build",
+    "climb",
+    "has_moved",
+    "landmarks_of",
+    "place_rest",
+    "tell",
+    "update",
+]
 
 # Mean relative error of lengths above which a snapshot takes all rows afresh.
 LARGEST_STALENESS = 5e-3
@@ -52,6 +62,22 @@ REFRESH_SHARE, REFRESH_ROWS, FRESH_SHARE = 0.02, 20, 0.1
 PROBES, MOVED = 2, 0.5
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Paths:
+    """What a snapshot shows of paths.
+
+    Attributes
+    ----------
+    lengths : (n, w)
+        From every slot; inf between parts.
+    ends : (w,)
+        To these slots: all, or the landmarks that have a part in the map.
+    """
+
+    lengths: Floats
+    ends: Ints
+
+
 def build(held: Support, near: Pairwise, config: Config) -> tuple[Curved, Lists | None]:
     """The room of a support that nothing is known of, with its lists or edges."""
     lists = edges = None
@@ -60,9 +86,9 @@ def build(held: Support, near: Pairwise, config: Config) -> tuple[Curved, Lists 
     else:
         lists = Lists.build(near, held.births, config.n_neighbors)
     graph = _graph_of(lists, edges, len(held))
-    geodesics = _fresh(graph)
-    labels = _parts(graph, held)
-    factor = _start(_matrix(geodesics, labels), 0, config)
+    sources = landmarks_of(len(held), config)
+    geodesics, labels = _fresh(graph, sources), _parts(graph, held, sources)
+    factor = _start(geodesics, labels, 0, config)
     return Curved(geodesics, labels, factor, edges, 0, 0), lists
 
 
@@ -80,20 +106,25 @@ def update(
     if edges is not None:
         edges = edges.replace(slots, near)
     graph = _graph_of(lists, edges, n)
-    stale = room.stale + len(slots)
+    stale, sources = room.stale + len(slots), landmarks_of(n, config)
     if compiled.available:
-        geodesics, stale = compiled.repair(room.geodesics, before, graph, slots), 0
-    elif stale >= FRESH_SHARE * n:
-        geodesics, stale = _fresh(graph), 0
+        geodesics, stale = compiled.repair(room.geodesics, before, graph, slots, sources), 0
+    elif sources is not None or stale >= FRESH_SHARE * n:
+        geodesics, stale = _fresh(graph, sources), 0
     else:
         geodesics = paths.patch(room.geodesics, graph, slots)
-    labels, rows = _parts(graph, held), room.rows + len(slots)
+    labels, rows = _parts(graph, held, sources), room.rows + len(slots)
     factor = _refill(room.factor, slots, graph)
     inside = float((factor.vectors[labels == 0] ** 2).sum())
-    if inside < MOVED * float((factor.vectors**2).sum()):  # another part is the largest now
-        factor, rows = _start(_matrix(geodesics, labels), state.position, config), 0
+    known = room.geodesics.slots
+    other = sources is not None and not np.array_equal(sources, known)
+    if other or inside < MOVED * float((factor.vectors**2).sum()):  # another part, other landmarks
+        factor, rows = _start(geodesics, labels, state.position, config), 0
     elif rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
-        factor = _refresh(factor, _matrix(geodesics, labels), state.position, config)
+        if sources is not None:
+            factor = _start(geodesics, labels, state.position, config)
+        else:
+            factor = _refresh(factor, _matrix(geodesics, labels), state.position, config)
         rows = 0
     return Curved(geodesics, labels, factor, edges, rows, stale), lists
 
@@ -103,7 +134,7 @@ def has_moved(state: State) -> bool:
     room, frame = state.curved, state.frame
     if room is None:
         return False
-    n, here = len(frame.births), np.asarray(room.labels == 0)
+    n, here = len(frame.births), state.counting > 0
     same = np.asarray(frame.births == state.support.births[:n])
     then = np.asarray(frame.columns.any(axis=1))
     masses = state.support.masses[:n]
@@ -117,17 +148,59 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
     """The centred rungs on -G^2 / 2, of paths that are fresh enough."""
     assert state.curved is not None
     geodesics, _ = _published(state, config)
-    matrix = _matrix(geodesics, state.curved.labels)
-    at = Known(matrix, state.curved.factor, state.counting, state.position)
-    yield from centred_room.climb(at, config)
+    matrix, sources = _matrix(geodesics, state.curved.labels), geodesics.sources
+    if sources is None:
+        at = Known(matrix, state.curved.factor, state.counting, state.position)
+        yield from centred_room.climb(at, config)
+        return
+    at = Known(matrix, state.curved.factor, state.counting[sources], state.position)
+    found, n = centred_room.decompose(at, config), len(state.support)
+    vectors, errors = (_spread(part, sources, n) for part in (found.vectors, found.errors))
+    yield replace(found, vectors=vectors, errors=errors, normal=centred_room.normalisation(state))
 
 
-def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certificate, Floats]:
+def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certificate, Paths]:
     """The certificate with what it says of paths and parts, and the lengths that were used."""
     assert state.curved is not None
     geodesics, stale = _published(state, config)
     apart = int(np.count_nonzero(state.curved.labels))
-    return replace(certificate, stale=stale, isolated=apart), geodesics.lengths
+    told = replace(certificate, stale=stale, isolated=apart)
+    if geodesics.sources is None:
+        return told, Paths(geodesics.lengths, geodesics.slots)
+    ends = np.flatnonzero(state.counting)
+    rows = np.searchsorted(geodesics.sources, ends)
+    return told, Paths(geodesics.lengths[rows].T, ends)
+
+
+def place_rest(coordinates: Floats, eigenvalues: Floats, counting: Floats, paths: Paths) -> Floats:
+    """``coordinates`` (n, k) of landmarks, and of all others that they reach by their paths.
+
+    Every point that counts keeps its own; where all count, nothing is placed.
+
+    Source: de Silva & Tenenbaum (2003), "Global versus local methods in nonlinear dimensionality
+    reduction".
+    """
+    rest = (counting == 0) & np.isfinite(paths.lengths).all(axis=1)
+    if not rest.any():
+        return coordinates
+    masses = counting[paths.ends]
+    values = np.where(eigenvalues > 0, eigenvalues, np.inf)
+    targets = masses[:, None] * coordinates[paths.ends] / values
+    shares, rows = masses / masses.sum(), -0.5 * paths.lengths**2
+    mean_row = shares @ rows[paths.ends]
+    result = coordinates.copy()
+    result[rest] = project(rows[rest], mean_row, shares, targets)
+    return result
+
+
+def landmarks_of(n: int, config: Config) -> Ints | None:
+    """Slots whose rows of paths are kept, at most ``n_landmarks``; None for all.
+
+    Every so many slots one: of a window that is a sample of all times, and a slot stays a landmark
+    whatever it holds.
+    """
+    most = config.n_landmarks
+    return None if most is None or n <= most else np.arange(0, n, -(-n // most))
 
 
 def _published(state: State, config: Config) -> tuple[Geodesics, float]:
@@ -145,8 +218,17 @@ def _published(state: State, config: Config) -> tuple[Geodesics, float]:
     return _fresh(graph), 0.0
 
 
-def _fresh(graph: csr_array) -> Geodesics:
-    return compiled.build(graph) if compiled.available else Geodesics.build(graph)
+def _fresh(graph: csr_array, sources: Ints | None = None) -> Geodesics:
+    if compiled.available:
+        return compiled.build(graph, sources)
+    return Geodesics.build(graph, sources)
+
+
+def _spread(block: Floats, sources: Ints, n: int) -> Floats:
+    """Rows (m, c) of landmarks as rows of all slots, (n, c)."""
+    result = np.zeros((n, block.shape[1]))
+    result[sources] = block
+    return result
 
 
 def _graph_of(lists: Lists | None, edges: Edges | None, n: int) -> csr_array:
@@ -157,13 +239,23 @@ def _graph_of(lists: Lists | None, edges: Edges | None, n: int) -> csr_array:
     return paths.graph_of(lists.near[:, :k], lists.d2[:, :k])
 
 
-def _parts(graph: csr_array, held: Support) -> Ints:
-    return paths.parts(graph, held.births)
+def _parts(graph: csr_array, held: Support, sources: Ints | None) -> Ints:
+    """The largest part is named 0; among landmarks that with most of them."""
+    labels = paths.parts(graph, held.births)
+    if sources is None:
+        return labels
+    first = int(np.argmax(np.bincount(labels[sources])))
+    names = np.arange(labels.max() + 1)
+    names[[0, first]] = first, 0
+    renamed: Ints = names[labels]
+    return renamed
 
 
 def _matrix(geodesics: Geodesics, labels: Ints) -> Graph:
-    """-G^2 / 2, with 0 for what has no part in the map."""
+    """-G^2 / 2 between the sources, with 0 for what has no part in the map."""
     lengths = geodesics.lengths
+    if geodesics.sources is not None:
+        lengths, labels = lengths[:, geodesics.sources], labels[geodesics.sources]
     if labels.any():
         here = labels == 0
         lengths = np.where(here[:, None] & here, lengths, 0.0)
@@ -184,8 +276,16 @@ def _refill(factor: Factor, slots: Ints, graph: csr_array) -> Factor:
     return Factor(vectors, factor.values, np.ones(n))
 
 
-def _start(matrix: Graph, position: int, config: Config) -> Factor:
-    """From random columns: after three times two products a few digits are known."""
+def _start(geodesics: Geodesics, labels: Ints, position: int, config: Config) -> Factor:
+    """From random columns: after three times two products a few digits are known.
+
+    The rows of landmarks are decomposed.
+    """
+    matrix, sources, ones = _matrix(geodesics, labels), geodesics.sources, np.ones(len(labels))
+    if sources is not None:
+        exact = tracker.decompose(matrix.weights, ones[sources], config.rank_cut)
+        vectors = _spread(exact.vectors.astype(np.float64), sources, len(labels))
+        return Factor(vectors, exact.values, ones)
     n = matrix.n
     draw = np.random.default_rng((config.seed, position, n))
     block = draw.standard_normal((n, min(config.rank_cut.most, n)))

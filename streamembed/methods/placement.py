@@ -23,6 +23,7 @@ __all__ = [
     "CentredExtension",
     "GeodesicExtension",
     "nearness",
+    "project",
     "reach_of",
     "typical_reach",
 ]
@@ -126,7 +127,7 @@ class CentredExtension(_Placement):
         return _Placement.from_distances(self, d)
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
-        return _project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
+        return project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,8 +167,9 @@ class GeodesicExtension(_Placement):
     ----------
     targets, mean_row, shares
         As in `CentredExtension`.
-    lengths : (N, N)
-        Of shortest paths; inf between parts.
+    lengths : (N, w)
+        Of shortest paths, to all points or to landmarks, as ``mean_row`` and ``shares`` (w,); inf
+        between parts.
     radius : float
         Neighbours are all within it, and the nearest; 0 where there are n_neighbors of them.
     """
@@ -193,12 +195,12 @@ class GeodesicExtension(_Placement):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             known = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)
             rows = -0.5 * known**2
-        placed = _project(rows, self.mean_row, self.shares, self.targets)
+        placed = project(rows, self.mean_row, self.shares, self.targets)
         placed[~joined] = 0.0
         return placed
 
 
-def _project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
+def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
     """Coordinates by centred rows; 0 for what leaves the doubles."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         placed = centred.center_rows(rows, mean_row, shares) @ targets

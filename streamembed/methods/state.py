@@ -193,7 +193,8 @@ class Curved:
     labels : (n,)
         Parts of the graph, the largest 0: only that one has coordinates.
     factor : Factor
-        By the last refresh; at slots filled since from their neighbours.
+        By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
+        rows, 0 at all other slots.
     edges : Edges or None
         Of a graph of all within a radius; None where neighbours are joined.
     rows, stale : int
@@ -266,7 +267,15 @@ class State:
     def counting(self) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         masses = self.support.masses
-        return masses if self.curved is None else masses * (self.curved.labels == 0)
+        if self.curved is None:
+            return masses
+        counting: Floats = masses * (self.curved.labels == 0)
+        if self.curved.geodesics.sources is None:
+            return counting
+        result = np.zeros(len(masses))
+        slots = self.curved.geodesics.sources
+        result[slots] = counting[slots]
+        return result
 
     @property
     def graph(self) -> Graph:

@@ -427,15 +427,16 @@ def extend_by_weights(snapshot: Embedded) -> Extends:
 def extend_by_paths(snapshot: Embedded) -> Extends:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
+    ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
     points = (snapshot.points - snapshot.center) / snapshot.scale
     return GeodesicExtension(
         points=points,
         center=snapshot.center,
         scale=snapshot.scale,
         lengths=snapshot.lengths,
-        mean_row=snapshot.degrees / masses.sum(),
-        shares=snapshot.stationary,
-        targets=_dual(snapshot, masses),
+        mean_row=snapshot.degrees[ends] / masses.sum(),
+        shares=snapshot.stationary[ends],
+        targets=_dual(snapshot, masses)[ends],
         n_neighbors=snapshot.n_neighbors,
         radius=snapshot.radius,
         typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
@@ -506,7 +507,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_paths,
-            options=frozenset({"n_neighbors", "radius"}),
+            options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
             room="curved",
         ),
     }

@@ -50,7 +50,8 @@ FEW = 4
 LEAST_WEIGHT = 1e-12
 # And of the largest degree anywhere: with masses, psi then stays within what float32 holds.
 FAINTEST = 1e-40
-# Weights that are all below this are taken in units of the largest: 1 / w would overflow.
+# Weights that are all below this are taken in units of the largest, and so are degrees: 1 / w would
+# overflow, and degrees have no digits.
 TINIEST = 1e-200
 
 
@@ -218,10 +219,8 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     n = directed.shape[0]
     directed.sort_indices()
     graph = directed.maximum(directed.T.tocsr()).tocsr()
-    unit = 1.0
     if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
-        unit = largest
-        graph.data /= unit
+        graph.data /= largest
     degrees = np.asarray(graph.sum(axis=1)).ravel()
     heads = _heads(graph)
     if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
@@ -236,7 +235,7 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
         root, degrees = np.sqrt(masses), graph @ masses
     scaling = np.divide(root, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
     graph.data *= scaling[heads] * scaling[graph.indices]
-    return Walk(graph, root**2 * degrees * unit)
+    return Walk(graph, root**2 * degrees)
 
 
 def _heads(graph: csr_array) -> Array:

@@ -47,7 +47,7 @@ class DiffusionMap(SettlingTransformer):
     ----------
     method, n_components, memory, size, half_life, kernel, n_neighbors, width, weights, radius
         See `streamembed.Engine`.
-    degree, coef0, gamma, reg
+    degree, coef0, gamma, reg, n_landmarks
         See `streamembed.Engine`.
     bandwidth, alpha, diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
@@ -91,6 +91,7 @@ class DiffusionMap(SettlingTransformer):
         coef0: float = 1.0,
         gamma: float | None = None,
         reg: float = 1e-3,
+        n_landmarks: int | None = None,
         rank: int | str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
@@ -116,6 +117,7 @@ class DiffusionMap(SettlingTransformer):
         self.coef0 = coef0
         self.gamma = gamma
         self.reg = reg
+        self.n_landmarks = n_landmarks
         self.rank = rank
         self.tolerance = tolerance
         self.chunk_size = chunk_size

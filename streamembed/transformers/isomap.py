@@ -18,7 +18,7 @@ class Isomap(DiffusionMap):
 
     Parameters
     ----------
-    n_components, n_neighbors, radius
+    n_components, n_neighbors, radius, n_landmarks
         See `streamembed.Engine`.
     memory, size, half_life, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
@@ -45,6 +45,7 @@ class Isomap(DiffusionMap):
         n_components: int = 2,
         n_neighbors: int = 10,
         radius: float | None = None,
+        n_landmarks: int | None = None,
         memory: str = "window",
         size: int = 1000,
         half_life: float | None = None,
@@ -60,6 +61,7 @@ class Isomap(DiffusionMap):
             n_components=n_components,
             n_neighbors=n_neighbors,
             radius=radius,
+            n_landmarks=n_landmarks,
             memory=memory,
             size=size,
             half_life=half_life,

@@ -262,6 +262,22 @@ def test_without_numba_there_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> No
         geodesics_numba.build(graph)
 
 
+@needs_numba
+def test_rows_of_some_sources_are_those_of_all() -> None:
+    """Repaired while sources come, go and are refilled, and while the graph grows: to the bit."""
+    stream = Stream("roll", 120, 5, 3)
+    graph, sources = stream.graph, np.arange(0, 120, 4)
+    kept = geodesics_numba.build(graph, sources)
+    for step in range(20):
+        slots = stream.refill(5, grow=step % 2)
+        n = stream.graph.shape[0]
+        sources = np.arange(0, n, 3 + step // 10)
+        kept = geodesics_numba.repair(kept, graph, stream.graph, slots, sources)
+        graph = stream.graph
+        assert np.array_equal(kept.lengths, dijkstra(graph)[sources])
+        assert np.array_equal(kept.lengths, Geodesics.build(graph, sources).lengths)
+
+
 def test_a_saved_value_comes_back() -> None:
     """Without its parents: altered ones in a sealed file once led compiled loops astray."""
     graph = Stream("grid", 20, 3, 0).graph

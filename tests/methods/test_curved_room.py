@@ -14,6 +14,7 @@ from sklearn.manifold import Isomap as SklearnIsomap
 
 import streamembed as se
 from scenarios.streams import swiss_roll
+from streamembed.errors import ParameterError
 from streamembed.manifold import geodesics_numba
 from streamembed.numeric.arrays import Floats
 
@@ -145,12 +146,13 @@ def test_parts_and_distance_rows(radius: float | None) -> None:
     )
 
 
-def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_landmarks", [None, 30])
+def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path, n_landmarks: int | None) -> None:
     """One call, many calls, and a file in between."""
     points = DIGITS[:230, :20]
 
     def made() -> se.Engine:
-        return se.Engine("isomap", n_neighbors=8, size=80)
+        return se.Engine("isomap", n_neighbors=8, size=80, n_landmarks=n_landmarks)
 
     one, many = made(), made()
     one.learn(points)
@@ -167,6 +169,90 @@ def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
 
 
+# ---------------------------------------------------------------------- landmarks
+
+
+def by_rows(snapshot: se.Snapshot, lengths: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues and coordinates of landmark Isomap by its definition, up to signs."""
+    k, marks = len(snapshot.eigenvalues), np.flatnonzero(snapshot.stationary)
+    squares = lengths[marks] ** 2
+    between = squares[:, marks]
+    center = np.eye(len(marks)) - 1.0 / len(marks)
+    values, vectors = np.linalg.eigh(-0.5 * center @ between @ center)
+    values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
+    return values, -0.5 * (squares.T - between.mean(axis=0)) @ (vectors / np.sqrt(values))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", STREAMS)
+def test_landmarks_are_placed_by_their_definition(
+    name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Growing, and through a turnover: classical scaling of some rows, and the others by theirs."""
+    if not compiled:
+        monkeypatch.setattr(geodesics_numba, "available", False)
+    engine = se.Engine(
+        "isomap", n_components=3, n_neighbors=K, n_landmarks=40, size=150, tolerance=1e-9
+    )
+    for start in range(0, 400, 20):
+        engine.learn(STREAMS[name][start : start + 20])
+        if not engine.ready:
+            continue
+        snapshot = engine.snapshot()
+        scaled = (snapshot.points - snapshot.center) / snapshot.scale
+        lengths = paths(cdist(scaled, scaled), snapshot.ids)
+        marks = snapshot.stationary > 0
+        assert 0.4 * min(len(marks), 40) <= np.count_nonzero(marks) <= 40
+        np.testing.assert_allclose(snapshot.lengths, lengths[:, marks], rtol=1e-9)
+        values, truth = by_rows(snapshot, lengths)
+        np.testing.assert_allclose(snapshot.eigenvalues, values, rtol=1e-8)
+        signs = np.sign((truth * snapshot.coordinates).sum(axis=0))
+        scale = np.abs(truth).max()
+        np.testing.assert_allclose(snapshot.coordinates * signs, truth, atol=1e-7 * scale)
+        again = snapshot.transform(snapshot.points)
+        np.testing.assert_allclose(again, snapshot.coordinates, atol=1e-9 * scale)
+        assert snapshot.certificate.met
+        assert snapshot.certificate.stale == 0.0
+
+
+def test_landmarks_of_parts() -> None:
+    """The part with most landmarks has the coordinates; distances do as points do."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((220, 2)) + 100.0 * (rng.random(220) < 0.3)[:, None]
+    engine = se.Engine("isomap", n_neighbors=5, n_landmarks=20, size=100)
+    for i in range(len(points)):
+        engine.learn_distances([cdist(points[i : i + 1], points[max(0, i - 100) : i])[0]])
+        if engine.ready and i % 20 == 19:
+            snapshot = engine.snapshot()
+            held = points[snapshot.ids]
+            here = snapshot.coordinates.any(axis=1)
+            assert snapshot.certificate.isolated == np.count_nonzero(~here)
+            near = held[here, 0] < 50
+            assert near.all() or not near.any()  # one of the two clusters
+            lengths = paths(cdist(held, held), snapshot.ids)
+            assert np.isinf(lengths[np.ix_(here, ~here)]).all()
+    assert snapshot.n_connected >= 2
+    assert (
+        np.abs(snapshot.transform_distances(cdist(held, held)) - snapshot.coordinates).max() < 0.05
+    )
+
+
+def test_what_landmarks_do_not_go_with_is_refused() -> None:
+    """And so are too few and too many of them."""
+    for options, told in (
+        ({"n_landmarks": 3}, "at least n_components"),
+        ({"n_landmarks": 1001}, "at most 1000"),
+        ({"n_landmarks": 30, "memory": "landmarks"}, "memory='landmarks'"),
+        ({"n_landmarks": 30, "metrics": ("itml",)}, "metrics"),
+    ):
+        with pytest.raises(ParameterError, match=told):
+            se.Engine("isomap", **options)
+    with pytest.raises(ParameterError, match="is for method='isomap'"):
+        se.Engine("classical_mds", n_landmarks=30)
+
+
+# ---------------------------------------------------------------------- poor data
+
 POOR: dict[str, Any] = {
     "all equal": np.ones((120, 3)),
     "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),
@@ -177,10 +263,10 @@ POOR: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", POOR)
-@pytest.mark.parametrize("memory", ["window", "landmarks"])
-def test_poor_data_stay_finite(name: str, memory: str) -> None:
+@pytest.mark.parametrize("kept", [{}, {"memory": "landmarks"}, {"n_landmarks": 6}])
+def test_poor_data_stay_finite(name: str, kept: dict[str, Any]) -> None:
     """Finite coordinates and transforms, and certificates that are true."""
-    engine = se.Engine("isomap", n_neighbors=8, size=50, scaling=None, warm_up=12, memory=memory)
+    engine = se.Engine("isomap", n_neighbors=3, size=50, scaling=None, warm_up=12, **kept)
     for start in range(0, 120, 15):
         engine.learn(POOR[name][start : start + 15])
         if engine.ready:
