@@ -427,7 +427,8 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "## Other embeddings",
             "",
             "A snapshot after every chunk. `refit`: double centring of the dense matrix and "
-            "`eigsh(tol=1e-3)`; scikit-learn's estimators on the same window.",
+            "`eigsh(tol=1e-3)`; of 200 landmarks the graph, their paths, scaling and placing. "
+            "scikit-learn's estimators on the same window.",
             "",
             *parts[7],
             "",
