@@ -220,13 +220,16 @@ def _look(
     drawn = probes.starts(len(vectors), config.seed + attempt, position)
     both = operator.apply(np.concatenate([vectors, drawn], axis=1))
     pairs = _measure(operator, vectors, both[:, :width], config, rung, rounding)
-    missed = unknown(drawn, both[:, width:])
+    missed, level = unknown(drawn, both[:, width:]), pairs.level(config)
+    beyond = remaining + probes.reach(missed)
+    if pairs.fits(config) and beyond < level:  # the factor knows all that matters
+        outside = bound_following(vectors, both[:, :width], min(beyond, 1.0), k, rounding)
+        return replace(pairs, outside=outside), vectors[:, :0]
     silence = probes.first(missed, 1.0, known)
     image = operator.apply(silence.directions)
     silence = probes.listen(silence, unknown(silence.directions, image))
     block = np.concatenate([vectors, silence.directions], axis=1)
     image = np.concatenate([both[:, :width], image], axis=1)
-    level = pairs.level(config)
     if pairs.fits(config) and remaining < level < remaining + silence.bound:
         silence = probes.sharpen(
             silence,

@@ -30,7 +30,17 @@ from scipy.special import gamma
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["MISS", "Silence", "count", "first", "listen", "sharpen", "small_ball", "starts"]
+__all__ = [
+    "MISS",
+    "Silence",
+    "count",
+    "first",
+    "listen",
+    "reach",
+    "sharpen",
+    "small_ball",
+    "starts",
+]
 
 # Probes: seven up to the first number of points, five beyond, where two more make the next product
 # dearer by a fifth. With the degrees both make a product of 8 columns, which costs what one of 4
@@ -136,6 +146,15 @@ def first(missed: Floats, strength: float, known: Floats | None = None) -> Silen
         directions, again = np.linalg.qr(directions)
         mix = again @ (sizes[real, None] * right[real]) @ mix
     return Silence(directions, mix, missed, 0.0, 1.0, shortest)
+
+
+def reach(missed: Floats) -> float:
+    """No eigenvalue of C is larger, but for a chance of `MISS`, by ``missed`` = C X alone.
+
+    X is standard normal, shape (n, p). Where it is small, what `first` and `listen` say is dearer.
+    """
+    largest = float(descending_eigh(missed.T @ missed)[0][0].clip(0.0))
+    return float(np.sqrt(largest)) / small_ball(missed.shape[1])
 
 
 def listen(silence: Silence, image: Floats) -> Silence:
