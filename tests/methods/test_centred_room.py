@@ -110,6 +110,258 @@ def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: s
         assert rungs.count("exact") <= 2
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_random_streams_have_true_certificates(seed: int) -> None:
+    """Sizes, chunks, kinds of data and kernels by the seed, also what is nearly degenerate."""
+    rng = np.random.default_rng(seed)
+    d, size = int(rng.integers(1, 15)), int(rng.integers(40, 150))
+    points = rng.standard_normal((size + 120, d)) * 10.0 ** rng.uniform(-2, 2)
+    points = [
+        points,
+        rng.standard_normal((4, d))[rng.integers(4, size=len(points))] + 0.05 * points,
+        np.round(points),
+        points + 1e4 * np.linspace(0, 1, len(points))[:, None],
+    ][seed % 4]
+    points[rng.integers(len(points), size=2)] *= 50.0
+    engine = se.Engine(
+        **WAYS[seed // 4 + (seed % 4 > 1)],
+        n_components=int(rng.integers(1, 6)),
+        memory=str(rng.choice(["window", "landmarks"])),
+        size=size,
+        scaling=None,
+        chunk_size=int(rng.choice([1, 7, 30])),
+    )
+    for start in range(0, len(points), 25):
+        engine.learn(points[start : start + 25])
+        if engine.ready:
+            check(engine.snapshot(), kernel(engine.snapshot()))
+            assert engine.snapshot().certificate.met
+
+
+@pytest.mark.parametrize(
+    ("way", "theirs"),
+    [
+        (WAYS[1], {"kernel": "rbf", "gamma": 1 / 9}),
+        (WAYS[2], {"kernel": "poly", "degree": 3, "coef0": 1}),
+        (WAYS[3], {"kernel": "cosine"}),
+        (WAYS[4], {"kernel": "linear"}),
+    ],
+    ids=IDS[1:],
+)
+def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Coordinates of the support and of new points, up to signs, at a tolerance of 1e-9."""
+    engine = se.Engine(**way, size=200, n_components=3, scaling=None, tolerance=1e-9)
+    engine.learn(DIGITS[:230])
+    snapshot = engine.snapshot()
+    fitted = SklearnKernelPCA(3, **theirs).fit(snapshot.points - snapshot.center)
+    np.testing.assert_allclose(snapshot.eigenvalues, fitted.eigenvalues_, rtol=1e-10)
+    # every row of theirs, as it must be: columns divided by mistaken means would pass without this
+    for points in (snapshot.points, DIGITS[300:340]):
+        ours, other = snapshot.transform(points), fitted.transform(points - snapshot.center)
+        signs = np.sign((ours * other).sum(axis=0))
+        np.testing.assert_allclose(ours * signs, other, atol=1e-7)
+    np.testing.assert_allclose(snapshot.transform(snapshot.points), snapshot.coordinates, atol=1e-7)
+
+
+@pytest.mark.parametrize("half", ["mean row", "own mean"])
+def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str) -> None:
+    """The classic error, made on purpose: `test_it_is_scikit_learns` would fail."""
+    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None)
+    engine.learn(DIGITS[:120])
+    snapshot = engine.snapshot()
+    z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center
+    rows = (new @ z.T * snapshot.gamma + 1.0) ** 3
+    shares, mean_row = snapshot.stationary, snapshot.stationary @ kernel(snapshot)
+    whole = centred.center_rows(rows, mean_row, shares)
+    part = rows - mean_row if half == "mean row" else rows - (rows @ shares)[:, None]
+    targets = snapshot.masses[:, None] * snapshot.coordinates / snapshot.eigenvalues
+    right = snapshot.transform(DIGITS[130:140])
+    np.testing.assert_allclose(whole @ targets, right, atol=1e-9)
+    # constants of a row vanish in centred coordinates; the mean row does not
+    off = np.abs(part @ targets - right).max()
+    assert off < 1e-9 if half == "mean row" else off > 1e-2
+
+
+# ---------------------------------------------------------------------- laws of distances
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("extra", [0, 3])
+def test_distances_are_kept(d: int, extra: int) -> None:
+    """Of points with an offset of 100 through many replacements; extra components are zero."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((3000, d)) + 100.0
+    engine = se.Engine("classical_mds", n_components=d + extra, size=80, scaling=None)
+    for start in range(0, 3000, 100):
+        engine.learn(points[start : start + 100])
+    snapshot = engine.snapshot()
+    truth = cdist(snapshot.points, snapshot.points)
+    found = cdist(snapshot.coordinates, snapshot.coordinates)
+    np.testing.assert_allclose(found, truth, atol=1e-10 * truth.max())
+    assert not snapshot.coordinates[:, d:].any()
+    assert (snapshot.eigenvalues[d:] == 0.0).all()
+    assert set(range(d, d + extra)) <= set(snapshot.certificate.cut)
+    assert snapshot.certificate.met
+    assert snapshot.certificate.negative_mass < 1e-9
+    new = rng.standard_normal((20, d)) + 100.0
+    both = np.vstack([snapshot.coordinates, snapshot.transform(new)])
+    truth = cdist(np.vstack([snapshot.points, new]), np.vstack([snapshot.points, new]))
+    np.testing.assert_allclose(cdist(both, both), truth, atol=1e-10 * truth.max())
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_the_plain_view_says_how_far_it_is_off(way: dict[str, Any], memory: str) -> None:
+    """By rows that are drawn, within a factor of three; also where the frame has just been renewed.
+
+    Eigenvalues of the frame were once cut at 1, as those of a walk are.
+    """
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((480, 8)) * np.arange(8, 0, -1)
+    engine = se.Engine(**way, n_components=3, size=200, memory=memory, tolerance=None)
+    engine.learn(points[:400])
+    for start in range(400, 480, 20):
+        engine.learn(points[start : start + 20])
+        snapshot = engine.snapshot()
+        weighted = centred_matrix(kernel(snapshot), snapshot.masses)
+        unit = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+        errors = np.linalg.norm(weighted @ unit - unit * snapshot.eigenvalues, axis=0)
+        residual = float(errors.max() / np.linalg.eigvalsh(weighted)[-1])
+        certificate = snapshot.certificate
+        assert certificate.method == "sampled rows"
+        assert certificate.met is None
+        assert residual <= 0.1  # measured: 0.015 at most
+        assert residual / 3 <= certificate.residual + 1e-9 <= 3 * residual + 1e-8
+
+
+def test_masses_are_duplicates() -> None:
+    """Landmarks with masses have the map of as many points in their places."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 3))
+    engine = se.Engine(
+        "classical_mds", n_components=2, memory="landmarks", size=40, scaling=None, warm_up=40
+    )
+    engine.learn(points[:40])
+    engine.learn(points[rng.integers(0, 40, 300)])  # again, and so mass for what is there
+    snapshot = engine.snapshot()
+    counts = snapshot.masses.astype(int)
+    np.testing.assert_array_equal(counts, snapshot.masses)
+    assert counts.max() > 5
+    several = np.repeat(snapshot.points, counts, axis=0)
+    values, coordinates = oracle(
+        -0.5 * cdist(several, several, "sqeuclidean"), np.ones(len(several)), 2
+    )
+    np.testing.assert_allclose(snapshot.eigenvalues, values, rtol=1e-10)
+    ours = np.repeat(snapshot.coordinates, counts, axis=0)
+    turn, _ = orthogonal_procrustes(ours, coordinates)
+    np.testing.assert_allclose(ours @ turn, coordinates, atol=1e-9)
+
+
+def test_the_mean_over_single_anchors_is_double_centring() -> None:
+    """<x_i - a, x_j - a> of every anchor a, averaged, is -J D^2 J / 2."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((30, 4))
+    d2 = cdist(points, points, "sqeuclidean")
+    anchored = [0.5 * (d2[:, [a]] + d2[[a]] - d2) for a in range(30)]
+    mean = np.mean(anchored, axis=0)
+    # the average still has the anchors' own mean in it: what is left is a constant a row and column
+    center = np.eye(30) - 1.0 / 30.0
+    np.testing.assert_allclose(center @ mean @ center, -0.5 * center @ d2 @ center, atol=1e-12)
+    matrix = centred_matrix(-0.5 * d2, np.ones(30))
+    np.testing.assert_allclose(matrix, center @ mean @ center, atol=1e-12)
+
+
+def rows_of(points: Floats, metric: str, size: int) -> Iterator[Floats]:
+    """Distance rows of a window."""
+    for i in range(len(points)):
+        yield cdist(points[i : i + 1], points[max(0, i - size) : i], metric)[0]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+def test_distance_rows(metric: str) -> None:
+    """The same as points where they are Euclidean; others say how far they are from it."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((260, 4))
+    engine = se.Engine("classical_mds", n_components=3, size=120, tolerance=1e-6)
+    for i, row in enumerate(rows_of(points, metric, 120)):
+        engine.learn_distances([row])
+        if engine.ready and i % 20 == 9:
+            snapshot = engine.snapshot()
+            held = points[snapshot.ids]
+            check(snapshot, -0.5 * cdist(held, held, metric) ** 2)
+            assert snapshot.certificate.met
+    snapshot = engine.snapshot()
+    held = points[snapshot.ids]
+    share = snapshot.certificate.negative_mass
+    matrix = centred_matrix(-0.5 * cdist(held, held, metric) ** 2, np.ones(len(held)))
+    values = np.linalg.eigvalsh(matrix)
+    truth = np.abs(values[values < 0]).sum() / np.abs(values).sum()
+    if metric == "euclidean":
+        assert share < 1e-9
+    else:  # of what the factor keeps
+        assert 0.02 < share < 1.5 * truth
+    new = rng.standard_normal((5, 4))
+    placed = snapshot.transform_distances(cdist(new, held, metric))
+    assert placed.shape == (5, 3)
+    if metric == "euclidean":
+        plain = se.Engine("classical_mds", n_components=3, size=120, scaling=None, tolerance=1e-6)
+        plain.learn(points)
+        turn, _ = orthogonal_procrustes(plain.snapshot().coordinates, snapshot.coordinates)
+        np.testing.assert_allclose(plain.snapshot().transform(new) @ turn, placed, atol=1e-4)
+
+
+def test_distances_that_break_the_triangle_survive() -> None:
+    """Anything symmetric: finite coordinates and a share of negative eigenvalues."""
+    rng = np.random.default_rng(0)
+    table = np.abs(rng.standard_normal((120, 120)))
+    table = table + table.T
+    np.fill_diagonal(table, 0.0)
+    engine = se.Engine("classical_mds", n_components=4, size=60)
+    engine.learn_distances([table[i, max(0, i - 60) : i] for i in range(120)])
+    snapshot = engine.snapshot()
+    assert np.isfinite(snapshot.coordinates).all()
+    assert 0.3 < snapshot.certificate.negative_mass < 0.6
+    check(snapshot, -0.5 * table[60:, 60:] ** 2)
+    with pytest.raises(BadRowError, match="inf"):
+        snapshot.transform_distances(np.where(np.arange(60) == 3, np.inf, 1.0)[None])
+
+
+# ---------------------------------------------------------------------- laws of the house
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: Path) -> None:
+    """One call, many calls, and a file in between."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((330, 5))
+
+    def made() -> se.Engine:
+        return se.Engine(**way, n_components=3, size=90)
+
+    one, many = made(), made()
+    one.learn(points)
+    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 330], strict=True):
+        many.learn(points[start:stop])
+        if many.ready:
+            many.snapshot()
+        many.save(tmp_path / "engine")
+        many = se.Engine.load(tmp_path / "engine")
+    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
+        engine.snapshot().save(path)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
+    loaded = se.Snapshot.load(tmp_path / "one")
+    new = rng.standard_normal((9, 5))
+    snapshot = one.snapshot()
+    np.testing.assert_array_equal(loaded.transform(new), snapshot.transform(new))
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(loaded)).transform(new), loaded.transform(new)
+    )
+    for i in range(9):
+        np.testing.assert_allclose(
+            snapshot.transform(new[i : i + 1])[0], snapshot.transform(new)[i], atol=1e-12
+        )
+
+
 # of seed 39 the first column of the polynomial kernel once came back with a cosine of -0.79
 @pytest.mark.parametrize(("way", "seed"), [*((way, 0) for way in WAYS), (WAYS[2], 39)])
 def test_axes_keep_still(way: dict[str, Any], seed: int) -> None:
