@@ -3,11 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
-	tests/spectral tests/pairs tests/metric_learning tests/geometry/test_kernel.py \
-	tests/geometry/test_ring.py tests/geometry/test_neighbors.py tests/methods/test_table.py \
-	tests/engine/test_saved.py tests/engine/test_engine.py tests/estimators/test_sklearn.py \
-	tests/estimators/test_pair_generator.py tests/logs/test_pairs.py tests/logs/test_from_a_row.py \
-	tests/runs/test_driver.py tests/cli tests/scenarios/test_literal_map.py
+	tests/spectral tests/pairs tests/metric_learning/test_itml.py tests/metric_learning/test_fenn.py \
+	tests/geometry/test_kernel.py tests/geometry/test_ring.py tests/geometry/test_neighbors.py \
+	tests/manifold/test_barycentric.py tests/methods/test_table.py tests/engine/test_saved.py \
+	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pairs.py \
+	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
 .PHONY: demo test check lint scenarios picture bench soak clean
 
