@@ -230,7 +230,7 @@ def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_terminal_is_no_log(tmp_path: Path) -> None:
     """It would be waited for; the message says what to do."""
     ours, theirs = os.openpty()

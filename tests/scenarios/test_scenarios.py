@@ -33,6 +33,8 @@ LONG = {
     "default-maps",
     "eig-dml-online",
     "landmark-stream",
+    "metric-drift",
+    "metric-rescue",
     "unsupervised-metric-table",
 }
 
