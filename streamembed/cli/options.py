@@ -82,6 +82,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "width": _OrNone(float, ("auto",)),
         "radius": _OrNone(float, ("none",)),
         "gamma": _OrNone(float, ("none",)),
+        "n_landmarks": _OrNone(int, ("none",)),
         "half_life": _OrNone(float, ("none",)),
         "rank": _OrNone(int, ("auto",)),
         "tolerance": _OrNone(float, ("none",)),

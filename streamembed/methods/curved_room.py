@@ -156,7 +156,8 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
     at = Known(matrix, state.curved.factor, state.counting[sources], state.position)
     found, n = centred_room.decompose(at, config), len(state.support)
     vectors, errors = (_spread(part, sources, n) for part in (found.vectors, found.errors))
-    yield replace(found, vectors=vectors, errors=errors, normal=centred_room.normalisation(state))
+    normal = centred_room.normalisation(state)  # and no rung above: the rows are few
+    yield replace(found, vectors=vectors, errors=errors, normal=normal, rung="view")
 
 
 def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certificate, Paths]:

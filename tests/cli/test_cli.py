@@ -248,6 +248,18 @@ def test_a_terminal_is_no_log(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_every_flag_of_no_default_takes_none_and_a_value(tmp_path: Path, log: Path) -> None:
+    """One without a type of its own failed with a traceback once, whatever it was given."""
+    flags = [field.name for field in fields(Config) if field.default is None]
+    none = [part for name in flags for part in (f"--{name.replace('_', '-')}", "none")]
+    assert call("replay", log, "--run", tmp_path / "a", *none, *SMALL).exit_code == 0
+    some = ("--method", "isomap", "--n-landmarks", "20", "--gamma", "none")
+    assert call("replay", log, "--run", tmp_path / "b", *some, *SMALL).exit_code == 0
+    assert "n_landmarks=2 must" in call(
+        "replay", log, "--run", tmp_path / "c", *some[:2], "--n-landmarks", "2", *SMALL
+    ).output.replace("\n", " ")
+
+
 def test_features_are_names_and_patterns(tmp_path: Path, log: Path) -> None:
     """Separated by commas."""
     run = tmp_path / "run"

@@ -213,6 +213,7 @@ def test_landmarks_are_placed_by_their_definition(
         np.testing.assert_allclose(again, snapshot.coordinates, atol=1e-9 * scale)
         assert snapshot.certificate.met
         assert snapshot.certificate.stale == 0.0
+        assert (snapshot.rung == "view") == (len(marks) > 40)
 
 
 def test_landmarks_of_parts() -> None:
