@@ -24,12 +24,8 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-# Kernels of inner products, which distances do not tell; and methods, with what to take instead.
+# Kernels of inner products, which distances do not tell.
 OF_PRODUCTS = ("polynomial", "cosine")
-OF_POINTS = {
-    "lle": "method='isomap' or 'laplacian_eigenmaps'",
-    "pca": "method='classical_mds', which is PCA where the distances are Euclidean",
-}
 __all__ = ["Learned", "admit_distances", "admit_points"]
 
 
@@ -132,7 +128,7 @@ def admit_distances(
             f"kernel={config.kernel!r} is of points, but distance rows were given: try "
             "kernel='gaussian'"
         )
-    if remedy := OF_POINTS.get(config.method):
+    if remedy := config.embedding.instead:
         raise InputError(
             f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
             f"{remedy}"

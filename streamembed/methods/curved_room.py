@@ -176,14 +176,14 @@ def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certif
 def place_rest(coordinates: Floats, eigenvalues: Floats, counting: Floats, paths: Paths) -> Floats:
     """``coordinates`` (n, k) of landmarks, and of all others that they reach by their paths.
 
-    Every point that counts keeps its own; where all count, nothing is placed.
+    Every point that counts keeps its own; with paths between all points nothing is placed.
 
     Source: de Silva & Tenenbaum (2003), "Global versus local methods in nonlinear dimensionality
     reduction".
     """
-    rest = (counting == 0) & np.isfinite(paths.lengths).all(axis=1)
-    if not rest.any():
+    if len(paths.ends) == len(counting):
         return coordinates
+    rest = (counting == 0) & np.isfinite(paths.lengths).all(axis=1)
     masses = counting[paths.ends]
     values = np.where(eigenvalues > 0, eigenvalues, np.inf)
     targets = masses[:, None] * coordinates[paths.ends] / values

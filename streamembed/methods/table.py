@@ -142,6 +142,8 @@ class Method:
         mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
         matrix and normalise are then not asked for; "rebuilt",
         weights among neighbours; "curved", shortest paths among them.
+    instead
+        What to take where only distances are known, of a method that needs coordinates.
     """
 
     rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
@@ -152,6 +154,7 @@ class Method:
     options: frozenset[str]
     kernels: tuple[str, ...] = ()
     room: str = "dense"
+    instead: str = ""
 
 
 # ---------------------------------------------------------------------- diffusion map
@@ -481,6 +484,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             extend=extend_by_products,
             options=frozenset({"rank"}),
             room="centred",
+            instead="method='classical_mds', which is PCA where the distances are Euclidean",
         ),
         "kernel_pca": Method(
             rows=rows_of(Form("gaussian", 3, 1.0, None)),
@@ -500,6 +504,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             extend=extend_by_weights,
             options=frozenset({"n_neighbors", "reg"}),
             room="rebuilt",
+            instead="method='isomap' or 'laplacian_eigenmaps'",
         ),
         "isomap": Method(
             rows=no_rows,
