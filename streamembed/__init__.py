@@ -10,18 +10,20 @@
         kernel    rows of the new slots --> the ring of all kernel rows
         tracker   low-rank symmetric factor: add the new, evict the old, refresh
         frame     the columns with which later snapshots are aligned
+        picture   places in the plane, by nearest neighbours, that keep still
         metrics   from labels, given pairs, or generated pairs
         |
         v
      publish: view --> polish --> refresh --> exact | batch, until the tolerance is met
         |
         v
-     snapshot (immutable): coordinates, certificate, metrics, transform --> estimators (river)
+     snapshot (immutable): coordinates, certificate, picture, metrics --> estimators (river)
 
 The layers, and what was left out on purpose: docs/architecture.md.
 """
 
 from streamembed.engine.engine import Engine, Learned
+from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Frame, Snapshot
 from streamembed.estimators.pair_generator import PairGenerator
 from streamembed.metric_learning.mahalanobis import Mahalanobis
@@ -37,6 +39,7 @@ __all__ = [
     "Learned",
     "Mahalanobis",
     "PairGenerator",
+    "Picture",
     "Replayed",
     "Snapshot",
     "replay",

@@ -18,6 +18,7 @@ PURE = {
     "geometry",
     "spectral",
     "manifold",
+    "layout",
     "metric_learning",
     "pairs",
     "learners",
@@ -41,6 +42,7 @@ QUIET = {
 EXTRAS = {  # the extra ``fast``
     "metric_learning.itml_numba": {"numba", "contextlib"},
     "manifold.geodesics_numba": {"numba", "contextlib"},
+    "layout.forces_numba": {"numba", "contextlib"},
 }
 LARGEST_PACKAGE = 13
 

@@ -21,6 +21,7 @@ PUBLIC = [
     "Learned",
     "Mahalanobis",
     "PairGenerator",
+    "Picture",
     "Replayed",
     "Snapshot",
     "replay",
@@ -45,7 +46,7 @@ def test_public_names_are_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [se.Engine, se.Snapshot, se.Mahalanobis, se.PairGenerator], ids=lambda k: k.__name__
+    "kind", [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.PairGenerator], ids=lambda k: k.__name__
 )
 def test_members_are_documented(kind: type) -> None:
     """Every public method and property has a docstring and is on the page, in its own section."""

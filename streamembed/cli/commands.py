@@ -158,6 +158,8 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
         facts["resolution"] = done.snapshot.resolution
         facts["certificate"] = asdict(done.snapshot.certificate)
+        if (picture := done.snapshot.picture) is not None:
+            facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
         facts["metrics"] = {
             name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
         }
@@ -174,6 +176,8 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
     click.echo(_certificate_line(done.snapshot))
     for name, metric in done.snapshot.metrics.items():
         click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
+    if (picture := done.snapshot.picture) is not None:
+        click.echo(_picture_line(picture))
     for line in (advice.coarse, advice.degenerate, advice.parts_apart):
         if (told := line(done.snapshot)) is not None:
             click.echo(told)
@@ -197,6 +201,13 @@ def _certificate_line(snapshot: se.Snapshot) -> str:
         f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues
     )
     return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"
+
+
+def _picture_line(picture: se.Picture) -> str:
+    told = f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
+    if picture.aged:
+        told += f"; it was {picture.kept_then:.0%} when laid out (see Engine.relayout)"
+    return told
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.engine.engine import Engine
+from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, MissingFileError
 from streamembed.logs.reader import describe_log
@@ -118,4 +119,15 @@ def _inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "diffusion_time": snapshot.diffusion_time,
         "certificate": asdict(snapshot.certificate),
         "metrics": list(snapshot.metrics),
+        "picture": None if snapshot.picture is None else _inspect_picture(snapshot.picture),
+    }
+
+
+def _inspect_picture(picture: Picture) -> dict[str, Any]:
+    return {
+        "neighbours kept": float(picture.kept.mean()),
+        "kept when laid out": picture.kept_then,
+        "age in chunks": picture.age,
+        "epoch": picture.epoch,
+        "radius": picture.radius,
     }

@@ -37,6 +37,8 @@ HELP = {
     "warm_up": "Events before the first snapshot, or none for the default.",
     "scaling": "standard: by mean and deviation; global: one divisor for all; none: as they are.",
     "metrics": "Metrics to learn, such as itml,eig_dml.",
+    "picture": "Keep a picture in the plane, too: a layout of neighbours that keeps still.",
+    "spread": "Of the picture: attraction, 1 as t-SNE, 4 as UMAP.",
     "on_bad_row": "raise: stop at a row that cannot be learned; skip: reject it and go on.",
     "seed": "Random seed.",
 }
@@ -97,6 +99,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--" + parameter.name.replace("_", "-"),
             parameter.name,
             type=special.get(parameter.name, type(default)),
+            is_flag=isinstance(default, bool),
             default=default,
             show_default="none" if default is None or default == () else True,
             help=HELP[parameter.name],

@@ -1,8 +1,8 @@
 """The flow, in order, on one page: one chunk in, the next state out.
 
 `start` makes a state of the warm-up, `push` is every chunk after it, `rescale` starts the map
-anew on the same support. Decisions (border or extension, refresh, frame) are taken from the state
-alone, at stream positions, so that a replay takes them again.
+anew on the same support, and `lay_out_again` its picture. Decisions (border or extension, refresh,
+frame) are taken from the state alone, at stream positions, so that a replay takes them again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.embedding import assignment, frames
+from streamembed.embedding import assignment, frames, pictures
 from streamembed.embedding.assignment import Assigned
 from streamembed.embedding.chunk import Chunk
 from streamembed.geometry import landmarks, neighbors, self_tuning
@@ -34,7 +34,7 @@ from streamembed.spectral import operator, tracker
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["push", "rescale", "start"]
+__all__ = ["lay_out_again", "push", "rescale", "start"]
 
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
@@ -71,6 +71,7 @@ FARTHEST = 1e100
 LARGEST_LEAVING = 1e5
 # Warm-ups up to this size are decomposed exactly; larger ones by subspace iteration.
 LARGEST_DECOMPOSED = 1000
+NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def start(chunk: Chunk, config: Config) -> State:
     if config.metrics:
         untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
         state = replace(state, metrics=untaught)
+    state = pictures.begin(state, _near_of(state), config)
     return _teach_metrics(state, 0, chunk, config)
 
 
@@ -164,17 +166,32 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         apart=_measure_cover(state, placed, config),
     )
     if config.rescales and len(state.support) < len(held) == config.slots:
-        after = rescale(after, config)  # now that there is a whole support to go by
+        after = _rescale(after, config)  # now that there is a whole support to go by
     elif curved_room.has_moved(after):
         after = replace(after, frame=frames.renew(after, config, after.frame.epoch + 1))
     else:
         after = _maintain(after, config)
+    # picture: newcomers find their places, whose neighbours changed come to rest, all breathe
+    if config.picture:
+        after = pictures.follow(state, after, slots, _near_of(after, slots), config)
     # pairs, metrics
     return _teach_metrics(after, state.position, chunk, config)
 
 
 def rescale(state: State, config: Config) -> State:
-    """The state with scaling, widths, ring, factor and frame recomputed from its support."""
+    """The state with scaling, widths, ring, factor, frame and picture anew from its support."""
+    moved = _rescale(state, config)
+    return pictures.respread(moved, _near_of(moved), config) if config.picture else moved
+
+
+def lay_out_again(state: State, config: Config) -> State:
+    """The state with a picture from scratch, turned as the one that it has."""
+    everything = np.arange(len(state.support))
+    return pictures.lay_out_again(state, everything, _near_of(state), config)
+
+
+def _rescale(state: State, config: Config) -> State:
+    """The state with all but its picture recomputed from its support."""
     old, d = state.support, state.known_distances()
     every = None if d is None or config.has_widths else d(np.arange(len(old)))
     scaling = _fit_scaling(old.points, old.masses, every, config)
@@ -185,6 +202,7 @@ def rescale(state: State, config: Config) -> State:
         cover = landmarks.cover_of(points, len(moved))
     now = _Place(state.position, state.frame.epoch + 1, state.counts)
     built = _build(moved, cover, state.distances, d, scaling, now, config)
+    built = replace(built, picture=state.picture)
     if state.metrics is None:
         return built
     ratio = scaling.scale / state.scaling.scale
@@ -242,6 +260,10 @@ def _measure_cover(state: State, placed: Assigned, config: Config) -> tuple[floa
     left = FORGETTING ** len(ratios)
     total, weight = state.apart
     return float(total * left + shares @ ratios), float(weight * left + shares.sum())
+
+
+def _near_of(state: State, slots: Ints = NO_SLOTS) -> Pairwise:
+    return _near(state.support, state.distances, slots)
 
 
 def _near(held: Support, distances: Graph | None, slots: Ints) -> Pairwise:
@@ -472,11 +494,11 @@ def _build(
     if config.is_sparse:
         made = _build_sparse(held, distances, scaling, config)
     elif config.room == "rebuilt":
-        near = _near(held, distances, np.zeros(0, dtype=np.int64))
+        near = _near(held, distances, NO_SLOTS)
         rebuilt, neighbours = rebuilt_room.build(held, near, now.position, config)
         made = scaling, None, neighbours, None, None
     elif config.room == "curved":
-        near = _near(held, distances, np.zeros(0, dtype=np.int64))
+        near = _near(held, distances, NO_SLOTS)
         curved, some = curved_room.build(held, near, config)
         made = scaling, None, some, None, None
     else:
@@ -511,7 +533,7 @@ def _build_sparse(
     held: Support, distances: Graph | None, scaling: Scaling, config: Config
 ) -> _Rooms:
     """The sparse room from scratch, with its lists, and the bandwidth of heat weights."""
-    near, k = _near(held, distances, np.zeros(0, dtype=np.int64)), config.n_neighbors
+    near, k = _near(held, distances, NO_SLOTS), config.n_neighbors
     lists = edges = None
     if config.radius is not None:
         edges = Edges.build(near, config.radius**2)

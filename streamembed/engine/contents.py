@@ -5,21 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.engine.picture import Drawn
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.methods.config import (
     LARGEST_COEFFICIENT,
     LARGEST_DEGREE,
     LARGEST_NEIGHBORS,
+    SPREADS,
     WIDTHS,
 )
 from streamembed.methods.table import METHODS
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.spectral.sparse import WEIGHTS
 from streamembed.storage import archive
 
-__all__ = ["ARRAYS", "COLUMNS", "IN_HEADER", "NUMBERS", "check"]
+__all__ = [
+    "ARRAYS",
+    "COLUMNS",
+    "IN_HEADER",
+    "NUMBERS",
+    "check",
+    "pack_picture",
+    "unpack_picture",
+]
 
 TINY = float(np.finfo(np.float64).tiny)
 # Arrays with a row a point, and the column of a file that each is; the others are in its header.
@@ -61,6 +73,52 @@ NUMBERS = (
     "resolution",
     "n_connected",
 )
+
+
+# Of a picture, the column that each of its arrays is.
+PICTURE = {
+    "coordinates": "picture",
+    "moved": "picture_moved",
+    "kept": "picture_kept",
+    "balance": "picture_balance",
+}
+
+
+def pack_picture(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of a picture that was counted, and its numbers."""
+    arrays, numbers = codec.pack(drawn)
+    columns = {
+        PICTURE[name]: archive.vectors_of(array) if array.ndim == 2 else pa.array(array)
+        for name, array in arrays.items()
+    }
+    return columns, numbers
+
+
+def unpack_picture(table: Any, numbers: Any, n: int) -> Drawn | None:
+    """The picture of a file, for n points, if there is one; within `archive.sound`."""
+    must = archive.must
+    held = [name for name, column in PICTURE.items() if column in table.column_names]
+    if numbers is None:
+        must(not held, "columns of a picture that is none")
+        return None
+    arrays = {}
+    for name in held:
+        found = table.column(PICTURE[name])
+        lists = pa.types.is_fixed_size_list(found.type)
+        arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
+    drawn: Drawn = codec.unpack(Drawn, arrays, numbers)
+    must(drawn.neighbours is None, "a picture with neighbours")
+    must(drawn.kept is not None and drawn.balance is not None, "a picture that was not counted")
+    shapes = {name: (n, 2) if name == "coordinates" else (n,) for name in PICTURE}
+    for name, shape in shapes.items():
+        array = getattr(drawn, name)
+        must(array.shape == shape and array.dtype == np.float64, f"{name} of the picture")
+        must(np.isfinite(array).all() and (name == "coordinates" or (array >= 0).all()), name)
+    must((arrays["kept"] <= 1.0).all() and 0.0 <= drawn.kept_then <= 1.0, "kept of the picture")
+    must(0.0 <= drawn.gamma < np.inf and SPREADS[0] <= drawn.spread <= SPREADS[1], "gamma, spread")
+    must(1 <= drawn.n_neighbors <= LARGEST_NEIGHBORS, "n_neighbors of the picture")
+    must(min(drawn.age, drawn.epoch) >= 0, "age and epoch of the picture")
+    return drawn
 
 
 def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:

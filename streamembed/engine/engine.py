@@ -85,7 +85,8 @@ class Engine:
         "gaussian", which is then the default, "polynomial" or "cosine".
     n_neighbors
         Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
-        Graphs: points are joined where either is among so many nearest of the other.
+        Graphs: points are joined where either is among so many nearest of the other. Pictures: as
+        many attract a point.
     width
         c of self-tuning weights, in [1e-3, 1e6]; "auto": 2 of the kernel, 1 in a graph.
     weights
@@ -134,6 +135,12 @@ class Engine:
         "must_link", "fenn", "discriminant". They learn from labels and from `learn_pairs`, like
         the estimators of these names; without either, all but the last two learn from pairs
         generated from the embedding. Snapshots have them in ``metrics``.
+    picture
+        Keep a picture of the support in the plane, too: a layout of neighbours that stays where it
+        is, beside the coordinates. Snapshots have it as ``picture``.
+    spread
+        Of the picture, in [0.1, 100]: attraction between neighbours. 1 is that of t-SNE, about 4
+        that of UMAP, whose islands are denser.
     on_bad_row
         "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
     seed
@@ -187,6 +194,8 @@ class Engine:
         warm_up: int | None = None,
         scaling: str | None = "standard",
         metrics: Sequence[str] = (),
+        picture: bool = False,
+        spread: float = 1.5,
         on_bad_row: str = "raise",
         seed: int = 0,
     ) -> None:
@@ -215,6 +224,8 @@ class Engine:
             warm_up=warm_up,
             scaling=scaling,
             metrics=metrics,  # type: ignore[arg-type]
+            picture=picture,
+            spread=spread,
             on_bad_row=on_bad_row,
             seed=seed,
         )
@@ -605,6 +616,26 @@ class Engine:
         """
         self._need_state("there is nothing to rescale")
         self._intake.rescale()
+
+    @_alone
+    def relayout(self) -> None:
+        """Lay the picture out from scratch, turned onto the one before it.
+
+        An event of the stream: the picture's epoch goes up by one, its ``age`` starts at 0, and
+        places from before and after cannot be compared. It never happens by itself, unless one
+        chunk replaces more than half of the support.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        ParameterError
+            This engine keeps no picture.
+        """
+        if not self.config.picture:
+            raise ParameterError("this engine keeps no picture: create it with picture=True")
+        self._need_state("there is nothing to lay out")
+        self._intake.relayout()
 
     # ------------------------------------------------------------------ saving
 

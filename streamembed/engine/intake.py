@@ -192,11 +192,15 @@ class Intake:
 
     def rescale(self) -> None:
         """Make the state anew from its support."""
-        self._rings.wait(self._rescale, self.progress)
+        self._rings.wait(self._remake, update.rescale, self.progress)
 
-    def _rescale(self, now: Progress) -> None:
+    def relayout(self) -> None:
+        """Make the picture anew."""
+        self._rings.wait(self._remake, update.lay_out_again, self.progress)
+
+    def _remake(self, remake: Callable[[State, Config], State], now: Progress) -> None:
         assert now.state is not None
         with one_blas_thread():
-            state = update.rescale(now.state, self.config)
+            state = remake(now.state, self.config)
         self.progress = replace(now, state=state)
         state.settle()

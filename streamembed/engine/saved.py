@@ -21,6 +21,7 @@ from streamembed.geometry.lists import Edges, Lists
 from streamembed.geometry.ring import Graph, most_slots
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import slots_for
+from streamembed.layout.layout import Layout
 from streamembed.learners import metrics
 from streamembed.methods import curved_room
 from streamembed.methods.config import LISTED, Config
@@ -160,6 +161,9 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         _check_rebuilt(state, state.rebuilt, n, config)
     if state.curved is not None:
         _check_curved(state, state.curved, n, config)
+    must((state.picture is not None) == config.picture, "picture")
+    if state.picture is not None:
+        _check_picture(state, state.picture, n, config)
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, d, config)
@@ -240,6 +244,19 @@ def _check_curved(state: State, room: Curved, n: int, config: Config) -> None:
     must((factor.scaling == 1.0).all(), "factor.scaling")
     must(factor.vectors.dtype == np.float64, "factor.vectors")
     must(min(room.rows, room.stale) >= 0, "rows of the room")
+
+
+def _check_picture(state: State, picture: Layout, n: int, config: Config) -> None:
+    """Places in the plane, and lists where the method has none."""
+    for name in ("places", "breath"):
+        _has(name, getattr(picture, name), (n, 2))
+    _has("moved", picture.moved, (n,))
+    must((picture.moved >= 0).all(), "moved")
+    must(0.0 <= picture.gamma < np.inf and 0.0 <= picture.kept_then <= 1.0, "gamma, or kept_then")
+    must(1 <= picture.laid_out <= n and min(picture.age, picture.epoch) >= 0, "laid_out, or age")
+    must((picture.lists is None) == (state.lists is not None), "lists of the picture")
+    if picture.lists is not None:
+        _check_lists(picture.lists, n, config, positive=False)
 
 
 def _check_neighbours(lists: Lists | None, edges: Edges | None, n: int, config: Config) -> None:

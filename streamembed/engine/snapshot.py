@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.embedding import pictures
 from streamembed.embedding.publish import Columns
+from streamembed.engine import contents
 from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
+from streamembed.engine.picture import Drawn, Neighbours, Picture
 from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
 from streamembed.learners import metrics as learners
@@ -120,6 +123,8 @@ class Snapshot:
         Of locally linear embedding: the ridge of the weights.
     certificate : Certificate
     frame : Frame
+    picture : Picture or None
+        Places in the plane, with ``picture=True``.
     rung : str
         The step of the ladder (`embedding.ladder`) that gave this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
@@ -168,11 +173,18 @@ class Snapshot:
     rung: str
     resolution: float
     n_connected: int
+    picture: Picture | None
     _ordered: bool
     _metrics: dict[str, Mahalanobis]
     _source: Any
 
-    def __init__(self, arrays: dict[str, Array], numbers: dict[str, Any], tracked: Any) -> None:
+    def __init__(
+        self,
+        arrays: dict[str, Array],
+        numbers: dict[str, Any],
+        tracked: Any,
+        drawn: Drawn | None = None,
+    ) -> None:
         """Use `Engine.snapshot` or `Snapshot.load`.
 
         ``tracked`` is what `_tracked` gives back, or what it makes that of when it is asked.
@@ -205,6 +217,7 @@ class Snapshot:
             _metrics=dict(numbers["metrics"]),
             _source=frozen(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
+        vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to {name!r}: a snapshot never changes")
@@ -225,7 +238,8 @@ class Snapshot:
         arrays = {name: kept[name] for name in ARRAYS}
         numbers = {name: kept[name] for name in NUMBERS}
         numbers.update(ordered=self._ordered, metrics=self._metrics)
-        return type(self), (arrays, numbers, self._tracked)
+        drawn = None if self.picture is None else self.picture._counted()
+        return type(self), (arrays, numbers, self._tracked, drawn)
 
     @property
     def metrics(self) -> Mapping[str, Mahalanobis]:
@@ -302,10 +316,11 @@ class Snapshot:
                 name: one.named(None if ordered else feature_names)
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
+        drawn = None if state.picture is None else _drawn(state, order, config)
         # The factor's arrays are never written to, so they can be shared until somebody asks.
         if state.dense is None or state.is_centred:
-            return cls(arrays, numbers, arrays["coordinates"])
-        return cls(arrays, numbers, (state.dense.factor, columns.normal, order))
+            return cls(arrays, numbers, arrays["coordinates"], drawn)
+        return cls(arrays, numbers, (state.dense.factor, columns.normal, order), drawn)
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -476,7 +491,12 @@ class Snapshot:
             if array.shape[1:] != (0,):
                 matrix = array.ndim == 2
                 columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
+        drawn = None
+        if self.picture is not None:
+            places, drawn = contents.pack_picture(self.picture._counted())
+            columns |= places
         header = {
+            "picture": drawn,
             **{name: getattr(self, name) for name in NUMBERS},
             **{name: getattr(self, name).tolist() for name in IN_HEADER},
             "ordered": self._ordered,
@@ -536,7 +556,8 @@ class Snapshot:
         }
         tracked = archive.matrix_of(table.column("tracked"))
         check(arrays, numbers, tracked)
-        return cls(arrays, numbers, tracked)
+        drawn = contents.unpack_picture(table, header["picture"], len(tracked))
+        return cls(arrays, numbers, tracked, drawn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -573,6 +594,35 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
     return _Kernel(config.weights, widths, reaches, width, least)
 
 
+def _drawn(state: State, order: Ints, config: Config) -> Drawn:
+    """What the picture is made of, oldest first."""
+    assert state.picture is not None
+    layout, lists = state.picture, pictures.lists_of(state)
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    near, d2 = lists.nearest
+    twins = None
+    if state.distances is not None and lists.positive:
+        twins = pictures.find_twins(state, lists)
+    return Drawn(
+        coordinates=layout.places[order],
+        moved=layout.moved[order],
+        kept=None,
+        balance=None,
+        neighbours=Neighbours(
+            np.where(near >= 0, rank[near], -1)[order],
+            d2[order],
+            None if twins is None else twins[order],
+        ),
+        gamma=layout.gamma,
+        spread=config.spread,
+        kept_then=layout.kept_then,
+        n_neighbors=lists.n_neighbors,
+        age=layout.age,
+        epoch=layout.epoch,
+    )
+
+
 def _of_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
     """Sums of rows of -G^2 / 2 by slot, weighted by mass, without what there is no path to; and G.
 
@@ -591,4 +641,4 @@ def _plain(facts: Record) -> Record:
     return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
 
 
-codec.prepare(Certificate, Frame)
+codec.prepare(Certificate, Frame, Drawn)

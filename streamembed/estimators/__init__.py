@@ -13,6 +13,7 @@ from streamembed.transformers.diffusion_map import DiffusionMap
 from streamembed.transformers.isomap import Isomap
 from streamembed.transformers.kernel_pca import KernelPCA
 from streamembed.transformers.laplacian_eigenmaps import LaplacianEigenmaps
+from streamembed.transformers.live_map import LiveMap
 from streamembed.transformers.locally_linear import LocallyLinearEmbedding
 from streamembed.transformers.pca import PCA
 
@@ -29,6 +30,7 @@ __all__ = [
     "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",
+    "LiveMap",
     "LocallyLinearEmbedding",
     "MustLinkMetric",
     "UnsupervisedMetric",

@@ -179,6 +179,15 @@ class Lists:
         changed[slots] = True
         return np.flatnonzero(changed)
 
+    @property
+    def nearest(self) -> tuple[Slots, Floats]:
+        """The K nearest of every slot and their d2, both (n, K); -1 and inf behind the end."""
+        return self.near[:, : self.n_neighbors], self.d2[:, : self.n_neighbors]
+
+    def changed_since(self, before: Lists, slots: Ints) -> Ints:
+        """``slots``, and all others whose K nearest were others, or elsewhere: ascending, (m,)."""
+        return before._changed(self.near, self.d2, np.arange(len(self)), slots)
+
     def kth_positive(self, k: int, geometry: Pairwise, slots: Ints | None = None) -> Floats:
         """Distances, not squared, to the k-th nearest at a distance > 0.
 

@@ -15,7 +15,7 @@ from streamembed.geometry.self_tuning import Rule
 from streamembed.learners import metrics as learners
 from streamembed.methods.table import METHODS, Form, Method, rows_of
 from streamembed.numeric.chunks import Chunks
-from streamembed.parameters import LARGEST_SEED, keep, one_of, or_none, real, whole
+from streamembed.parameters import LARGEST_SEED, flag, keep, one_of, or_none, real, whole
 from streamembed.spectral.sparse import WEIGHTS
 from streamembed.spectral.tracker import Cut
 
@@ -29,6 +29,8 @@ LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
 # Rows of paths, which are decomposed whole: 0.25 s.
 MOST_LANDMARKS = 1000
+# Attraction of a picture, beside that of t-SNE.
+SPREADS = 0.1, 100.0
 # Rooms that hold lists of neighbours, and nothing for all pairs of points.
 LISTED = ("graph", "rebuilt")
 # What not every method has.
@@ -85,6 +87,8 @@ class Config:
     warm_up: int | None = None
     scaling: str | None = "standard"
     metrics: tuple[str, ...] = ()
+    picture: bool = False
+    spread: float = 1.5
     on_bad_row: str = "raise"
     seed: int = 0
 
@@ -110,6 +114,8 @@ class Config:
             gamma=or_none(real, "gamma", self.gamma, 1e-100, 1e100),
             reg=real("reg", self.reg, 1e-12, 1e6),
             n_landmarks=or_none(whole, "n_landmarks", self.n_landmarks, 1),
+            picture=flag("picture", self.picture),
+            spread=real("spread", self.spread, *SPREADS),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             keep(self, kernel=self.embedding.kernels[0])
@@ -147,6 +153,8 @@ class Config:
             value = getattr(self, name)
             if name in method.options or value == DEFAULTS[name]:
                 continue
+            if name == "n_neighbors" and self.picture:
+                continue
             others = [repr(key) for key, one in METHODS.items() if name in one.options]
             raise ParameterError(
                 f"{name}={value!r} is for method={' or '.join(others)}: leave it out with method="
@@ -164,6 +172,10 @@ class Config:
                     f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
                     f"{self.kernel!r}"
                 )
+        if self.spread != DEFAULTS["spread"] and not self.picture:
+            raise ParameterError(
+                f"spread={self.spread!r} is for picture=True: leave it out, or set that"
+            )
         self._check_landmarks()
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.errors import BadRowError, InputError
+from streamembed.layout.forces import affinities
+from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centred, geodesics
 from streamembed.methods.extension import FARTHEST, TILE, sampled
 from streamembed.numeric.arrays import Floats
@@ -22,6 +24,7 @@ __all__ = [
     "BarycentricExtension",
     "CentredExtension",
     "GeodesicExtension",
+    "PictureExtension",
     "nearness",
     "project",
     "reach_of",
@@ -155,6 +158,30 @@ class BarycentricExtension(_Placement):
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         return barycentric.extend(scaled, self.points, self.targets, self.n_neighbors, self.reg)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureExtension(_Placement):
+    """Places of new points in a picture: the best of their neighbours' places, brought to rest.
+
+    Attributes
+    ----------
+    targets : (N, 2)
+        The places.
+    rho, gamma : float
+        See `streamembed.layout.forces`.
+    """
+
+    rho: float
+    gamma: float
+
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        k = min(self.n_neighbors, d2.shape[1])
+        near = np.argpartition(d2, k - 1, axis=1)[:, :k]
+        apart = np.take_along_axis(d2, near, 1)
+        order = np.lexsort((near, apart))
+        near, apart = np.take_along_axis(near, order, 1), np.take_along_axis(apart, order, 1)
+        return place_outside(self.targets, near, affinities(apart), self.rho, self.gamma)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

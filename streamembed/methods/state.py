@@ -14,6 +14,8 @@ from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
+from streamembed.layout.forces import affinities
+from streamembed.layout.layout import Layout
 from streamembed.learners.metrics import Learners
 from streamembed.manifold.barycentric import Bottom
 from streamembed.manifold.geodesics import Geodesics
@@ -240,6 +242,8 @@ class State:
         distances to the nearest landmark, in its widths, and how many they are.
     metrics : Learners or None
         None where no metric is learned.
+    picture : Layout or None
+        Places in the plane, where they were asked for.
     """
 
     position: int
@@ -257,6 +261,7 @@ class State:
     metrics: Learners | None = None
     rebuilt: Rebuilt | None = None
     curved: Curved | None = None
+    picture: Layout | None = None
 
     @property
     def is_centred(self) -> bool:
@@ -355,4 +360,12 @@ class State:
         if sparse is not None:
             made = Sparse.of(support.masses, kept.lists, sparse.edges, sparse.weights, sparse.scale)
             sparse = replace(sparse, walk=made.walk, parts=made.parts)
-        return replace(kept, support=replace(support, scaled=scaled), sparse=sparse)
+        picture = kept.picture
+        if picture is not None:
+            lists = picture.lists or kept.lists
+            if lists is None:
+                raise ValueError("a picture without lists of neighbours")
+            picture = replace(picture, p=affinities(lists.nearest[1]))
+        return replace(
+            kept, support=replace(support, scaled=scaled), sparse=sparse, picture=picture
+        )

@@ -18,9 +18,8 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, shown
 from streamembed.logs.pairs import PairLog, in_order
 from streamembed.logs.reader import EventLog, LogBatch
-from streamembed.numeric.arrays import Floats
 from streamembed.runs.feed import feed_of
-from streamembed.runs.rows import Rows
+from streamembed.runs.rows import Embedded, Rows
 
 __all__ = ["Driver", "Sink"]
 
@@ -34,16 +33,14 @@ class Sink(Protocol):
     an engine that is saved there, and what the sink has by then, belong together.
     """
 
-    def keep_events(
-        self, position: int, rows: Rows, coordinates: Floats | None, coverage: Floats | None
-    ) -> None:
+    def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
         """Events from a stream position on, as of the snapshot that comes next.
 
         Parameters
         ----------
-        coordinates, coverage
-            (n, k) and (n,), NaN where unknown; None where the log ended before they were learned.
-            The first call may bring no rows: it tells what kind of ids will come.
+        embedded
+            None where the log ended before they were learned. The first call may bring no rows: it
+            tells what kind of ids will come.
         """
         ...
 
@@ -150,7 +147,7 @@ class Driver:
             rows, unusable = rows.part(0, int(np.searchsorted(rows.numbers, fatal.index))), []
         if len(rows) and not self._is_begun:
             self._is_begun = True
-            self._sink.keep_events(self._engine.position, rows.part(0, 0), None, None)
+            self._sink.keep_events(self._engine.position, rows.part(0, 0), None)
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):
@@ -243,7 +240,7 @@ class Driver:
         # events of an earlier replay may wait before
         count = max(snapshot.position - first, 0)
         whole, waiting = rows.part(0, count), rows.part(count, len(rows))
-        self._sink.keep_events(first, whole, *self._feed.embed(snapshot, first, whole))
+        self._sink.keep_events(first, whole, self._feed.embed(snapshot, first, whole))
         self._unseen, self._first = [waiting] if len(waiting) else [], first + count
 
     def _finish(self) -> None:
@@ -255,7 +252,7 @@ class Driver:
         if is_ready and self._engine.position == self._start + self.accepted:
             self._publish()
         if self._unseen:
-            self._sink.keep_events(self._first, Rows.joined(self._unseen), None, None)
+            self._sink.keep_events(self._first, Rows.joined(self._unseen), None)
         self._unseen = []
         self._sink.close(self._engine.snapshot() if is_ready else None)
 

@@ -22,7 +22,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.runs.rows import Rows
+from streamembed.runs.rows import Embedded, Rows
 
 __all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of"]
 
@@ -44,8 +44,8 @@ class Feed(Protocol):
         """
         ...
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
-        """Coordinates (n, k) and coverage (n,) of the events from a position on; NaN if unknown."""
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
+        """Where the events from a position on are."""
         ...
 
 
@@ -100,10 +100,17 @@ class PointFeed:
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.take(np.delete(own, gone)), rejected
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
         index = np.arange(len(rows), dtype=np.int64)
         events = Batch(rows.points, snapshot.feature_names, self._ordered, None, index, ())
-        return snapshot.transform_with_coverage(events)
+        coordinates, coverage = snapshot.transform_with_coverage(events)
+        places, kept = _find_places(self._engine, snapshot, position, len(rows))
+        if places is not None and snapshot.picture is not None:
+            gone = np.isnan(places[:, 0])
+            if gone.any():
+                others = replace(events, points=rows.points[gone], kept=index[: gone.sum()])
+                places[gone] = snapshot.picture.transform(others)
+        return Embedded(coordinates, coverage, places, kept)
 
 
 class DistanceFeed:
@@ -230,7 +237,7 @@ class DistanceFeed:
             f"at {where}: it must cover the last {number - oldest} rows{among}"
         )
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> tuple[Floats, Floats]:
+    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
         """Those of their own slots; of an event that has none any more, what its row brought."""
         assert rows.distances is not None
         assert rows.reached is not None
@@ -252,7 +259,23 @@ class DistanceFeed:
             if known.any():
                 coordinates[tile[known]] = snapshot.transform_distances(d[known])
                 coverage[tile[known]] = snapshot.coverage_distances(d[known])
-        return coordinates, coverage
+        places = _find_places(self._engine, snapshot, position, len(rows))
+        return Embedded(coordinates, coverage, *places)
+
+
+def _find_places(
+    engine: Engine, snapshot: Snapshot, position: int, n: int
+) -> tuple[Floats | None, Floats | None]:
+    """Places and kept of n events from a position on; NaN where they have no slot any more."""
+    picture = snapshot.picture
+    if picture is None:
+        return None, None
+    support, events = engine.support_positions, position + np.arange(n)
+    slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
+    own = support[slots] == events
+    places, kept = np.full((n, 2), np.nan), np.full(n, np.nan)
+    places[own], kept[own] = picture.coordinates[slots[own]], picture.kept[slots[own]]
+    return places, kept
 
 
 def _to_support(distances: Floats, reached: Ints, support: Ints) -> Floats:

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, said
 from streamembed.logs.reader import EventLog
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.runs.rows import Rows
+from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.tables import Table
 
 __all__ = ["Recorder", "check_carried"]
@@ -61,6 +62,8 @@ class Recorder:
         Whose labels and times are kept beside the events.
     k
         Coordinates of an event.
+    picture
+        Whether there is a picture beside them.
 
     Attributes
     ----------
@@ -68,32 +71,37 @@ class Recorder:
         Rows of the finished embedding; None before all files are whole.
     """
 
-    def __init__(self, folder: Path, log: EventLog, k: int) -> None:
+    def __init__(self, folder: Path, log: EventLog, k: int, picture: bool = False) -> None:
         self.events: int | None = None
         self._folder = folder
         self._k = k
         self._carried = carried_types(log)
         self._clock = time.perf_counter()
         self._embedding: Table | None = None
-        self._timeline = Table(folder / "timeline.parquet", _timeline_schema(k))
+        self._has_picture = picture
+        self._places = PLACES if picture else ()
+        self._pictures: Table | None = None
+        self._timeline = Table(folder / "timeline.parquet", _timeline_schema(k, picture))
         self._rejected = Table(folder / "rejected.parquet", _REJECTED)
         self._rejected_pairs: Table | None = None
 
-    def keep_events(
-        self, position: int, rows: Rows, coordinates: Floats | None, coverage: Floats | None
-    ) -> None:
+    def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
         """Events from a stream position on; None where they are not learned."""
         n = len(rows)
+        where = Embedded.nowhere(n, self._k) if embedded is None else embedded
         positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
             "position": positions,
             "id": ids.tolist(),
-            "learned": np.full(n, coordinates is not None),
+            "learned": np.full(n, embedded is not None),
         }
         for j in range(self._k):
-            columns[f"c{j}"] = _nullable(n, None if coordinates is None else coordinates[:, j])
-        columns["coverage"] = _nullable(n, coverage)
+            columns[f"c{j}"] = _nullable(where.coordinates[:, j])
+        columns["coverage"] = _nullable(where.coverage)
+        if self._has_picture and where.places is not None and where.kept is not None:
+            columns["picture_x"], columns["picture_y"] = map(_nullable, where.places.T)
+            columns["picture_kept"] = _nullable(where.kept)
         self._embedding_of(ids).add({**columns, **rows.carried})
 
     def _embedding_of(self, ids: Array | None) -> Table:
@@ -105,7 +113,7 @@ class Recorder:
                 pa.field("id", pa.string() if text else pa.int64()),
                 pa.field("learned", pa.bool_()),
                 *[pa.field(f"c{j}", pa.float64()) for j in range(self._k)],
-                pa.field("coverage", pa.float64()),
+                *[pa.field(name, pa.float64()) for name in ("coverage", *self._places)],
                 *[pa.field(name, kind) for name, kind in self._carried.items()],
             ]
             self._embedding = Table(self._folder / "embedding.parquet", pa.schema(fields))
@@ -116,6 +124,20 @@ class Recorder:
         now = time.perf_counter()
         self._timeline.add(_timeline_row(snapshot, refreshes, now - self._clock))
         self._clock = now
+        if snapshot.picture is not None:
+            self._keep_picture(snapshot, snapshot.picture)
+
+    def _keep_picture(self, snapshot: Snapshot, picture: Picture) -> None:
+        """A row for every point of the picture."""
+        if self._pictures is None:
+            text = picture.ids.dtype.kind != "i"
+            kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
+            schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
+            self._pictures = Table(self._folder / "picture.parquet", schema)
+        told = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
+        positions = np.full(len(picture.ids), snapshot.position)
+        columns = positions, picture.ids.tolist(), *(one.astype(np.float32) for one in told)
+        self._pictures.add(dict(zip(PICTURE, columns, strict=True)))
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
@@ -129,8 +151,8 @@ class Recorder:
 
     def close(self, snapshot: Snapshot | None) -> None:
         """Give the files their names, and write the final snapshot, if there is one."""
-        tables = (self._embedding_of(None), self._timeline, self._rejected, self._rejected_pairs)
-        for table in tables:
+        tables = (self._embedding_of(None), self._timeline, self._rejected)
+        for table in (*tables, self._rejected_pairs, self._pictures):
             if table is not None:
                 table.close()
         if snapshot is not None:
@@ -148,10 +170,8 @@ def _reasons(rows: Sequence[Rejected]) -> dict[str, Any]:
     }
 
 
-def _nullable(n: int, values: Floats | None) -> Any:
-    """A column of doubles, null where there is none."""
-    if values is None:
-        return pa.nulls(n, pa.float64())
+def _nullable(values: Floats) -> Any:
+    """A column of doubles, null where they are NaN."""
     return pa.array(values, mask=np.isnan(values))
 
 
@@ -171,14 +191,20 @@ CERTIFICATE = (
 )
 SNAPSHOT = ("rung", "resolution", "n_connected")
 FRAME = ("epoch", "displacement", "movement")
+# Of a picture: in the table of events, in its own, and in the timeline.
+PLACES = ("picture_x", "picture_y", "picture_kept")
+PICTURE = ("position", "id", "x", "y", "kept", "balance", "moved")
+PICTURED = ("picture_kept", "picture_balance", "picture_moved", "picture_age", "picture_epoch")
 COUNTS = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
+COUNTS |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
 KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
 
 
-def _timeline_schema(k: int) -> pa.Schema:
+def _timeline_schema(k: int, picture: bool) -> pa.Schema:
     values = [f"eigenvalue_{j}" for j in range(k)]
     points = [f"effective_points_{j}" for j in range(k)]
     names = ["position", *values, *points, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes", "seconds"]
+    names += PICTURED if picture else ()
     return pa.schema([(name, KINDS.get(name, pa.float64())) for name in names])
 
 
@@ -195,4 +221,18 @@ def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[st
         **{name: [getattr(snapshot.frame, name)] for name in FRAME},
         "refreshes": [refreshes],
         "seconds": [seconds],
+        **_pictured(snapshot.picture),
+    }
+
+
+def _pictured(picture: Picture | None) -> dict[str, Any]:
+    """Means of a picture; how far a chunk moves its points as a share of its radius."""
+    if picture is None:
+        return {}
+    return {
+        "picture_kept": [float(picture.kept.mean())],
+        "picture_balance": [float(np.median(picture.balance))],
+        "picture_moved": [float(picture.moved.mean()) / (picture.radius or 1.0)],
+        "picture_age": [picture.age],
+        "picture_epoch": [picture.epoch],
     }

@@ -11,7 +11,33 @@ import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Rows"]
+__all__ = ["Embedded", "Rows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """Where events are in a snapshot; NaN where nobody knows.
+
+    Attributes
+    ----------
+    coordinates : (n, k)
+    coverage : (n,)
+    places : (n, 2) or None
+        In its picture, where there is one.
+    kept : (n,) or None
+        See `streamembed.engine.picture.Picture`; NaN for events that have no slot any more.
+    """
+
+    coordinates: Floats
+    coverage: Floats
+    places: Floats | None = None
+    kept: Floats | None = None
+
+    @classmethod
+    def nowhere(cls, n: int, k: int) -> Self:
+        """For n events that are known to no snapshot."""
+        unknown = np.full((n, k + 4), np.nan)
+        return cls(unknown[:, :k], unknown[:, k], unknown[:, k + 1 : -1], unknown[:, -1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -154,7 +154,7 @@ def replay(
     damage = None
     with runfolder.taken(run, overwrite) as folder:
         engine.log_offset = 0
-        recorder = Recorder(folder, opened, engine.config.n_components)
+        recorder = Recorder(folder, opened, engine.config.n_components, engine.config.picture)
         driver = Driver(engine, opened, recorder, every, on_bad_row, known)
         try:
             driver.run(progress)

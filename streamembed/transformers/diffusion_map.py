@@ -14,6 +14,7 @@ from streamembed.data.impute import Rows
 from streamembed.data.table import are_places, one_point, row_by_name
 from streamembed.data.values import NO_NULLS
 from streamembed.engine.engine import Engine
+from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
 from streamembed.methods.config import Config
@@ -182,15 +183,19 @@ class DiffusionMap(SettlingTransformer):
         points = self._fill(rows.arrange(self._names)[0])
         index = np.arange(len(points), dtype=np.int64)
         checked = Batch(points, self._names, are_places(self._names), None, index, ())
-        return self.snapshot().transform(checked)
+        return self._shown().transform(checked)
 
     def _place_things(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
         """Coordinates of things by their distances to what the snapshot holds."""
         if not self.ready:
             return np.zeros((len(given), self.n_components))
-        snapshot = self.snapshot()
+        shown = self._shown()
         known = [_told(x) for x in given]
-        return snapshot.transform_distances(precomputed.distances_to(known, snapshot.ids))
+        return shown.transform_distances(precomputed.distances_to(known, shown.ids))
+
+    def _shown(self) -> Snapshot | Picture:
+        """What new points are placed in."""
+        return self.snapshot()
 
     # ------------------------------------------------------------------ learning
 
@@ -250,7 +255,7 @@ class DiffusionMap(SettlingTransformer):
     def _parameters(self) -> dict[str, Any]:
         """Those of the engine that this class has."""
         names = (field.name for field in fields(Config))
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {name: vars(self)[name] for name in names if name in vars(self)}
 
     def _take(self, rows: Rows) -> None:
         for point in self._complete(rows, self._warm_up_events):

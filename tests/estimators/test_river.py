@@ -37,6 +37,7 @@ ROSTER = [
     "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",
+    "LiveMap",
     "LocallyLinearEmbedding",
     "MustLinkMetric",
     "UnsupervisedMetric",
@@ -109,9 +110,9 @@ def test_the_checks_see_real_output(name: str) -> None:
 
 
 def test_parameters_are_those_of_the_engine() -> None:
-    """Same names, same defaults; bad rows are this face's own policy, and metrics have faces."""
+    """Same names, same defaults; bad rows are its own policy, metrics and pictures have faces."""
     engine = dict(inspect.signature(se.Engine).parameters)
-    del engine["on_bad_row"], engine["metrics"]
+    del engine["on_bad_row"], engine["metrics"], engine["picture"], engine["spread"]
     face = dict(inspect.signature(DiffusionMap).parameters)
     assert face.pop("metric").default == "euclidean"
     assert {k: p.default for k, p in face.items()} == {k: p.default for k, p in engine.items()}

@@ -16,9 +16,8 @@ from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.pairs import open_pairs
 from streamembed.logs.reader import open_log, write_distance_log, write_log
-from streamembed.numeric.arrays import Floats
 from streamembed.runs.driver import Driver
-from streamembed.runs.rows import Rows
+from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.tables import Table
 from streamembed.storage import archive
 
@@ -75,12 +74,10 @@ class Kept:
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
         self.save = True
 
-    def keep_events(
-        self, position: int, rows: Rows, coordinates: Floats | None, coverage: Floats | None
-    ) -> None:
+    def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
         for i in range(len(rows)):
-            at = None if coordinates is None or coverage is None else coordinates[i].tobytes()
-            mass = None if coverage is None else coverage[i].tobytes()
+            at = None if embedded is None else embedded.coordinates[i].tobytes()
+            mass = None if embedded is None else embedded.coverage[i].tobytes()
             carried = {name: column[i].as_py() for name, column in rows.carried.items()}
             key = None if rows.ids is None else rows.ids[i]
             self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))

@@ -1,0 +1,324 @@
+"""The picture of a snapshot: places in the plane, and what can be said of each exactly."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from streamembed.engine import drawing
+from streamembed.errors import InputError, ParameterError
+from streamembed.geometry.lists import Slots
+from streamembed.layout import measures
+from streamembed.layout.forces import Links, affinities
+from streamembed.methods.placement import PictureExtension
+from streamembed.numeric.arrays import Array, Floats, Ints, frozen
+
+__all__ = ["Drawn", "Movement", "Picture"]
+
+# A picture that keeps so much less of its neighbours than when it was laid out has aged.
+AGED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How far a picture has moved from an earlier one, as they are: not turned, not shifted.
+
+    Attributes
+    ----------
+    mean, largest : float
+        Displacement of the points that are in both, in units of the earlier picture's radius; NaN
+        where there are none.
+    shared : float
+        Their share in the later picture.
+    """
+
+    mean: float
+    largest: float
+    shared: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbours:
+    """What the counts of a picture are made of.
+
+    Attributes
+    ----------
+    near, d2 : (N, K)
+        The nearest of every point, oldest first, -1 behind the end of a list.
+    twins : (N,) or None
+        See `streamembed.layout.measures.kept`; None where the lists know of equal points.
+    """
+
+    near: Slots
+    d2: Floats
+    twins: Ints | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What a picture is made of; points in the order of the snapshot.
+
+    Attributes
+    ----------
+    coordinates : (N, 2)
+    moved : (N,)
+    kept, balance : (N,) or None
+        None where they are still to be counted.
+    neighbours : Neighbours or None
+        By which they are.
+    gamma, spread, kept_then : float
+    n_neighbors, age, epoch : int
+    """
+
+    coordinates: Floats
+    moved: Floats
+    kept: Floats | None
+    balance: Floats | None
+    neighbours: Neighbours | None
+    gamma: float
+    spread: float
+    kept_then: float
+    n_neighbors: int
+    age: int
+    epoch: int
+
+
+class Seen(Protocol):
+    """A snapshot, as far as its picture knows it."""
+
+    ids: Array
+    points: Floats
+    center: Floats
+    scale: Floats
+
+    def _read(self, X: Any) -> Floats: ...
+
+    def _read_rows(self, rows: Any) -> Floats: ...
+
+
+class Picture:
+    """Places in the plane that keep neighbours together, and that keep still. Immutable.
+
+    It stands beside the coordinates of its snapshot and is not certified: nobody knows the best
+    picture. What can be counted is exact: ``kept`` and ``balance`` say how far each point is to be
+    trusted. Distances between islands, and the sizes of these, mean nothing.
+
+    Attributes
+    ----------
+    coordinates : (N, 2)
+        Places of the points ``ids``, oldest first, as in the snapshot.
+    ids : (N,)
+    moved : (N,)
+        How far the last chunk has moved each point; 0 for those that came with it.
+    age : int
+        Chunks since the picture was laid out from scratch.
+    epoch : int
+        How often that was done since the first time: places of two epochs cannot be compared.
+    kept_then : float
+        Mean of ``kept`` when all points last came to rest together.
+    n_neighbors : int
+        Nearest neighbours that attract a point, and are counted.
+    spread : float
+        Attraction beside that of t-SNE.
+    gamma : float
+        Strength of the repulsion, frozen since all points came to rest together.
+    """
+
+    coordinates: Floats
+    ids: Array
+    moved: Floats
+    age: int
+    epoch: int
+    kept_then: float
+    n_neighbors: int
+    spread: float
+    gamma: float
+    _drawn: Drawn
+    _seen: Seen
+
+    def __init__(self, drawn: Drawn, seen: Seen) -> None:
+        """Use ``snapshot.picture``."""
+        # attributes are set once, past `__setattr__`
+        vars(self).update(
+            coordinates=frozen(drawn.coordinates),
+            ids=seen.ids,
+            moved=frozen(drawn.moved),
+            age=drawn.age,
+            epoch=drawn.epoch,
+            kept_then=drawn.kept_then,
+            n_neighbors=drawn.n_neighbors,
+            spread=drawn.spread,
+            gamma=drawn.gamma,
+            _drawn=drawn,
+            _seen=seen,
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a picture never changes")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a picture never changes")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: nothing of it can change."""
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"<Picture of {len(self.coordinates)} points, {self.age} chunks old, "
+            f"{self.kept.mean():.0%} of neighbours kept>"
+        )
+
+    # ------------------------------------------------------------------ what can be counted
+
+    @cached_property
+    def kept(self) -> Floats:
+        """Of each point, the share of its nearest neighbours that are nearest here, shape (N,).
+
+        1: all around it are its neighbours, and all its neighbours are around it. Points of a value
+        below 1/3 or so are drawn where only few of their neighbours are.
+        """
+        known = self._drawn
+        if known.kept is not None:
+            return frozen(known.kept)
+        assert known.neighbours is not None
+        twins = known.neighbours.twins
+        if twins is None and self._seen.points.shape[1]:
+            twins = _label(self._seen.points)
+        return frozen(measures.kept(self.coordinates, known.neighbours.near, twins))
+
+    @cached_property
+    def balance(self) -> Floats:
+        """How far each point would still go if all others stayed, shape (N,): 0 is settled."""
+        known = self._drawn
+        if known.balance is not None:
+            return frozen(known.balance)
+        assert known.neighbours is not None
+        links = Links.of(known.neighbours.near, affinities(known.neighbours.d2))
+        return frozen(measures.balance(links, self.coordinates, self.spread, self.gamma))
+
+    @property
+    def radius(self) -> float:
+        """Root mean square distance of the points from their mean."""
+        return measures.radius(self.coordinates)
+
+    @property
+    def aged(self) -> bool:
+        """Whether .05 less of the neighbours are kept than when the picture was laid out.
+
+        Then `Engine.relayout` may give a better one, in other places.
+        """
+        return bool(self.kept.mean() < self.kept_then - AGED)
+
+    def moved_since(self, earlier: Picture) -> Movement:
+        """How far the points have moved that are in an earlier picture, too.
+
+        Raises
+        ------
+        InputError
+            The picture was laid out anew in between, or is no picture.
+        """
+        if not isinstance(earlier, Picture):
+            raise InputError(f"earlier is a {type(earlier).__name__}; it must be a Picture")
+        if earlier.epoch != self.epoch:
+            raise InputError(
+                f"earlier is of epoch {earlier.epoch} and this picture of epoch {self.epoch}: it "
+                "was laid out anew in between, and places of two epochs cannot be compared"
+            )
+        _, here, there = np.intersect1d(self.ids, earlier.ids, return_indices=True)
+        if not len(here):
+            return Movement(np.nan, np.nan, 0.0)
+        steps = self.coordinates[here] - earlier.coordinates[there]
+        far = np.sqrt((steps**2).sum(axis=1)) / (earlier.radius or 1.0)
+        return Movement(float(far.mean()), float(far.max()), len(here) / len(self.ids))
+
+    # ------------------------------------------------------------------ new points
+
+    def transform(self, X: Any) -> Floats:
+        """Places of new points, each by itself, shape (n, 2); ``X`` is as in `Snapshot.transform`.
+
+        A point comes to rest among its nearest neighbours, which stay where they are. Far from
+        the support that says nothing: see `Snapshot.coverage`. O(N (d + n_neighbors)) a point.
+
+        Raises
+        ------
+        FeatureError, BadRowError
+            As in `Engine.learn`.
+        """
+        return self._extension.coordinates(self._seen._read(X))
+
+    def transform_distances(self, rows: Any) -> Floats:
+        """Places of new objects, by their distances to the support; see `Snapshot`."""
+        return self._extension.from_distances(self._seen._read_rows(rows))[0]
+
+    @cached_property
+    def _extension(self) -> PictureExtension:
+        seen = self._seen
+        return PictureExtension(
+            points=(seen.points - seen.center) / seen.scale,
+            center=seen.center,
+            scale=seen.scale,
+            targets=self.coordinates,
+            n_neighbors=self.n_neighbors,
+            typical=1.0,
+            rho=self.spread,
+            gamma=self.gamma,
+        )
+
+    # ------------------------------------------------------------------ drawing
+
+    def plot(self, color: Any = None, ax: Any = None, halo: bool = True, new: int = 10) -> Any:
+        """Draw the points with matplotlib (extra ``pictures``), in colours for all eyes.
+
+        Parameters
+        ----------
+        color
+            One value a point: labels, or numbers. None: older points paler. "kept": how far each is
+            to be trusted.
+        ax
+            Axes to draw on; None for new ones.
+        halo
+            A grey halo around points that keep less than a third of their neighbours.
+        new
+            So many of the youngest points get a black rim.
+
+        Returns
+        -------
+        The axes.
+
+        Raises
+        ------
+        ParameterError
+            Not one value a point; or matplotlib is not installed.
+        """
+        n = len(self.coordinates)
+        values = np.arange(n) if color is None else self.kept if _is_kept(color) else color
+        values = np.asarray(values)
+        if values.shape != (n,):
+            raise ParameterError(
+                f"color has shape {values.shape}; it must be one value for each of the {n} points, "
+                "in the order of ids, 'kept', or None"
+            )
+        return drawing.draw(self, values, ax, halo, new)
+
+    # ------------------------------------------------------------------ files
+
+    def _counted(self) -> Drawn:
+        """All of it, with what is counted, and without what that is made of."""
+        return replace(self._drawn, kept=self.kept, balance=self.balance, neighbours=None)
+
+
+def _is_kept(color: Any) -> bool:
+    return isinstance(color, str) and color == "kept"
+
+
+def _label(points: Floats) -> Ints:
+    """One number for equal points, shape (N,)."""
+    labels: Ints = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
+    return labels

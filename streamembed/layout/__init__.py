@@ -1,0 +1,1 @@
+"""A picture of the support in two dimensions: forces between neighbours, relaxed as they change."""

@@ -1,0 +1,182 @@
+"""The forces of a picture in the plane: neighbours attract one another, all points repel.
+
+    F(Y) = sum_{i<j} rho A_ij log(1 + d_ij^2) + gamma sum_{i<j} 1 / (1 + d_ij^2)
+    f_i = -1/2 dF/dy_i = rho sum_j A_ij w_ij (y_j - y_i) + gamma sum_j w_ij^2 (y_i - y_j)
+
+This is t-SNE with an exaggeration rho, whose normalisation Z is no function of the places but the
+constant gamma = n / Z. So a point's force is its own, exact, and a step of a few points is honest.
+
+All sums are taken one term after the other, in the same order here and where they are compiled
+(`forces_numba`): the bits are those of IEEE arithmetic, whoever computes them.
+
+Symbols: n = slots, m = rows asked for, K = neighbours, y = places, A = links, w = 1 / (1 + d^2).
+
+Source: van der Maaten & Hinton (2008), "Visualizing data using t-SNE"; Boehm, Berens & Kobak
+(2022), "Attraction-repulsion spectra in neighbor embeddings". Differs: 1. Z is frozen. 2.
+Affinities fall off with the distance beyond the nearest neighbour, as in UMAP, but there is no
+search for their width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamembed.geometry.lists import Slots
+from streamembed.layout import forces_numba
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["Links", "affinities", "attract", "energy", "repel", "sum_of_weights", "weigh"]
+
+# Rows that go over the points together: a few arrays of n by 64 stay in the second cache.
+BLOCK = 64
+
+
+def affinities(d2: Floats) -> Floats:
+    """P of some lists: exp(-(d - d_1) / mean(d - d_1)), made to sum to 1.
+
+    Parameters
+    ----------
+    d2
+        Shape (m, K): squared distances to the nearest, ascending, inf where there are none.
+
+    Returns
+    -------
+    Shape (m, K); 0 where there is no neighbour.
+    """
+    known = np.isfinite(d2)
+    d = np.sqrt(np.where(known, d2, 0.0))
+    beyond = np.where(known, d - d[:, :1], 0.0)
+    mean = beyond.sum(axis=1) / np.maximum(np.count_nonzero(known, axis=1), 1)
+    p = np.exp(-beyond / np.where(mean > 0.0, mean, 1.0)[:, None]) * known
+    total = p.sum(axis=1, keepdims=True)
+    result: Floats = p / np.where(total > 0.0, total, 1.0)
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links:
+    """A = (P + P^T) / 2: what a row's own list says, and behind it who lists the row.
+
+    Attributes
+    ----------
+    near : (n, K)
+        Slots; -1 behind the end of a list.
+    weights : (n, K)
+        P / 2.
+    starts : (n + 1,)
+    slots, back : (starts[-1],)
+        Row by row, who lists it, ascending, and with what P / 2.
+    """
+
+    near: Slots
+    weights: Floats
+    starts: Ints
+    slots: Ints
+    back: Floats
+
+    @classmethod
+    def of(cls, near: Slots, p: Floats) -> Self:
+        """The links by the K nearest of every slot, and their `affinities`, (n, K). O(n K)."""
+        weights, (n, k) = 0.5 * p, near.shape
+        # an entry that is none has weight 0: whom it names does not matter
+        starts = np.arange(0, n * k + 1, k)
+        entries = weights.reshape(-1), np.maximum(near, 0).reshape(-1), starts
+        back = csr_array(entries, shape=(n, n)).tocsc()
+        return cls(near, weights, back.indptr, back.indices, back.data)
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+
+def attract(links: Links, places: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """sum_j A_ij w_ij (y_j - y_i), shape (m, 2), and sum_j A_ij w_ij, shape (m,)."""
+    if forces_numba.available:
+        return forces_numba.attract(
+            links.near, links.weights, links.starts, links.slots, links.back, places, rows
+        )
+    m, k = len(rows), links.near.shape[1]
+    counts = links.starts[rows + 1] - links.starts[rows]
+    ends = np.cumsum(counts)
+    at = np.arange(counts.sum()) + np.repeat(links.starts[rows] - (ends - counts), counts)
+    of = np.concatenate([np.repeat(np.arange(m), k), np.repeat(np.arange(m), counts)])
+    others = np.concatenate([links.near[rows].reshape(-1), links.slots[at]])
+    weights = np.concatenate([links.weights[rows].reshape(-1), links.back[at]])
+    dx, dy = (places[others] - places[rows[of]]).T
+    pull = weights / (1.0 + (dx * dx + dy * dy))
+    parts = pull * dx, pull * dy, pull
+    sums: list[Floats] = [np.bincount(of, part, m).astype(np.float64) for part in parts]
+    return np.column_stack(sums[:2]), sums[2]
+
+
+def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
+    """sum_j w_j^2 (y - y_j) at any points of the plane, (m, 2), computed in ``dtype``. O(m n).
+
+    A place does not repel what is just there.
+    """
+    x, y = np.ascontiguousarray(places.T, dtype=dtype)
+    own_x, own_y = np.ascontiguousarray(at.T, dtype=dtype)
+    pushed = np.empty((2, len(at)), dtype=dtype)
+    if forces_numba.available:
+        forces_numba.repel(x, y, own_x, own_y, *pushed)
+        return pushed.T.astype(np.float64)
+    dx, dy, w, squares = work = np.empty((4, len(x), BLOCK), dtype=dtype)
+    for part in _blocks(len(at)):
+        # as many columns in every block: of one numpy would take the sum in another order
+        np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=dx)
+        np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=dy)
+        np.multiply(dx, dx, out=w)
+        np.multiply(dy, dy, out=squares)
+        w += squares
+        w += 1
+        np.divide(1, w, out=w)
+        w *= w
+        work[:2] *= w
+        pushed[:, part] = work[:2].sum(axis=1)[:, : len(own_x[part])]
+    return pushed.T.astype(np.float64)
+
+
+def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
+    """sum_j w_j at any points of the plane, shape (m,); of a place itself 1 is its own. O(m n)."""
+    x, y = np.ascontiguousarray(places.T, dtype=dtype)
+    own_x, own_y = np.ascontiguousarray(at.T, dtype=dtype)
+    sums = np.empty(len(at), dtype=dtype)
+    if forces_numba.available:
+        forces_numba.weigh(x, y, own_x, own_y, sums)
+        return sums.astype(np.float64)
+    w, squares = np.empty((2, len(x), BLOCK), dtype=dtype)
+    for part in _blocks(len(at)):
+        np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=w)
+        np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=squares)
+        w *= w
+        squares *= squares
+        w += squares
+        w += 1
+        np.divide(1, w, out=w)
+        sums[part] = w.sum(axis=0)[: len(own_x[part])]
+    return sums.astype(np.float64)
+
+
+def _blocks(m: int) -> Iterator[slice]:
+    return (slice(start, start + BLOCK) for start in range(0, m, BLOCK))
+
+
+def sum_of_weights(places: Floats) -> float:
+    """Z: the sum of w over ordered pairs of different points. O(n^2)."""
+    return float((weigh(places, places) - 1.0).sum())
+
+
+def energy(links: Links, places: Floats, rho: float, gamma: float) -> float:
+    """F. O(n^2)."""
+    n = len(links)
+    own = places[:, None] - places[links.near]
+    back = places[links.slots] - places[np.repeat(np.arange(n), np.diff(links.starts))]
+    pulled = float((links.weights * np.log1p((own**2).sum(axis=-1))).sum())
+    pulled += float(links.back @ np.log1p((back**2).sum(axis=-1)))
+    pushed = float((weigh(places, places, np.float64) - 1.0).sum())
+    return 0.5 * (rho * pulled + gamma * pushed)

@@ -1,0 +1,133 @@
+"""The sums of `forces`, compiled where numba is installed; this room can be imported without it.
+
+The same terms in the same order, nothing reordered and nothing fused: the bits are those of numpy.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from streamembed.geometry.lists import Slots
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+numba: Any = None
+with suppress(ImportError):  # an optional extra
+    import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
+
+__all__ = ["attract", "available", "repel", "weigh"]
+
+available: bool = numba is not None
+
+# Rows that go over the points together: as many as a processor divides side by side, or a few
+# times more.
+LANES = 32
+
+
+def attract(
+    near: Slots,
+    weights: Floats,
+    starts: Ints,
+    slots: Ints,
+    back: Floats,
+    places: Floats,
+    rows: Ints,
+) -> tuple[Floats, Floats]:
+    """See `streamembed.layout.forces.attract`."""
+    pulled, strength = np.empty((len(rows), 2)), np.empty(len(rows))
+    _attract(near, weights, starts, slots, back, places, rows, pulled, strength)
+    return pulled, strength
+
+
+def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushed_y: Array) -> None:
+    """See `streamembed.layout.forces.repel`; all arrays are of one precision."""
+    _repel(x, y, x.dtype.type(1), own_x, own_y, pushed_x, pushed_y)
+
+
+def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
+    """See `streamembed.layout.forces.weigh`; all arrays are of one precision."""
+    _weigh(x, y, x.dtype.type(1), own_x, own_y, sums)
+
+
+def _attract(
+    near: Slots,
+    weights: Floats,
+    starts: Ints,
+    slots: Ints,
+    back: Floats,
+    places: Floats,
+    rows: Ints,
+    pulled: Floats,
+    strength: Floats,
+) -> None:
+    for a in range(len(rows)):
+        i = rows[a]
+        x, y = places[i, 0], places[i, 1]
+        sum_x = sum_y = total = 0.0
+        for e in range(near.shape[1]):
+            j = near[i, e]
+            dx, dy = places[j, 0] - x, places[j, 1] - y
+            pull = weights[i, e] / (1.0 + (dx * dx + dy * dy))
+            sum_x += pull * dx
+            sum_y += pull * dy
+            total += pull
+        for e in range(starts[i], starts[i + 1]):
+            j = slots[e]
+            dx, dy = places[j, 0] - x, places[j, 1] - y
+            pull = back[e] / (1.0 + (dx * dx + dy * dy))
+            sum_x += pull * dx
+            sum_y += pull * dy
+            total += pull
+        pulled[a, 0], pulled[a, 1], strength[a] = sum_x, sum_y, total
+
+
+def _repel(
+    x: Array,
+    y: Array,
+    one: Any,
+    own_x: Array,
+    own_y: Array,
+    pushed_x: Array,
+    pushed_y: Array,
+) -> None:
+    lane_x, lane_y, sum_x, sum_y = np.zeros((4, LANES), dtype=x.dtype)
+    for start in range(0, len(own_x), LANES):
+        count = min(LANES, len(own_x) - start)
+        for a in range(LANES):
+            i = start + min(a, count - 1)
+            lane_x[a], lane_y[a] = own_x[i], own_y[i]
+            sum_x[a] = sum_y[a] = 0.0
+        for j in range(len(x)):
+            xj, yj = x[j], y[j]
+            for a in range(LANES):
+                dx, dy = lane_x[a] - xj, lane_y[a] - yj
+                w = one / ((dx * dx + dy * dy) + one)
+                w = w * w
+                sum_x[a] += dx * w
+                sum_y[a] += dy * w
+        for a in range(count):
+            pushed_x[start + a], pushed_y[start + a] = sum_x[a], sum_y[a]
+
+
+def _weigh(x: Array, y: Array, one: Any, own_x: Array, own_y: Array, sums: Array) -> None:
+    lane_x, lane_y, sum_w = np.zeros((3, LANES), dtype=x.dtype)
+    for start in range(0, len(own_x), LANES):
+        count = min(LANES, len(own_x) - start)
+        for a in range(LANES):
+            i = start + min(a, count - 1)
+            lane_x[a], lane_y[a] = own_x[i], own_y[i]
+            sum_w[a] = 0.0
+        for j in range(len(x)):
+            xj, yj = x[j], y[j]
+            for a in range(LANES):
+                dx, dy = lane_x[a] - xj, lane_y[a] - yj
+                sum_w[a] += one / ((dx * dx + dy * dy) + one)
+        for a in range(count):
+            sums[start + a] = sum_w[a]
+
+
+if available:
+    _compile: Any = numba.njit(cache=False, error_model="numpy")
+    _attract, _repel, _weigh = _compile(_attract), _compile(_repel), _compile(_weigh)

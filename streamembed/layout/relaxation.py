@@ -1,0 +1,126 @@
+"""Steps by which places come to rest: of some rows in the field of the others, or of all.
+
+A step is bounded by the attraction's majoriser h, the weighted degree. All rows of a step move at
+once (Jacobi), so that the order of the slots plays no part.
+
+Symbols: rho, gamma = strengths of attraction and repulsion; f = forces; h = rho sum_j A_ij w_ij.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamembed.layout import forces
+from streamembed.layout.forces import Links
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["breathe", "find_forces", "lay_out", "relax", "shorten", "spread_out"]
+
+# A step is f / (h + this share of rho): that of a point whose neighbours are all far stays bounded.
+LEAST_MAJORISER = 0.05
+DAMPING = 0.5
+# Steps of the rows whose neighbours changed, and how hard, beside h, each is held where it was.
+STEPS, ANCHOR = 4, 2.0
+LONGEST_STEP, LONGEST_BREATH = 1.0, 0.3
+# Of a picture from scratch: steps that gather neighbours, with so much attraction, ...
+GATHERING, GATHERED = 100, 12.0
+# ... that spread them out, and that bring them to rest.
+SPREADING, RESTING = 200, 50
+GATHERING_MOMENTUM, SPREADING_MOMENTUM = 0.5, 0.8
+RATE, LONGEST_STRIDE = 4.0, 5.0
+# Steps between two looks at Z.
+RENEWED = 10
+START = 1e-2
+
+
+def find_forces(
+    links: Links, places: Floats, rows: Ints, rho: float, gamma: float
+) -> tuple[Floats, Floats]:
+    """f of some rows, shape (m, 2), and their h, shape (m,)."""
+    force, strength = forces.attract(links, places, rows)
+    force *= rho
+    force += gamma * forces.repel(places, places[rows])
+    return force, rho * strength
+
+
+def relax(
+    links: Links, places: Floats, rows: Ints, fresh: Ints, rho: float, gamma: float
+) -> Floats:
+    """The places once some rows have come to rest near where they are, and ``fresh`` ones anywhere.
+
+    Parameters
+    ----------
+    rows
+        Ascending; ``fresh`` are among them.
+    """
+    places, home = places.copy(), places[rows]
+    anchor = np.where(np.isin(rows, fresh), 0.0, ANCHOR)
+    velocity = np.zeros_like(home)
+    for _ in range(STEPS):
+        force, h = find_forces(links, places, rows, rho, gamma)
+        force += (anchor * h)[:, None] * (home - places[rows])
+        velocity *= DAMPING
+        velocity += DAMPING * force / (h * (1.0 + anchor) + LEAST_MAJORISER * rho)[:, None]
+        shorten(velocity, LONGEST_STEP)
+        places[rows] += velocity
+    return places
+
+
+def breathe(
+    links: Links, places: Floats, breath: Floats, rows: Ints, rho: float, gamma: float
+) -> tuple[Floats, Floats]:
+    """Places and breath, both (n, 2), after one damped step of the rows."""
+    force, h = find_forces(links, places, rows, rho, gamma)
+    step = DAMPING * breath[rows] + DAMPING * force / (h + LEAST_MAJORISER * rho)[:, None]
+    shorten(step, LONGEST_BREATH)
+    places, breath = places.copy(), breath.copy()
+    breath[rows] = step
+    places[rows] += step
+    return places, breath
+
+
+def lay_out(links: Links, start: Floats, rho: float) -> tuple[Floats, float]:
+    """Places from scratch, shape (n, 2), and the gamma that belongs to them. O(n^2), 350 times.
+
+    Parameters
+    ----------
+    start
+        Shape (n, 2), where the points are in one another's order, of variance 1.
+    """
+    gathered = _descend(links, START * start, GATHERED, GATHERING, GATHERING_MOMENTUM)
+    return spread_out(links, gathered, rho)
+
+
+def spread_out(links: Links, places: Floats, rho: float) -> tuple[Floats, float]:
+    """Places after all have come to rest together with Z, and gamma. O(n^2), 250 times."""
+    places = _descend(links, places, rho, SPREADING, SPREADING_MOMENTUM)
+    rows, breath, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
+    for step in range(RESTING):
+        if step % RENEWED == 0:
+            gamma = _balance(places)
+        places, breath = breathe(links, places, breath, rows, rho, gamma)
+    return places, gamma
+
+
+def _descend(links: Links, places: Floats, rho: float, steps: int, momentum: float) -> Floats:
+    rows, velocity, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
+    for step in range(steps):
+        if step % RENEWED == 0:
+            gamma = _balance(places)
+        force, _ = find_forces(links, places, rows, rho, gamma)
+        velocity = momentum * velocity + (RATE / rho) * force
+        shorten(velocity, LONGEST_STRIDE)
+        places = places + velocity
+    return places
+
+
+def _balance(places: Floats) -> float:
+    """gamma = n / Z, of t-SNE; of a few points that are far apart, less."""
+    return len(places) / max(forces.sum_of_weights(places), 1.0)
+
+
+def shorten(steps: Floats, longest: float) -> Floats:
+    """Steps, shape (m, 2), none of them longer; in place, and returned."""
+    lengths = np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])
+    steps /= np.maximum(lengths / longest, 1.0)[:, None]
+    return steps

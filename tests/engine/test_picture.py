@@ -1,0 +1,305 @@
+"""The picture of an engine: the same bits however it is learned, and whatever is learned."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamembed as se
+from streamembed.errors import InputError, NotReadyError, ParameterError
+from streamembed.estimators import LiveMap
+from streamembed.layout import forces_numba
+from streamembed.logs.reader import write_log
+from streamembed.numeric.arrays import Floats
+
+POINTS = np.random.default_rng(0).standard_normal((260, 4))
+POINTS[:90] += 4.0
+SMALL: dict[str, Any] = {"size": 90, "warm_up": 30, "n_neighbors": 7}
+# A kind of lists each: the method's own, without duplicates, none, and edges.
+KINDS: dict[str, dict[str, Any]] = {
+    "self-tuning": {},
+    "gaussian": {"kernel": "gaussian"},
+    "graph": {"method": "laplacian_eigenmaps"},
+    "radius": {"method": "laplacian_eigenmaps", "weights": "binary", "radius": 2.0},
+    "pca": {"method": "pca", "n_neighbors": 15},
+    "isomap": {"method": "isomap"},
+    "lle": {"method": "lle"},
+    "landmarks": {"memory": "landmarks"},
+    "all": {"memory": "all"},
+}
+
+
+def engine(**changes: Any) -> se.Engine:
+    return se.Engine(**{"picture": True, **SMALL, **changes})
+
+
+def picture_of(made: se.Engine) -> se.Picture:
+    picture = made.publish().picture
+    assert picture is not None
+    return picture
+
+
+def bits(picture: se.Picture) -> tuple[bytes, ...]:
+    """All that it holds."""
+    arrays = picture.coordinates, picture.moved, picture.kept, picture.balance
+    numbers = picture.age, picture.epoch, picture.gamma, picture.kept_then
+    return *(array.tobytes() for array in arrays), repr(numbers).encode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_cut_and_any_save_give_the_same_bits(kind: str, tmp_path: Path) -> None:
+    """Of the picture, through growth, fill and turnover; and the embedding has those without it."""
+    whole, without = engine(**KINDS[kind]), engine(**{**KINDS[kind], "picture": False})
+    whole.learn(POINTS)
+    without.learn(POINTS)
+    parts, cuts = engine(**KINDS[kind]), [0, 7, 31, 64, 95, 143, 144, 200, 260]
+    for start, stop in pairwise(cuts):
+        parts.learn(POINTS[start:stop])
+        parts.save(tmp_path / "engine")
+        parts = se.Engine.load(tmp_path / "engine")
+    assert bits(picture_of(parts)) == bits(picture_of(whole))
+    plain, drawn = without.snapshot(), whole.snapshot()
+    assert plain.picture is None
+    assert plain.coordinates.tobytes() == drawn.coordinates.tobytes()
+    assert plain.certificate == drawn.certificate
+
+
+def test_distances_have_the_picture_of_the_points() -> None:
+    """Through the lists, and new objects by their distances."""
+    points = POINTS[:120]
+    d = np.sqrt(((points[:, None] - points) ** 2).sum(axis=-1))
+    of_points, of_rows = engine(size=120, scaling=None), engine(size=120)
+    of_points.learn(points)
+    of_rows.learn_distances([d[i, :i] for i in range(120)])
+    expected, found = picture_of(of_points), picture_of(of_rows)
+    assert abs(found.kept.mean() - expected.kept.mean()) < 0.05
+    assert found.transform_distances(d[:3]).shape == (3, 2)
+    with pytest.raises(InputError, match="transform_distances"):
+        found.transform(points)
+
+
+@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+def test_with_and_without_numba_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole stream."""
+    found = []
+    for available in (True, False):
+        monkeypatch.setattr(forces_numba, "available", available)
+        made = engine()
+        made.learn(POINTS[:160])
+        found.append(bits(picture_of(made)))
+    assert found[0] == found[1]
+
+
+def test_a_new_layout_is_announced_and_turned() -> None:
+    """Epoch and age say so; it stands as the old one did, and earlier pictures are refused."""
+    made = engine()
+    made.learn(POINTS[:200])
+    before = picture_of(made)
+    made.relayout()
+    after = picture_of(made)
+    assert (after.epoch, after.age) == (1, 0)
+    centred = [one.coordinates - one.coordinates.mean(axis=0) for one in (before, after)]
+    u, _, v = np.linalg.svd(centred[1].T @ centred[0])
+    np.testing.assert_allclose(u @ v, np.eye(2), atol=1e-6)
+    with pytest.raises(InputError, match="epoch"):
+        after.moved_since(before)
+    made.learn(POINTS[200:])
+    assert picture_of(made).moved_since(after).shared == pytest.approx(30 / 90)
+    with pytest.raises(InputError, match="Picture"):
+        after.moved_since(None)  # type: ignore[arg-type]
+
+
+def test_relayout_asks_for_a_picture_and_a_warm_up() -> None:
+    """Each with what to do."""
+    with pytest.raises(ParameterError, match="picture=True"):
+        se.Engine().relayout()
+    with pytest.raises(NotReadyError, match="warm-up"):
+        engine().relayout()
+
+
+def test_a_chunk_of_most_of_the_window_is_a_new_picture() -> None:
+    """Nothing is left to be followed."""
+    made = engine(chunk_size=60, warm_up=60)
+    made.learn(POINTS[:240])
+    assert picture_of(made).epoch == 3
+
+
+def test_a_picture_never_changes() -> None:
+    """Nor does a copy; a pickled one is the same."""
+    made = engine()
+    made.learn(POINTS[:120])
+    snapshot, picture = made.snapshot(), picture_of(made)
+    with pytest.raises(FrozenInstanceError):
+        picture.age = 3
+    with pytest.raises(FrozenInstanceError):
+        del picture.age
+    with pytest.raises(ValueError, match="read-only"):
+        picture.coordinates[0] = 0.0
+    again = pickle.loads(pickle.dumps(snapshot)).picture
+    assert bits(again) == bits(picture)
+    assert again.transform(POINTS[:5]).tobytes() == picture.transform(POINTS[:5]).tobytes()
+    made.learn(POINTS[120:])
+    assert bits(picture) == bits(again)
+
+
+def test_a_saved_snapshot_has_its_picture(tmp_path: Path) -> None:
+    """Bit for bit, and the same places of new points."""
+    made = engine()
+    made.learn(POINTS)
+    snapshot, picture = made.snapshot(), picture_of(made)
+    snapshot.save(tmp_path / "snapshot")
+    loaded = se.Snapshot.load(tmp_path / "snapshot").picture
+    assert loaded is not None
+    assert bits(loaded) == bits(picture)
+    assert loaded.transform(POINTS[:9]).tobytes() == picture.transform(POINTS[:9]).tobytes()
+    loaded_again = se.Snapshot.load(tmp_path / "snapshot")
+    loaded_again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "snapshot").read_bytes()
+
+
+def outliers(rng: np.random.Generator) -> Floats:
+    points = rng.standard_normal((200, 3))
+    points[::20] *= 1e6
+    return points
+
+
+def two_far_apart(rng: np.random.Generator) -> Floats:
+    points = rng.standard_normal((200, 3))
+    points[::2] += 1e9
+    return points
+
+
+HARD = {
+    "all points equal": lambda rng: np.ones((200, 3)),
+    "two points": lambda rng: np.tile([[0.0, 0.0], [1.0, 2.0]], (100, 1)),
+    "ten duplicates of each": lambda rng: np.repeat(rng.standard_normal((20, 3)), 10, axis=0),
+    "outliers at a million deviations": outliers,
+    "two parts far apart": two_far_apart,
+    "whole numbers": lambda rng: rng.integers(0, 3, (200, 3)).astype(float),
+    "denormal": lambda rng: 1e-310 * rng.standard_normal((200, 3)),
+    "huge": lambda rng: 1e140 * rng.standard_normal((200, 3)),
+    "a line": lambda rng: np.arange(200.0)[:, None],
+}
+
+
+@pytest.mark.parametrize("kind", ["self-tuning", "graph", "gaussian", "landmarks"])
+@pytest.mark.parametrize("name", HARD)
+def test_hard_data_have_finite_bounded_pictures(name: str, kind: str) -> None:
+    """And the same twice; fewer points than neighbours, too."""
+    points = HARD[name](np.random.default_rng(0))
+    found = []
+    for _ in range(2):
+        made = engine(size=50, warm_up=6, n_neighbors=15, n_components=1, **KINDS[kind])
+        made.learn(points)
+        picture = picture_of(made)
+        for array in (picture.coordinates, picture.moved, picture.balance, picture.kept):
+            assert np.isfinite(array).all()
+        assert picture.radius < 1e4
+        assert np.isfinite(picture.transform(points[:3])).all()
+        found.append(bits(picture))
+    assert found[0] == found[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(0, 2**16))
+def test_flushes_and_any_chunks(cuts: list[int], seed: int) -> None:
+    """Short chunks, long ones, and a picture of every event that is held."""
+    made = engine(size=40, warm_up=10, n_neighbors=4)
+    rng = np.random.default_rng(seed)
+    for cut in cuts:
+        made.learn(rng.standard_normal((cut, 2)))
+        if made.ready:
+            made.flush()
+            picture = picture_of(made)
+            assert picture.ids.tolist() == made.support_ids.tolist()
+            assert np.isfinite(picture.coordinates).all()
+            assert ((picture.kept >= 0) & (picture.kept <= 1)).all()
+
+
+def test_parameters_are_checked() -> None:
+    """By name, and an option that would do nothing is refused."""
+    for wrong in (1, "yes", None):
+        with pytest.raises(ParameterError, match="picture="):
+            se.Engine(picture=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="spread=0"):
+        engine(spread=0)
+    with pytest.raises(ParameterError, match="picture=True"):
+        se.Engine(spread=4.0)
+    with pytest.raises(ParameterError, match="n_neighbors=5"):
+        se.Engine("pca", n_neighbors=5)
+    assert se.Engine("pca", n_neighbors=5, picture=True).config.n_neighbors == 5
+
+
+def test_spread_draws_islands_together() -> None:
+    """More attraction: the same points nearer to their neighbours."""
+    radii = []
+    for spread in (1.0, 4.0):
+        made = engine(spread=spread)
+        made.learn(POINTS)
+        radii.append(picture_of(made).radius)
+    assert radii[1] < radii[0]
+
+
+def test_the_river_face_places_in_its_picture() -> None:
+    """Zeros before the warm-up, then the picture's own places."""
+    model = LiveMap(size=90, warm_up=30, n_neighbors=7)
+    rows = [dict(enumerate(row)) for row in POINTS.tolist()]
+    assert model.transform_one(rows[0]) == {0: 0.0, 1: 0.0}
+    with pytest.raises(NotReadyError):
+        _ = model.picture
+    for row in rows[:150]:
+        model.learn_one(row)
+    placed = model.transform_one(rows[149])
+    expected = model.picture.transform(POINTS[149:150])
+    assert [placed[0], placed[1]] == pytest.approx(expected[0].tolist())
+    model.relayout()
+    assert model.picture.epoch == 1
+
+
+def test_a_replay_keeps_pictures(tmp_path: Path) -> None:
+    """Columns beside each event, a row for every point of every snapshot, and the timeline."""
+    write_log(tmp_path / "log", POINTS, list("abcd"))
+    runs = []
+    for name in ("one", "two"):
+        done = se.replay(tmp_path / "log", engine(), tmp_path / name, snapshot_every=50)
+        runs.append((done.path / "picture.parquet").read_bytes())
+    assert runs[0] == runs[1]
+    events = pq.read_table(tmp_path / "one" / "embedding.parquet")
+    assert np.isfinite(events["picture_x"].to_numpy()).all()
+    pictures = pq.read_table(tmp_path / "one" / "picture.parquet").to_pandas()
+    timeline = pq.read_table(tmp_path / "one" / "timeline.parquet").to_pandas()
+    assert pictures.groupby("position").size().tolist() == [30, 50, 90, 90, 90, 90, 90]
+    last = pictures[pictures.position == 260]
+    picture = se.Snapshot.load(tmp_path / "one" / "snapshot.arrow").picture
+    assert picture is not None
+    np.testing.assert_array_equal(last.x, picture.coordinates[:, 0].astype(np.float32))
+    assert timeline.picture_kept.iloc[-1] == picture.kept.mean()
+    plain = se.replay(tmp_path / "log", engine(picture=False), tmp_path / "plain")
+    assert not (plain.path / "picture.parquet").exists()
+    assert "picture_x" not in pq.read_schema(plain.path / "embedding.parquet").names
+
+
+def test_plot_draws_or_says_why_not() -> None:
+    """Labels, numbers, time and trust; onto axes of one's own."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    made = engine()
+    made.learn(POINTS)
+    picture = picture_of(made)
+    names = np.where(np.arange(90) % 2, "odd", "even")
+    for color in (None, names, np.linspace(0, 1, 90), "kept", np.arange(90) % 30):
+        ax = Figure().subplots()
+        assert picture.plot(color, ax=ax) is ax
+        assert len(ax.collections) >= 2
+    with pytest.raises(ParameterError, match="one value"):
+        picture.plot(names[:5], ax=Figure().subplots())

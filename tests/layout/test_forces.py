@@ -1,0 +1,128 @@
+"""Forces of a picture: the derivative of its energy, and the same bits with and without numba."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamembed.geometry.lists import Lists
+from streamembed.geometry.pairwise import Coordinates
+from streamembed.layout import forces, forces_numba, relaxation
+from streamembed.layout.forces import Links
+from streamembed.numeric.arrays import Floats
+
+
+def links_of(points: Floats, k: int = 15) -> Links:
+    lists = Lists.build(Coordinates(points), np.arange(len(points)), k)
+    near, d2 = lists.nearest
+    return Links.of(near, forces.affinities(d2))
+
+
+def dense(links: Links) -> Floats:
+    """A, summed entry by entry."""
+    n = len(links)
+    a = np.zeros((n, n))
+    for i in range(n):
+        for j, weight in zip(links.near[i], links.weights[i], strict=True):
+            a[i, j] += weight
+        for e in range(links.starts[i], links.starts[i + 1]):
+            a[i, links.slots[e]] += links.back[e]
+    return a
+
+
+def test_links_are_the_symmetric_half_of_the_affinities() -> None:
+    """A = (P + P^T) / 2 by brute force, with rows of P that sum to 1 and fall with the distance."""
+    points = np.random.default_rng(0).standard_normal((60, 3))
+    lists = Lists.build(Coordinates(points), np.arange(60), 7)
+    near, d2 = lists.nearest
+    p = forces.affinities(d2)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert (np.diff(p, axis=1) <= 0).all()
+    d = np.sqrt(d2)
+    beyond = d - d[:, :1]
+    expected = np.exp(-beyond / beyond.mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(p, expected / expected.sum(axis=1, keepdims=True), rtol=1e-12)
+    full = np.zeros((60, 60))
+    np.put_along_axis(full, near.astype(np.int64), p, 1)
+    np.testing.assert_allclose(dense(Links.of(near, p)), 0.5 * (full + full.T), rtol=1e-12)
+
+
+def test_lists_that_end_early_have_no_links_behind_their_end() -> None:
+    """Four points with seven neighbours each: three of them, and nothing else."""
+    points = np.random.default_rng(0).standard_normal((4, 3))
+    links = links_of(points, 7)
+    a = dense(links)
+    np.testing.assert_allclose(a.sum(axis=0), a.sum(axis=1), rtol=1e-12)
+    assert a.sum() == pytest.approx(4.0)
+    assert np.diag(a).max() == 0.0
+
+
+def test_a_force_is_minus_half_the_derivative_of_the_energy() -> None:
+    """By central differences, at fifty points, in both coordinates."""
+    rng = np.random.default_rng(1)
+    links = links_of(rng.standard_normal((200, 5)))
+    places, rho, gamma, h = 4.0 * rng.standard_normal((200, 2)), 1.5, 0.04, 1e-4
+    rows = rng.permutation(200)[:50]
+    pulled, _ = forces.attract(links, places, rows)
+    force = rho * pulled + gamma * forces.repel(places, places[rows], np.float64)
+    for row, found in zip(rows, force, strict=True):
+        for axis in range(2):
+            energies = []
+            for step in (-h, h):
+                moved = places.copy()
+                moved[row, axis] += step
+                energies.append(forces.energy(links, moved, rho, gamma))
+            slope = (energies[1] - energies[0]) / (2.0 * h)
+            assert found[axis] == pytest.approx(-0.5 * slope, abs=1e-6)
+
+
+def test_the_energy_is_its_definition() -> None:
+    """Over pairs, one by one."""
+    rng = np.random.default_rng(2)
+    links, places = links_of(rng.standard_normal((30, 3)), 5), rng.standard_normal((30, 2))
+    a, total = dense(links), 0.0
+    for i in range(30):
+        for j in range(i):
+            d2 = ((places[i] - places[j]) ** 2).sum()
+            total += 1.5 * a[i, j] * np.log(1.0 + d2) + 0.1 / (1.0 + d2)
+    assert forces.energy(links, places, 1.5, 0.1) == pytest.approx(total, rel=1e-12)
+
+
+def test_single_precision_is_enough() -> None:
+    """Repulsion in float32 is that of float64 to 3e-6 of the largest force."""
+    rng = np.random.default_rng(3)
+    places = 10.0 * rng.standard_normal((3000, 2))
+    exact = forces.repel(places, places, np.float64)
+    assert np.abs(forces.repel(places, places) - exact).max() < 5e-6 * np.abs(exact).max()
+    sums = forces.weigh(places, places, np.float64)
+    np.testing.assert_allclose(forces.weigh(places, places), sums, rtol=1e-5)
+
+
+@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+@pytest.mark.parametrize(("n", "m"), [(3, 1), (20, 20), (65, 64), (500, 1), (500, 33), (700, 700)])
+def test_numba_and_numpy_give_the_same_bits(
+    n: int, m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a saved picture goes on the same wherever it is loaded."""
+    rng = np.random.default_rng(n + m)
+    links, places = links_of(rng.standard_normal((n, 4))), 9.0 * rng.standard_normal((n, 2))
+    rows = np.sort(rng.permutation(n)[:m])
+    found = []
+    for available in (True, False):
+        monkeypatch.setattr(forces_numba, "available", available)
+        parts = [*forces.attract(links, places, rows)]
+        parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
+        found.append(b"".join(part.tobytes() for part in parts))
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+def test_a_whole_picture_has_the_same_bits_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """350 steps of all points."""
+    rng = np.random.default_rng(0)
+    links, start = links_of(rng.standard_normal((90, 4))), rng.standard_normal((90, 2))
+    with_numba = relaxation.lay_out(links, start, 1.5)
+    monkeypatch.setattr(forces_numba, "available", False)
+    without = relaxation.lay_out(links, start, 1.5)
+    assert with_numba[0].tobytes() == without[0].tobytes()
+    assert with_numba[1] == without[1]
