@@ -46,7 +46,9 @@ def test_public_names_are_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.PairGenerator], ids=lambda k: k.__name__
+    "kind",
+    [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.PairGenerator],
+    ids=lambda k: k.__name__,
 )
 def test_members_are_documented(kind: type) -> None:
     """Every public method and property has a docstring and is on the page, in its own section."""
