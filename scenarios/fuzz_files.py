@@ -73,7 +73,20 @@ def save_all(folder: Path) -> dict[Path, str]:
     for name in ("classical_mds", "kernel_pca", "lle", "isomap"):
         engines[name] = se.Engine(name, **SMALL)
     engines["rows"] = se.Engine("isomap", n_landmarks=8, **SMALL)
-    alike = ("plain", "graph", "radius", "rows", "classical_mds", "kernel_pca", "lle", "isomap")
+    engines["picture"] = se.Engine(picture=True, **SMALL)
+    engines["lists"] = se.Engine(picture=True, kernel="gaussian", **SMALL)
+    alike = (
+        "picture",
+        "lists",
+        "plain",
+        "graph",
+        "radius",
+        "rows",
+        "classical_mds",
+        "kernel_pca",
+        "lle",
+        "isomap",
+    )
     for name in alike:
         engines[name].learn(X)
     engines["named"].learn(frame, ids=[f"k{i}" for i in range(30)])

@@ -199,6 +199,7 @@ def rows(engine: se.Engine, first: int, stop: int) -> object:
 
 LANDMARKS = {"memory": "landmarks", "size": 20}
 METRICS = {"metrics": ("itml", "fenn")}
+PICTURE = {"picture": True, "kernel": "gaussian"}
 SKIP = {"on_bad_row": "skip"}
 WIDE = {"size": 60, "chunk_size": 30, "warm_up": 30}
 CASES = [
@@ -210,6 +211,8 @@ CASES = [
     Case("learn, classical scaling", {"method": "classical_mds"}, points, 63, 72, 81),
     Case("learn, locally linear", {"method": "lle"}, points, 63, 72, 81),
     Case("learn, shortest paths", {"method": "isomap"}, points, 63, 72, 81),
+    Case("learn, a picture", PICTURE, points, 63, 72, 81),
+    Case("learn, a picture, the window fills", PICTURE, points, 33, 42, 51),
     Case("learn, one bandwidth", {"kernel": "gaussian"}, points, 63, 72, 81),
     Case("learn, waiting", {}, points, 60, 63, 66),
     Case("learn, chunks of 30", WIDE, points, 80, 91, 121),
@@ -234,6 +237,7 @@ CASES = [
     Case("rescale", METRICS, labelled, 63, 63, 76, se.Engine.rescale),
     Case("rescale, landmarks", LANDMARKS, points, 83, 83, 96, se.Engine.rescale),
     Case("rescale, distances", {}, rows, 63, 63, 76, se.Engine.rescale),
+    Case("relayout", PICTURE, points, 63, 63, 76, se.Engine.relayout),
     Case("snapshot", METRICS, labelled, 63, 63, 76, se.Engine.snapshot),
     Case("snapshot, plain", {"tolerance": None}, points, 63, 63, 76, se.Engine.snapshot),
     Case("snapshot, landmarks", LANDMARKS, points, 83, 83, 96, se.Engine.snapshot),
