@@ -32,6 +32,7 @@ scenarios: $(VENV)/.ready
 picture: $(VENV)/.ready
 	$(BIN)/python -m scenarios.picture
 	$(BIN)/python -m scenarios.gallery
+	$(BIN)/python -m scenarios.animation
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.bench --write

@@ -83,7 +83,7 @@ def engine_of(window: int, **parameters: Any) -> se.Engine:
 
 def picture_of(engine: se.Engine) -> se.Picture:
     """The picture of an engine that keeps one."""
-    picture = engine.snapshot().picture
+    picture = engine.publish().picture
     assert picture is not None
     return picture
 

@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from scenarios import gallery
+from PIL import Image
+
+from scenarios import animation, gallery
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -24,3 +26,21 @@ def test_the_pictures_of_the_guide_are_small(name: str) -> None:
     """And the guide shows them."""
     assert (gallery.IMAGES / name).stat().st_size < 400_000
     assert f"../images/{name}" in (DOCS / "guides" / "which-map.md").read_text()
+
+
+def test_the_animation_is_small_and_shown() -> None:
+    """On the first page, and in its guide; more than sixty frames."""
+    path = gallery.IMAGES / "live-map.webp"
+    assert path.stat().st_size < 800_000
+    with Image.open(path) as image:
+        assert image.n_frames > 60  # type: ignore[attr-defined]
+    assert "docs/images/live-map.webp" in (DOCS.parent / "README.md").read_text()
+    assert "../images/live-map.webp" in (DOCS / "guides" / "live-map.md").read_text()
+
+
+def test_digits_come_class_after_class() -> None:
+    """The first window has none of the last classes."""
+    points, labels = animation.drifting_digits()
+    assert len(points) == len(labels) == 1797
+    assert labels[: animation.WINDOW].max() < 5
+    assert labels[-animation.WINDOW :].min() > 4
