@@ -91,6 +91,13 @@ def main() -> None:
     "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
 )
 @click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: about 100]")
+@click.option(
+    "--embed",
+    type=click.Choice(["final", "causal"]),
+    default="final",
+    show_default=True,
+    help="Embed all events by the last snapshot, or each by the first that has learned it.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def replay_command(
@@ -99,6 +106,7 @@ def replay_command(
     features: list[str] | None,
     pairs: str | None,
     snapshot_every: int | None,
+    embed: str,
     overwrite: bool,
     as_json: bool,
     **parameters: Any,
@@ -121,6 +129,7 @@ def replay_command(
                 snapshot_every=snapshot_every,
                 pairs=None if pairs is None else _existing((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
+                embed=embed,
                 overwrite=overwrite,
                 progress=advance,
             )

@@ -7,7 +7,7 @@ It holds the events since the last snapshot and nothing else that grows. How far
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, shown
 from streamembed.logs.pairs import PairLog, in_order
 from streamembed.logs.reader import EventLog, LogBatch
-from streamembed.runs.feed import feed_of
+from streamembed.runs.feed import feed_of, own_slots
 from streamembed.runs.rows import Embedded, Rows
 
 __all__ = ["Driver", "Sink"]
@@ -42,6 +42,14 @@ class Sink(Protocol):
             None where the log ended before they were learned. The first call may bring no rows: it
             tells what kind of ids will come.
         """
+        ...
+
+    def remember(self, position: int, rows: Rows) -> None:
+        """Events from a stream position on, which will be embedded by the last snapshot."""
+        ...
+
+    def remembered(self) -> Iterator[tuple[int, Rows]]:
+        """These again, in the same order, in pieces that do not hang on how they came."""
         ...
 
     def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
@@ -78,6 +86,8 @@ class Driver:
         "skip" or "raise", as in `streamembed.replay`.
     pairs
         Taught at the end of the warm-up; None for none, or where that was done.
+    causal
+        Whether events are embedded as of when each was learned, or all by the last snapshot.
     aside
         Of a log that is gone on with, the rows before ``log_offset`` that were set aside,
         ascending; needed where it is a log of distances.
@@ -97,6 +107,7 @@ class Driver:
         on_bad_row: str = "skip",
         pairs: PairLog | None = None,
         aside: Sequence[int] = (),
+        causal: bool = True,
     ) -> None:
         self.accepted = self.rejected = self.snapshots = self.pairs = self.rejected_pairs = 0
         self._engine = engine
@@ -105,6 +116,7 @@ class Driver:
         self._every = every
         self._on_bad_row = on_bad_row
         self._untaught = pairs
+        self._causal = causal
         self._feed = feed_of(log, engine, aside)
         self._unseen: list[Rows] = []  # events since the last snapshot,
         self._first = 0  # and the stream position of the first of them
@@ -240,7 +252,10 @@ class Driver:
         # events of an earlier replay may wait before
         count = max(snapshot.position - first, 0)
         whole, waiting = rows.part(0, count), rows.part(count, len(rows))
-        self._sink.keep_events(first, whole, self._feed.embed(snapshot, first, whole))
+        if self._causal:
+            self._sink.keep_events(first, whole, self._feed.embed(snapshot, first, whole))
+        else:
+            self._sink.remember(first, whole)
         self._unseen, self._first = [waiting] if len(waiting) else [], first + count
 
     def _finish(self) -> None:
@@ -251,10 +266,24 @@ class Driver:
         is_ready = self._engine.ready
         if is_ready and self._engine.position == self._start + self.accepted:
             self._publish()
+        snapshot = self._engine.snapshot() if is_ready else None
+        if not self._causal:
+            self._embed_all(snapshot)
         if self._unseen:
             self._sink.keep_events(self._first, Rows.joined(self._unseen), None)
         self._unseen = []
-        self._sink.close(self._engine.snapshot() if is_ready else None)
+        self._sink.close(snapshot)
+
+    def _embed_all(self, snapshot: Snapshot | None) -> None:
+        """All events by the last snapshot: those of the support exactly as they are in it."""
+        for first, rows in self._sink.remembered():
+            if snapshot is None:
+                self._sink.keep_events(first, rows, None)
+                continue
+            embedded = self._feed.embed(snapshot, first, rows)
+            own, slots = own_slots(self._engine, first, len(rows))
+            embedded.coordinates[own] = snapshot.coordinates[slots]
+            self._sink.keep_events(first, rows, embedded)
 
 
 def _named(error: BadRowError | DuplicateIdError, rows: Rows) -> Exception:

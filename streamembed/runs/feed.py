@@ -21,10 +21,10 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs.reader import EventLog, LogBatch
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.runs.rows import Embedded, Rows
 
-__all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of"]
+__all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of", "own_slots"]
 
 TILE = 256  # rows of distances to a whole support at once
 
@@ -110,7 +110,8 @@ class PointFeed:
             if gone.any():
                 others = replace(events, points=rows.points[gone], kept=index[: gone.sum()])
                 places[gone] = snapshot.picture.transform(others)
-        return Embedded(coordinates, coverage, places, kept)
+        at = snapshot.position, snapshot.frame.epoch
+        return Embedded(coordinates, coverage, *at, places, kept)
 
 
 class DistanceFeed:
@@ -239,20 +240,20 @@ class DistanceFeed:
 
     def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
         """Those of their own slots; of an event that has none any more, what its row brought."""
-        assert rows.distances is not None
-        assert rows.reached is not None
         support = self._engine.support_positions
         coordinates = np.full((len(rows), len(snapshot.eigenvalues)), np.nan)
         coverage = np.full(len(rows), np.nan)
-        events = position + np.arange(len(rows))
-        slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
-        own = support[slots] == events
-        coordinates[own] = snapshot.coordinates[slots[own]]
+        own, slots = own_slots(self._engine, position, len(rows))
+        coordinates[own] = snapshot.coordinates[slots]
         typical = np.median(snapshot.degrees)
-        coverage[own] = np.minimum(1.0, snapshot.degrees[slots[own]] / typical)
+        coverage[own] = np.minimum(1.0, snapshot.degrees[slots] / typical)
         others = np.flatnonzero(~own)
+        if rows.distances is None or rows.reached is None:  # they are not remembered
+            others = others[:0]
         for start in range(0, len(others), TILE):
             tile = others[start : start + TILE]
+            assert rows.distances is not None
+            assert rows.reached is not None
             brought = [(rows.distances[i], rows.reached[i]) for i in tile.tolist()]
             d = np.array([_to_support(*row, support) for row in brought])
             known = np.isfinite(d).any(axis=1)
@@ -260,7 +261,8 @@ class DistanceFeed:
                 coordinates[tile[known]] = snapshot.transform_distances(d[known])
                 coverage[tile[known]] = snapshot.coverage_distances(d[known])
         places = _find_places(self._engine, snapshot, position, len(rows))
-        return Embedded(coordinates, coverage, *places)
+        at = snapshot.position, snapshot.frame.epoch
+        return Embedded(coordinates, coverage, *at, *places)
 
 
 def _find_places(
@@ -270,12 +272,18 @@ def _find_places(
     picture = snapshot.picture
     if picture is None:
         return None, None
+    own, slots = own_slots(engine, position, n)
+    places, kept = np.full((n, 2), np.nan), np.full(n, np.nan)
+    places[own], kept[own] = picture.coordinates[slots], picture.kept[slots]
+    return places, kept
+
+
+def own_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:
+    """Which of n events from a position on the support still holds, (n,), and where each is."""
     support, events = engine.support_positions, position + np.arange(n)
     slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
-    own = support[slots] == events
-    places, kept = np.full((n, 2), np.nan), np.full(n, np.nan)
-    places[own], kept[own] = picture.coordinates[slots[own]], picture.kept[slots[own]]
-    return places, kept
+    own: Bools = support[slots] == events
+    return own, slots[own]
 
 
 def _to_support(distances: Floats, reached: Ints, support: Ints) -> Floats:

@@ -29,6 +29,7 @@ FILES = (
     "snapshot.arrow",
     "embedding.parquet",
     "timeline.parquet",
+    "picture.parquet",
     "rejected.parquet",
     "rejected_pairs.parquet",
 )

@@ -7,7 +7,7 @@ size, so that the files, record batches and row groups of the log leave no trace
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from streamembed.errors import FeatureError, said
 from streamembed.logs.reader import EventLog
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.runs.rows import Embedded, Rows
+from streamembed.runs.spool import Spool
 from streamembed.runs.tables import Table
 
 __all__ = ["Recorder", "check_carried"]
@@ -64,6 +65,8 @@ class Recorder:
         Coordinates of an event.
     picture
         Whether there is a picture beside them.
+    causal
+        Whether events are embedded as of when each was learned, and by which snapshot is kept.
 
     Attributes
     ----------
@@ -71,14 +74,17 @@ class Recorder:
         Rows of the finished embedding; None before all files are whole.
     """
 
-    def __init__(self, folder: Path, log: EventLog, k: int, picture: bool = False) -> None:
+    def __init__(
+        self, folder: Path, log: EventLog, k: int, picture: bool = False, causal: bool = False
+    ) -> None:
         self.events: int | None = None
         self._folder = folder
         self._k = k
         self._carried = carried_types(log)
         self._clock = time.perf_counter()
         self._embedding: Table | None = None
-        self._has_picture = picture
+        self._has_picture, self._causal = picture, causal
+        self._spool: Spool | None = None
         self._places = PLACES if picture else ()
         self._pictures: Table | None = None
         self._timeline = Table(folder / "timeline.parquet", _timeline_schema(k, picture))
@@ -96,6 +102,10 @@ class Recorder:
             "id": ids.tolist(),
             "learned": np.full(n, embedded is not None),
         }
+        if self._causal:
+            at = (np.full(n, one) for one in (where.snapshot, where.epoch))
+            unknown = np.full(n, embedded is None)
+            columns["snapshot"], columns["epoch"] = (pa.array(one, mask=unknown) for one in at)
         for j in range(self._k):
             columns[f"c{j}"] = _nullable(where.coordinates[:, j])
         columns["coverage"] = _nullable(where.coverage)
@@ -103,6 +113,16 @@ class Recorder:
             columns["picture_x"], columns["picture_y"] = map(_nullable, where.places.T)
             columns["picture_kept"] = _nullable(where.kept)
         self._embedding_of(ids).add({**columns, **rows.carried})
+
+    def remember(self, position: int, rows: Rows) -> None:
+        """Events that are to be embedded by the last snapshot."""
+        if self._spool is None:
+            self._spool = Spool(self._folder / "embedding.parquet", position)
+        self._spool.add(rows)
+
+    def remembered(self) -> Iterator[tuple[int, Rows]]:
+        """All of them, `streamembed.runs.tables.ROW_GROUP` at a time."""
+        return iter(()) if self._spool is None else self._spool.read()
 
     def _embedding_of(self, ids: Array | None) -> Table:
         """The table of events; the first ids tell whether they are text."""
@@ -112,6 +132,7 @@ class Recorder:
                 pa.field("position", pa.int64()),
                 pa.field("id", pa.string() if text else pa.int64()),
                 pa.field("learned", pa.bool_()),
+                *[pa.field(name, pa.int64()) for name in CAUSAL if self._causal],
                 *[pa.field(f"c{j}", pa.float64()) for j in range(self._k)],
                 *[pa.field(name, pa.float64()) for name in ("coverage", *self._places)],
                 *[pa.field(name, kind) for name, kind in self._carried.items()],
@@ -192,6 +213,7 @@ CERTIFICATE = (
 SNAPSHOT = ("rung", "resolution", "n_connected")
 FRAME = ("epoch", "displacement", "movement")
 # Of a picture: in the table of events, in its own, and in the timeline.
+CAUSAL = ("snapshot", "epoch")
 PLACES = ("picture_x", "picture_y", "picture_kept")
 PICTURE = ("position", "id", "x", "y", "kept", "balance", "moved")
 PICTURED = ("picture_kept", "picture_balance", "picture_moved", "picture_age", "picture_epoch")

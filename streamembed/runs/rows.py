@@ -26,10 +26,14 @@ class Embedded:
         In its picture, where there is one.
     kept : (n,) or None
         See `streamembed.engine.picture.Picture`; NaN for events that have no slot any more.
+    snapshot, epoch : int
+        Position of the snapshot, and the epoch of its frame.
     """
 
     coordinates: Floats
     coverage: Floats
+    snapshot: int
+    epoch: int
     places: Floats | None = None
     kept: Floats | None = None
 
@@ -37,7 +41,8 @@ class Embedded:
     def nowhere(cls, n: int, k: int) -> Self:
         """For n events that are known to no snapshot."""
         unknown = np.full((n, k + 4), np.nan)
-        return cls(unknown[:, :k], unknown[:, k], unknown[:, k + 1 : -1], unknown[:, -1])
+        places, kept = unknown[:, k + 1 : -1], unknown[:, -1]
+        return cls(unknown[:, :k], unknown[:, k], -1, -1, places, kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,9 @@
 """`replay`: an Arrow log through an engine into a run folder.
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
-event as of when it was learned, with its label and time), ``timeline.parquet`` (a row a snapshot)
-and ``rejected.parquet`` (every row that could not be learned, with its offset in the log and why).
+event by the final snapshot, or as of when it was learned, with its label and time),
+``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
+``rejected.parquet`` (every row that could not be learned, with its offset in the log and why).
 All but the column ``seconds`` of the timeline are a function of the log's rows and the engine's
 parameters: files, record batches and row groups leave no trace.
 """
@@ -72,6 +73,7 @@ def replay(
     features: Sequence[str] | None = None,
     pairs: Paths | None = None,
     on_bad_row: str = "skip",
+    embed: str = "final",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replayed:
@@ -98,6 +100,10 @@ def replay(
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
         same name of the engine applies only to calls of the engine.
+    embed
+        "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
+        are one embedding; "causal": each by the first snapshot that has learned it, which the
+        columns ``snapshot`` and ``epoch`` name.
     progress
         Called with the rows of the log read so far.
 
@@ -125,8 +131,8 @@ def replay(
 
     Notes
     -----
-    An event has the coordinates of the first snapshot that has learned it. Memory does not grow
-    with the log: only the events since the last snapshot are kept.
+    Memory does not grow with the log: only the events since the last snapshot are held, and with
+    ``embed="final"`` their points wait in a file of the run folder, which is removed at the end.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -134,10 +140,11 @@ def replay(
     landmark. Let it reach back beyond the window by as many rows as may be rejected: a row that
     does not cover everything in the window is rejected itself, and so are the rows after it.
     An event has the coordinates of its own slot. If the snapshot no longer has the event (it was
-    merged into a landmark, or it left the window), they are computed from the distances of its row
-    to what the snapshot has; they are null if there are none.
+    merged into a landmark, or it left the window), they are null; with ``embed="causal"`` they are
+    computed from the distances of its row to what the snapshot has, if there are any.
     """
     on_bad_row = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
+    causal = one_of("embed", embed, ("final", "causal")) == "causal"
     if not isinstance(engine, Engine):
         raise ParameterError(f"engine={shown(engine)} must be an Engine")
     if progress is not None and not callable(progress):
@@ -154,8 +161,10 @@ def replay(
     damage = None
     with runfolder.taken(run, overwrite) as folder:
         engine.log_offset = 0
-        recorder = Recorder(folder, opened, engine.config.n_components, engine.config.picture)
-        driver = Driver(engine, opened, recorder, every, on_bad_row, known)
+        recorder = Recorder(
+            folder, opened, engine.config.n_components, engine.config.picture, causal
+        )
+        driver = Driver(engine, opened, recorder, every, on_bad_row, known, causal=causal)
         try:
             driver.run(progress)
         except LogError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,12 @@ class Kept:
             carried = {name: column[i].as_py() for name, column in rows.carried.items()}
             key = None if rows.ids is None else rows.ids[i]
             self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))
+
+    def remember(self, position: int, rows: Rows) -> None:
+        raise AssertionError("events are embedded at once")
+
+    def remembered(self) -> Iterator[tuple[int, Rows]]:
+        raise AssertionError("events are embedded at once")
 
     def keep_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
         values = (snapshot.coordinates.tobytes(), snapshot.eigenvalues.tobytes())

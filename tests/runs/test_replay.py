@@ -125,10 +125,33 @@ def test_the_embedding_has_every_event(run: se.Replayed) -> None:
     assert ((coverage > 0) & (coverage <= 1)).all()
 
 
-def test_coordinates_are_as_of_when_an_event_was_learned(run: se.Replayed) -> None:
+def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
+    """Those of the support as they are in it, all others by its transform; nothing is left over."""
+    snapshot = se.Snapshot.load(run.path / "snapshot.arrow")
+    table = pq.read_table(run.path / "embedding.parquet")
+    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])[:430]
+    np.testing.assert_array_equal(found[-120:], snapshot.coordinates)
+    assert table["id"].to_pylist()[310:430] == snapshot.ids.tolist()
+    good = np.delete(np.arange(437), BAD)[:310]
+    expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
+    np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
+    assert {path.name for path in run.path.iterdir()} == {*STABLE, "timeline.parquet"}
+    with pytest.raises(ParameterError, match="embed='first'"):
+        se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
+
+
+def test_coordinates_may_be_as_of_when_an_event_was_learned(tmp_path: Path) -> None:
     """Those of the first snapshot that had learned it: every hundredth position, and the end."""
     by_hand = engine()
-    table = pq.read_table(run.path / "embedding.parquet")
+    log = written(tmp_path / "log", "stream", 50)
+    done = se.replay(log, engine(), tmp_path / "run", embed="causal")
+    table = pq.read_table(done.path / "embedding.parquet")
+    assert table["snapshot"].to_pylist()[:52] == [50] * 50 + [100] * 2
+    assert table["snapshot"].null_count == table["epoch"].null_count == 2
+    timeline = pq.read_table(done.path / "timeline.parquet")
+    epochs = dict(zip(timeline["position"].to_pylist(), timeline["epoch"].to_pylist(), strict=True))
+    rows = zip(table["snapshot"].to_pylist(), table["epoch"].to_pylist(), strict=True)
+    assert all(epochs.get(position) == epoch for position, epoch in rows)
     found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
     good = np.delete(np.arange(437), BAD)
     before = 0
