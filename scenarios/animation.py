@@ -30,7 +30,6 @@ __all__ = ["drifting_digits", "main"]
 
 WINDOW, EVERY, LINGER = 400, 20, 500
 MILLISECONDS = 110
-COLORS = (*COLOURS, "#000000", "#8c8c8c", "#6a3d9a")
 INK = "#222222"
 
 
@@ -60,7 +59,7 @@ class Panel:
         self.centre = 0.9 * self.centre + 0.1 * centre
         self.half = max(0.95 * self.half, half)
         self.ax.clear()
-        colors = [COLORS[label] for label in labels]
+        colors = [COLOURS[label] for label in labels]
         self.ax.scatter(*places.T, s=9, c=colors, lw=0)
         for label in np.unique(labels):
             if (labels == label).sum() > 12:

@@ -215,7 +215,7 @@ def _certificate_line(snapshot: se.Snapshot) -> str:
 def _picture_line(picture: se.Picture) -> str:
     told = f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
     if picture.aged:
-        told += f"; it was {picture.kept_then:.0%} when laid out (see Engine.relayout)"
+        told += f"; it was {picture.kept_then:.0%} when the window had filled"
     return told
 
 

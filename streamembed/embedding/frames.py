@@ -14,7 +14,7 @@ from streamembed.methods import centred_room, graph_room, rebuilt_room
 from streamembed.methods.config import TOLERANCE_SHARE, Config
 from streamembed.methods.state import FrameReference, State
 from streamembed.methods.table import EVERYWHERE
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
@@ -31,6 +31,10 @@ TURN_PER_CHUNK = np.deg2rad(3.0)
 # Eigenfunctions that have turned this far since the frame was taken (30 degrees) are near the 90
 # at which it could no longer tell their signs: the frame is then renewed with every chunk.
 RESTLESS = np.deg2rad(30.0)
+# Axes of one epoch: each column's correlation with what it was, over the points that are left. Two
+# snapshots of one epoch may be that far from it on either side, so that theirs is 0.9 or near it.
+USABLE = 0.95
+LEAST_SHARED = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +46,8 @@ class Turned:
     rotation : (c, c)
         The columns to publish are psi @ rotation.
     displacement : float
-        Root mean square (pi-weighted, shared slots) of what it took out of the columns.
+        Root mean square (pi-weighted, shared slots) of what it took out of the eigenfunctions,
+        beyond signs and bases of near-equal eigenvalues, which are arbitrary.
     movement : float
         The same of what is left between the turned columns and the frame's.
     lag : float
@@ -101,7 +106,7 @@ def turn(
     )
     rotation = turn.rotation[:, :k]
     inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points
-    change = np.eye(c)[:, :k] - rotation
+    change = turn.near[:, :k] - rotation
     removed = np.einsum("ij,ij->", change, inner @ change)
     kept = min(k, level)
     shown = rotation[:, :kept]
@@ -128,23 +133,52 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     """
     normal = estimate_normalisation(state, config)
     values, psi = view(state, normal, config.n_components + 1)
+    births = state.support.births
     if epoch is not None:
         signed = psi * frame.canonical_signs(psi)
-        births = state.support.births
-        return FrameReference(signed, values, births, state.position, epoch, False, 0.0, 0.0)
+        nothing = False, 0.0, 0.0
+        return FrameReference(
+            signed, values, births, state.position, epoch, *nothing, signed, births
+        )
     unit = centred_room.unit_of(values) if state.is_centred else 1.0
     residuals = Residuals.none(values / unit)
     turned = turn(state, config, normal, psi, residuals)
+    columns = psi @ turned.rotation
+    epoch, anchor, held = _epoch_of(state.frame, columns, births, config.n_components)
     return FrameReference(
-        psi @ turned.rotation,
+        columns,
         frame.turned_residuals(residuals, turned.rotation)[0] * unit,
-        state.support.births,
+        births,
         state.position,
-        state.frame.epoch,
+        epoch,
         bool(turned.lag > RESTLESS),
         turned.displacement,
         turned.movement,
+        anchor,
+        held,
     )
+
+
+def _epoch_of(
+    before: FrameReference, columns: Floats, births: Ints, k: int
+) -> tuple[int, Floats, Ints]:
+    """The epoch of new columns, and what later ones are compared with.
+
+    It is raised where a published column no longer says of the points that are left what it said:
+    where it has turned or faded too far. What is compared with is renewed with every half of the
+    support, so that there are points left.
+    """
+    anchor, held = before.anchor, before.anchor_births
+    shared = np.flatnonzero(births[: len(held)] == held)
+    if len(shared) < LEAST_SHARED:
+        return before.epoch, columns, births
+    level = min(k, columns.shape[1], anchor.shape[1])
+    found = frame.agreement(columns[shared, :level], anchor[shared, :level])
+    if found.min(initial=1.0) < USABLE:
+        return before.epoch + 1, columns, births
+    if len(shared) < 0.5 * len(held):
+        return before.epoch, columns, births
+    return before.epoch, anchor, held
 
 
 def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:

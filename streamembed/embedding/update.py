@@ -504,9 +504,9 @@ def _build(
     else:
         made = _build_dense(held, distances, known, scaling, config)
     scaling, scales, lists, dense, sparse = made
-    births = np.zeros(0, dtype=np.int64)
+    none = np.zeros((0, 0)), NO_SLOTS
     nothing = FrameReference(
-        np.zeros((0, 0)), np.zeros(0), births, now.position, now.epoch, False, 0.0, 0.0
+        none[0], np.zeros(0), NO_SLOTS, now.position, now.epoch, False, 0.0, 0.0, *none
     )
     fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
     rooms = distances, dense, sparse

@@ -6,19 +6,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from streamembed.data.values import is_null
 from streamembed.errors import ParameterError
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["draw"]
+__all__ = ["COLOURS", "draw"]
 
-# Okabe and Ito's colours; classes beyond them begin again with another mark.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#A49000")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
-INK, HALO = "#222222", "#d9d9d9"
-# Numbers with more different values than there are names for classes are drawn as numbers.
+# Okabe and Ito's colours and three more; classes beyond them begin again with another mark.
+COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#A49000",
+    "#000000",
+    "#6A3D9A",
+    "#B15928",
+)
+MARKS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
+INK, HALO, UNKNOWN = "#222222", "#e3e3e3", "#a8a8a8"
 MOST_CLASSES = len(COLOURS) * len(MARKS)
-MOST_NAMED = 24
-TRUSTED = 1 / 3
+MOST_NAMED = 30
+TRUSTED, MOST_HALOS = 1 / 3, 0.2
 
 
 class Shown(Protocol):
@@ -30,34 +41,84 @@ class Shown(Protocol):
     def kept(self) -> Floats: ...
 
 
-def draw(picture: Shown, values: Array, ax: Any, halo: bool, new: int) -> Any:
+def draw(picture: Shown, values: Array, ax: Any, halo: bool, new: int, label: str) -> Any:
     """See `streamembed.engine.picture.Picture.plot`."""
     if ax is None:
         ax = _new_axes()
     x, y = picture.coordinates.T
     size = float(np.clip(12000.0 / len(x), 4.0, 36.0))
     if halo:
-        lost = picture.kept < TRUSTED
+        least = np.sort(picture.kept)[int(MOST_HALOS * len(x))]
+        lost = picture.kept < min(TRUSTED, least + 1e-9)
         ax.scatter(x[lost], y[lost], s=6.0 * size, c=HALO, linewidths=0, zorder=1)
-    if values.dtype.kind == "f" or len(np.unique(values)) > MOST_CLASSES:
-        drawn = ax.scatter(x, y, s=size, c=values.astype(float), cmap="cividis", lw=0, zorder=2)
-        ax.figure.colorbar(drawn, ax=ax, shrink=0.6)
+    classes = None if label else _classes(values)
+    if classes is None:
+        drawn = ax.scatter(x, y, s=size, c=_numbers(values), cmap="cividis", lw=0, zorder=2)
+        ax.figure.colorbar(drawn, ax=ax, shrink=0.6, label=label)
     else:
-        for number, name in enumerate(np.unique(values)):
-            here = values == name
-            mark, colour = MARKS[number // len(COLOURS)], COLOURS[number % len(COLOURS)]
-            ax.scatter(x[here], y[here], s=size, c=colour, marker=mark, lw=0, zorder=2, label=name)
-        if len(np.unique(values)) <= MOST_NAMED:
-            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
+        _draw_classes(ax, x, y, classes, size)
     if new:
         ax.scatter(x[-new:], y[-new:], s=3.0 * size, facecolors="none", edgecolors=INK, zorder=3)
-    ax.set_aspect("equal")
+    ax.set_aspect("equal", adjustable="datalim")
     ax.set_xticks([])
     ax.set_yticks([])
     for side in ax.spines.values():
         side.set_visible(False)
     ax.set_title(f"{picture.kept.mean():.0%} of neighbours kept", fontsize="small", color=INK)
     return ax
+
+
+def _classes(values: Array) -> list[Any] | None:
+    """A name for every point, None where unknown; None for numbers that are no classes."""
+    named = [None if _is_unknown(value) else value for value in values.tolist()]
+    known = [value for value in named if value is not None]
+    if values.dtype.kind in "mM":
+        return None
+    if all(isinstance(value, (int, float)) for value in known):
+        if not all(np.isfinite(value) and value == int(value) for value in known):
+            return None
+        named = [None if value is None else int(value) for value in named]
+    else:
+        named = [None if value is None else str(value) for value in named]
+    if len(set(named)) <= MOST_CLASSES:
+        return named
+    if known and not isinstance(known[0], str):
+        return None
+    raise ParameterError(
+        f"color has {len(set(named))} different names; at most {MOST_CLASSES} can be told apart: "
+        "give numbers, or fewer names"
+    )
+
+
+def _is_unknown(value: Any) -> bool:
+    return is_null(value) or (isinstance(value, float) and np.isnan(value))
+
+
+def _numbers(values: Array) -> Floats:
+    """As they go on a scale; what is unknown in the middle."""
+    if values.dtype.kind in "mM":
+        values = values.astype("datetime64[s]" if values.dtype.kind == "M" else "timedelta64[s]")
+        values = values.astype(np.int64)
+    found = np.array([np.nan if is_null(value) else value for value in values.tolist()], np.float64)
+    known = found[np.isfinite(found)]
+    return np.where(np.isfinite(found), found, np.median(known) if len(known) else 0.0)
+
+
+def _draw_classes(ax: Any, x: Floats, y: Floats, classes: list[Any], size: float) -> None:
+    names: list[Any] = sorted({name for name in classes if name is not None})
+    column = np.array([names.index(name) if name is not None else -1 for name in classes])
+    for number, name in [(-1, "no label"), *enumerate(names)]:
+        here = column == number
+        if not here.any():
+            continue
+        mark, colour = MARKS[number // len(COLOURS)], COLOURS[number % len(COLOURS)]
+        if number < 0:
+            mark, colour = "o", UNKNOWN
+        ax.scatter(x[here], y[here], s=size, c=colour, marker=mark, lw=0, zorder=2, label=name)
+    if len(names) <= MOST_NAMED:
+        legend = ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        for handle in legend.legend_handles:
+            handle.set_sizes([36.0])
 
 
 def _new_axes() -> Any:
@@ -67,4 +128,4 @@ def _new_axes() -> Any:
         raise ParameterError(
             "plot needs matplotlib: install streamembed[pictures], or give ax="
         ) from error
-    return plt.subplots(figsize=(7, 6))[1]
+    return plt.subplots(figsize=(8, 6), layout="constrained")[1]

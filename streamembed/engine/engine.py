@@ -347,13 +347,13 @@ class Engine:
             Once, if the tolerance required the last rung of the ladder and the snapshot cost more
             than ten times the usual.
         DegenerateMapWarning
-            Once an epoch, if a component is carried by a few points, or all components do nothing
-            but tell separate parts apart.
+            Once, and again once scaling was taken anew, if a component is carried by a few points,
+            or all components do nothing but tell separate parts apart.
         """
         snapshot = self.publish(counted)
         self._warn(advice.coarse(snapshot), ResolutionWarning)
         self._warn(advice.cost_of_snapshot(self.config, snapshot), CostWarning)
-        self._warn(advice.degenerate(snapshot), DegenerateMapWarning, snapshot.frame.epoch)
+        self._warn(advice.degenerate(snapshot), DegenerateMapWarning, self._scalings)
         return snapshot
 
     def publish(self, counted: bool = False) -> Snapshot:
@@ -384,10 +384,15 @@ class Engine:
             )
         return self._intake.state
 
-    def _warn(self, message: str | None, kind: type[Warning], epoch: int = 0) -> None:
-        """Say it, each kind once, or once an epoch."""
-        if message is not None and (kind, epoch) not in self._warned:
-            self._warned.add((kind, epoch))
+    @property
+    def _scalings(self) -> int:
+        """How often all but the support was made anew."""
+        return 0 if self._intake.state is None else self._intake.state.counts.rebuilds
+
+    def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
+        """Say it, each kind once, or once a scaling."""
+        if message is not None and (kind, scaling) not in self._warned:
+            self._warned.add((kind, scaling))
             warnings.warn(message, kind, stacklevel=3)
 
     # ------------------------------------------------------------------ learning
@@ -623,7 +628,9 @@ class Engine:
 
         An event of the stream: the picture's epoch goes up by one, its ``age`` starts at 0, and
         places from before and after cannot be compared. It never happens by itself, unless one
-        chunk replaces more than half of the support.
+        chunk replaces more than half of the support. (While the support grows, when it is full for
+        the first time and by `rescale`, all points come to rest together from where they are:
+        another epoch, too.)
 
         Raises
         ------

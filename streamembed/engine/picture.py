@@ -9,12 +9,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from streamembed.engine import drawing
-from streamembed.errors import InputError, ParameterError
+from streamembed.errors import InputError, ParameterError, shown
 from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, affinities
 from streamembed.methods.placement import PictureExtension
 from streamembed.numeric.arrays import Array, Floats, Ints, frozen
+from streamembed.parameters import whole
 
 __all__ = ["Drawn", "Movement", "Picture"]
 
@@ -114,13 +115,14 @@ class Picture:
     moved : (N,)
         How far the last chunk has moved each point; 0 for those that came with it.
     age : int
-        Chunks since the picture was laid out from scratch.
+        Chunks since all points last came to rest together: when the picture was laid out, and while
+        the support grew, whenever there were twice as many, and when it was full.
     epoch : int
         How often that was done since the first time: places of two epochs cannot be compared.
     kept_then : float
-        Mean of ``kept`` when all points last came to rest together.
+        Mean of ``kept`` then.
     n_neighbors : int
-        Nearest neighbours that attract a point, and are counted.
+        Nearest neighbours that attract a point, and are counted; of few points a third at most.
     spread : float
         Attraction beside that of t-SNE.
     gamma : float
@@ -210,26 +212,27 @@ class Picture:
 
     @property
     def aged(self) -> bool:
-        """Whether .05 less of the neighbours are kept than when the picture was laid out.
+        """Whether .05 less of the neighbours are kept than when all points came to rest together.
 
-        Then `Engine.relayout` may give a better one, in other places.
+        The picture may be worn, or the data harder to draw: `Engine.relayout` on a copy of the
+        engine tells which.
         """
         return bool(self.kept.mean() < self.kept_then - AGED)
 
     def moved_since(self, earlier: Picture) -> Movement:
-        """How far the points have moved that are in an earlier picture, too.
+        """How far the points have moved that are in an earlier picture of the same engine, too.
 
         Raises
         ------
         InputError
-            The picture was laid out anew in between, or is no picture.
+            All points came to rest anew in between (see ``epoch``), or it is no picture.
         """
         if not isinstance(earlier, Picture):
             raise InputError(f"earlier is a {type(earlier).__name__}; it must be a Picture")
         if earlier.epoch != self.epoch:
             raise InputError(
-                f"earlier is of epoch {earlier.epoch} and this picture of epoch {self.epoch}: it "
-                "was laid out anew in between, and places of two epochs cannot be compared"
+                f"earlier is of epoch {earlier.epoch} and this picture of epoch {self.epoch}: all "
+                "points came to rest anew in between, and places of two epochs cannot be compared"
             )
         _, here, there = np.intersect1d(self.ids, earlier.ids, return_indices=True)
         if not len(here):
@@ -279,12 +282,13 @@ class Picture:
         Parameters
         ----------
         color
-            One value a point: labels, or numbers. None: older points paler. "kept": how far each is
-            to be trusted.
+            One value a point, in the order of ``ids``: labels (None or NaN: grey), or numbers.
+            None: by age, the youngest lightest. "kept": how far each is to be trusted.
         ax
             Axes to draw on; None for new ones.
         halo
-            A grey halo around points that keep less than a third of their neighbours.
+            A grey halo around points that keep less than a third of their neighbours, but no more
+            than a fifth of all points.
         new
             So many of the youngest points get a black rim.
 
@@ -297,25 +301,26 @@ class Picture:
         ParameterError
             Not one value a point; or matplotlib is not installed.
         """
-        n = len(self.coordinates)
-        values = np.arange(n) if color is None else self.kept if _is_kept(color) else color
-        values = np.asarray(values)
+        n, new = len(self.coordinates), whole("new", new, 0)
+        if ax is not None and not hasattr(ax, "scatter"):
+            raise ParameterError(f"ax={shown(ax)} must be matplotlib's Axes, or None")
+        name = color if isinstance(color, str) and color in ("kept", "balance") else ""
+        values = (
+            np.arange(n) if color is None else np.asarray(getattr(self, name) if name else color)
+        )
         if values.shape != (n,):
             raise ParameterError(
                 f"color has shape {values.shape}; it must be one value for each of the {n} points, "
-                "in the order of ids, 'kept', or None"
+                "in the order of ids (labels[picture.ids] where ids are stream positions), 'kept', "
+                "'balance', or None"
             )
-        return drawing.draw(self, values, ax, halo, new)
+        return drawing.draw(self, values, ax, halo, new, "age" if color is None else name)
 
     # ------------------------------------------------------------------ files
 
     def _counted(self) -> Drawn:
         """All of it, with what is counted, and without what that is made of."""
         return replace(self._drawn, kept=self.kept, balance=self.balance, neighbours=None)
-
-
-def _is_kept(color: Any) -> bool:
-    return isinstance(color, str) and color == "kept"
 
 
 def _label(points: Floats) -> Ints:

@@ -21,6 +21,7 @@ from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, che
 from streamembed.engine.picture import Drawn, Neighbours, Picture
 from streamembed.errors import FeatureError, shown
 from streamembed.geometry import self_tuning
+from streamembed.layout.layout import linked
 from streamembed.learners import metrics as learners
 from streamembed.methods.config import Config
 from streamembed.methods.curved_room import Paths, place_rest
@@ -49,10 +50,12 @@ class Frame:
     Attributes
     ----------
     epoch : int
-        Coordinates of different epochs cannot be compared: the axes were started anew in between.
+        Coordinates of different epochs cannot be compared: scaling was taken anew in between, or a
+        column turned so far that its correlation with what it was fell below 0.95.
     displacement : float
-        How far the alignment moved the solver's columns (psi, whose root mean square is 1): root
-        mean square over the points shared with the frame.
+        How far the alignment moved the eigenfunctions (psi, whose root mean square is 1), beyond
+        signs and bases of near-equal eigenvalues: root mean square over the points shared with the
+        frame.
     movement : float
         How far the points moved against the frame after alignment, likewise.
     """
@@ -600,7 +603,7 @@ def _drawn(state: State, order: Ints, config: Config) -> Drawn:
     layout, lists = state.picture, pictures.lists_of(state)
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    near, d2 = lists.nearest
+    near, d2 = linked(lists)
     twins = None
     if state.distances is not None and lists.positive:
         twins = pictures.find_twins(state, lists)
@@ -617,7 +620,7 @@ def _drawn(state: State, order: Ints, config: Config) -> Drawn:
         gamma=layout.gamma,
         spread=config.spread,
         kept_then=layout.kept_then,
-        n_neighbors=lists.n_neighbors,
+        n_neighbors=near.shape[1],
         age=layout.age,
         epoch=layout.epoch,
     )

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import numpy as np
 
-from streamembed.geometry.lists import Lists
+from streamembed.geometry.lists import Lists, Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, affinities
 from streamembed.layout.placing import place_newcomers
@@ -24,12 +24,14 @@ from streamembed.layout.relaxation import breathe, lay_out, relax, spread_out
 from streamembed.numeric.arrays import Floats, Ints, frozen
 from streamembed.numeric.codec import NOT_KEPT
 
-__all__ = ["Layout", "again", "anew", "follow", "respread"]
+__all__ = ["Layout", "again", "anew", "follow", "linked", "respread"]
 
 # Events of the stream for which all points take one step.
 BREATH = 10
 # Rows of such a step: of a larger support a share, in turn, so that it costs O(n).
 BREATHING = 2000
+# Points for every neighbour that attracts one.
+LEAST_OTHERS = 3
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -46,9 +48,9 @@ class Layout:
     gamma : float
         Strength of the repulsion, frozen when the picture was spread out.
     laid_out, age : int
-        Slots that there were then, and chunks since the picture was laid out from scratch.
+        Slots that there were then, and chunks since.
     epoch : int
-        How often it was laid out anew.
+        How often it was spread out or laid out again.
     kept_then : float
         Mean share of neighbours that were kept when it was last spread out.
     lists : Lists or None
@@ -93,7 +95,7 @@ def anew(
     twins
         See `streamembed.layout.measures.kept`.
     """
-    near, d2 = lists.nearest
+    near, d2 = linked(lists)
     p = affinities(d2)
     places, gamma = lay_out(Links.of(near, p), _in_order(columns, births), rho)
     still = np.zeros_like(places)
@@ -114,15 +116,16 @@ def anew(
 
 def again(layout: Layout, fresh: Layout, shared: Ints) -> Layout:
     """A picture from scratch as the next epoch of another, turned as that by the slots shared."""
-    places = fresh.places
+    places, moved = fresh.places, np.zeros(len(fresh.places))
     if len(shared) > 1:
         places = measures.align(places, layout.places, shared)
-    return replace(fresh, places=frozen(places), epoch=layout.epoch + 1)
+    moved[shared] = _lengths(places[shared] - layout.places[shared])
+    return replace(fresh, places=frozen(places), moved=frozen(moved), epoch=layout.epoch + 1)
 
 
 def respread(layout: Layout, lists: Lists, rho: float, twins: Ints | None = None) -> Layout:
     """The picture after all its points have come to rest together, under other lists perhaps."""
-    near, d2 = lists.nearest
+    near, d2 = linked(lists)
     p = affinities(d2)
     places, gamma = spread_out(Links.of(near, p), layout.places, rho)
     return replace(
@@ -132,6 +135,8 @@ def respread(layout: Layout, lists: Lists, rho: float, twins: Ints | None = None
         moved=frozen(_lengths(places - layout.places)),
         gamma=gamma,
         laid_out=len(places),
+        age=0,
+        epoch=layout.epoch + 1,
         kept_then=float(measures.kept(places, near, twins).mean()),
         lists=None if layout.lists is None else lists,
         p=frozen(p),
@@ -160,10 +165,13 @@ def follow(
     positions
         Of the stream, before and after the chunk.
     """
-    (near, d2), n = lists.nearest, len(lists)
+    (near, d2), n = linked(lists), len(lists)
     changed = lists.changed_since(before, slots)
-    p = _grown(layout.p, n)
-    p[changed] = affinities(d2[changed])
+    if layout.p.shape[1] == near.shape[1]:
+        p = _grown(layout.p, n)
+        p[changed] = affinities(d2[changed])
+    else:  # the support has grown so far that more are linked
+        p, changed = affinities(d2), np.arange(n)
     links = Links.of(near, p)
     home, breath = _grown(layout.places, n), _grown(layout.breath, n)
     breath[slots] = 0.0
@@ -183,6 +191,16 @@ def follow(
         lists=None if layout.lists is None else lists,
         p=frozen(p),
     )
+
+
+def linked(lists: Lists) -> tuple[Slots, Floats]:
+    """The neighbours that attract a point, and their d2: K, but of few points no more than a third.
+
+    Where all attract all, there is no picture but a dot.
+    """
+    near, d2 = lists.nearest
+    k = max(1, min(near.shape[1], (len(near) - 1) // LEAST_OTHERS))
+    return near[:, :k], d2[:, :k]
 
 
 def _breathing(n: int, number: int) -> Ints:

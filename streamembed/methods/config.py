@@ -174,7 +174,7 @@ class Config:
                 )
         if self.spread != DEFAULTS["spread"] and not self.picture:
             raise ParameterError(
-                f"spread={self.spread!r} is for picture=True: leave it out, or set that"
+                f"spread={self.spread!r} is for picture=True (--picture): leave it out, or set that"
             )
         self._check_landmarks()
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":

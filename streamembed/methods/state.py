@@ -15,7 +15,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
 from streamembed.layout.forces import affinities
-from streamembed.layout.layout import Layout
+from streamembed.layout.layout import Layout, linked
 from streamembed.learners.metrics import Learners
 from streamembed.manifold.barycentric import Bottom
 from streamembed.manifold.geodesics import Geodesics
@@ -47,11 +47,16 @@ class FrameReference:
     position : int
         Stream position at which they were taken.
     epoch : int
-        Raised whenever the axes start anew: at the first snapshot, and at every rescaling.
+        Raised whenever the axes start anew: at every rescaling, and where a column has turned so
+        far that it is of no use beside what it was.
     restless : bool
         True where the columns turn so fast that the frame must be renewed with every chunk.
     displacement, movement : float
         What turning took out of these columns when they were made, and what it left.
+    anchor : (m, c)
+        Columns of this epoch, half a turnover ago at most, with which others are compared.
+    anchor_births : (m,)
+        Which event was in each slot then.
     """
 
     columns: Floats
@@ -62,6 +67,8 @@ class FrameReference:
     restless: bool
     displacement: float
     movement: float
+    anchor: Floats
+    anchor_births: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +372,7 @@ class State:
             lists = picture.lists or kept.lists
             if lists is None:
                 raise ValueError("a picture without lists of neighbours")
-            picture = replace(picture, p=affinities(lists.nearest[1]))
+            picture = replace(picture, p=affinities(linked(lists)[1]))
         return replace(
             kept, support=replace(support, scaled=scaled), sparse=sparse, picture=picture
         )

@@ -20,6 +20,10 @@ from streamembed.storage.archive import replacing, writable
 __all__ = ["transform_log"]
 
 
+# Of the snapshot's picture.
+PLACES = ("picture_x", "picture_y")
+
+
 def transform_log(
     snapshot: Snapshot,
     log: EventLog,
@@ -36,8 +40,8 @@ def transform_log(
         was learned from distances.
     output
         Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
-        coverage, and the reason where a row has none. It must lie outside of the folders that
-        the log is read from, in a folder that exists.
+        coverage, places in the picture if there is one, and the reason where a row has none. It
+        must lie outside of the folders that the log is read from, in a folder that exists.
     overwrite
         Whether to replace an older file.
 
@@ -69,6 +73,7 @@ def transform_log(
             ("id", pa.string()),
             *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
             ("coverage", pa.float64()),
+            *[(name, pa.float64()) for name in PLACES if snapshot.picture is not None],
             ("reason", pa.string()),
         ]
     )
@@ -108,10 +113,12 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, i
         kept = read.kept.tolist()
         bad = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)
+        places = None if snapshot.picture is None else snapshot.picture.transform(read)
     else:
         rows, kept, bad = _rows_to_all(snapshot, part.distances)
         coordinates = snapshot.transform_distances(rows)
         coverage = snapshot.coverage_distances(rows)
+        places = None if snapshot.picture is None else snapshot.picture.transform_distances(rows)
     n = len(part)
     place: list[int | None] = [None] * n
     for row, index in enumerate(kept):
@@ -123,9 +130,17 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, i
         "id": pa.array([None] * n if ids is None else ids, pa.string()),
         **{f"c{j}": pa.array(coordinates[:, j]).take(taken) for j in range(coordinates.shape[1])},
         "coverage": pa.array(coverage).take(taken),
+        **_shown(places, taken),
         "reason": pa.array([bad.get(i) for i in range(n)], pa.string()),
     }
     return pa.table(columns), len(bad)
+
+
+def _shown(places: Floats | None, taken: Any) -> dict[str, Any]:
+    """Columns of the picture, where there is one."""
+    if places is None:
+        return {}
+    return {name: pa.array(places[:, j]).take(taken) for j, name in enumerate(PLACES)}
 
 
 def _rows_to_all(

@@ -30,6 +30,7 @@ from streamembed.numeric.arrays import Floats
 __all__ = [
     "Residuals",
     "Turn",
+    "agreement",
     "align",
     "canonical_signs",
     "isotonic",
@@ -77,17 +78,31 @@ class Turn:
         Radians by which the columns are still off eigenfunctions (beyond clusters and signs).
     lag : float
         Radians between eigenfunctions and the frame: what ``angle`` would be without any limit.
+    near : (c, c)
+        What leads to the nearest eigenfunctions: only signs, and bases within clusters.
     """
 
     rotation: Floats
     angle: float
     lag: float
+    near: Floats
 
 
 def canonical_signs(columns: Floats) -> Floats:
     """Signs, shape (c,), that make the largest entry of each column positive (the first frame)."""
     rows = np.argmax(np.abs(columns), axis=0)
     return np.where(columns[rows, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
+
+
+def agreement(columns: Floats, others: Floats) -> Floats:
+    """Correlations of the same columns of two maps over the same points, shape (k,).
+
+    Columns that are constant in one of the two say nothing: they have 1.
+    """
+    left, right = columns - columns.mean(axis=0), others - others.mean(axis=0)
+    spread = np.sqrt((left**2).sum(axis=0) * (right**2).sum(axis=0))
+    found: Floats = np.einsum("ij,ij->j", left, right) / np.where(spread > 0, spread, 1.0)
+    return np.where(spread > 0, found, 1.0)
 
 
 def isotonic(values: Floats) -> Floats:
@@ -187,7 +202,7 @@ def align(
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + share)
             low, share = (low, middle) if within(rotation(middle)) else (middle, share)
-    return Turn(rotation(share), (1.0 - share) * angle, angle)
+    return Turn(rotation(share), (1.0 - share) * angle, angle, near)
 
 
 def _polar(matrix: Floats) -> Floats:

@@ -79,7 +79,7 @@ class LiveMap(LaplacianEigenmaps):
     @property
     def picture(self) -> Picture:
         """Places of the window, and how far each is to be trusted; NotReadyError before."""
-        picture = self.snapshot().picture
+        picture = self.engine.publish().picture  # of its coordinates nobody needs to be warned
         assert picture is not None
         return picture
 

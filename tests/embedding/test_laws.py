@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import DataAbsent
 from streamembed.errors import CostWarning
+from streamembed.spectral.frame import agreement
 from tests import oracle
 
 K = 5
@@ -385,3 +387,29 @@ def test_axes_do_not_flip() -> None:
         # a flip is 2, a swap 1.4; two modes of nearly one eigenvalue turn by .6 at most
         assert np.sqrt((moved**2).mean(axis=0)).max() < 0.9
         before = after
+
+
+@pytest.mark.parametrize("name", ["null", "turning"])
+def test_an_epoch_says_whether_axes_can_be_compared(name: str) -> None:
+    """Within one every column is what it was; data that turn it, or have none, begin others."""
+    rng, events = np.random.default_rng(0), 1500
+    points = rng.standard_normal((events, 6))
+    if name == "turning":
+        angle = np.linspace(0.0, 1.5 * np.pi, events)
+        along = 4.0 * rng.standard_normal(events)
+        points[:, 0] += along * np.cos(angle)
+        points[:, 1] += along * np.sin(angle)
+    engine = se.Engine("pca", size=300, scaling=None)
+    snapshots = []
+    for start in range(0, events, 30):
+        engine.learn(points[start : start + 30])
+        if start >= 300:
+            snapshots.append(engine.snapshot())
+    found = [1.0]
+    for one, other in pairwise(snapshots):
+        if one.frame.epoch == other.frame.epoch:
+            _, here, there = np.intersect1d(one.ids, other.ids, return_indices=True)
+            found += agreement(one.coordinates[here], other.coordinates[there]).tolist()
+    assert np.quantile(found, 0.02) > 0.9
+    assert snapshots[-1].frame.epoch > snapshots[0].frame.epoch + 3
+    assert np.mean([one.frame.displacement for one in snapshots]) < 0.2

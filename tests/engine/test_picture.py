@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,9 @@ import streamembed as se
 from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import LiveMap
 from streamembed.layout import forces_numba
-from streamembed.logs.reader import write_log
+from streamembed.logs.reader import open_log, write_log
 from streamembed.numeric.arrays import Floats
+from streamembed.runs.transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((260, 4))
 POINTS[:90] += 4.0
@@ -106,7 +108,8 @@ def test_a_new_layout_is_announced_and_turned() -> None:
     before = picture_of(made)
     made.relayout()
     after = picture_of(made)
-    assert (after.epoch, after.age) == (1, 0)
+    assert (after.epoch, after.age) == (before.epoch + 1, 0)
+    assert after.moved.max() > 0
     centred = [one.coordinates - one.coordinates.mean(axis=0) for one in (before, after)]
     u, _, v = np.linalg.svd(centred[1].T @ centred[0])
     np.testing.assert_allclose(u @ v, np.eye(2), atol=1e-6)
@@ -129,8 +132,10 @@ def test_relayout_asks_for_a_picture_and_a_warm_up() -> None:
 def test_a_chunk_of_most_of_the_window_is_a_new_picture() -> None:
     """Nothing is left to be followed."""
     made = engine(chunk_size=60, warm_up=60)
-    made.learn(POINTS[:240])
-    assert picture_of(made).epoch == 3
+    made.learn(POINTS[:180])
+    before = picture_of(made).epoch
+    made.learn(POINTS[180:240])
+    assert picture_of(made).epoch == before + 1
 
 
 def test_a_picture_never_changes() -> None:
@@ -261,8 +266,9 @@ def test_the_river_face_places_in_its_picture() -> None:
     placed = model.transform_one(rows[149])
     expected = model.picture.transform(POINTS[149:150])
     assert [placed[0], placed[1]] == pytest.approx(expected[0].tolist())
+    epoch = model.picture.epoch
     model.relayout()
-    assert model.picture.epoch == 1
+    assert model.picture.epoch == epoch + 1
 
 
 def test_a_replay_keeps_pictures(tmp_path: Path) -> None:
@@ -297,9 +303,74 @@ def test_plot_draws_or_says_why_not() -> None:
     made.learn(POINTS)
     picture = picture_of(made)
     names = np.where(np.arange(90) % 2, "odd", "even")
-    for color in (None, names, np.linspace(0, 1, 90), "kept", np.arange(90) % 30):
+    gaps = np.where(np.arange(90) % 3, names, None)  # type: ignore[call-overload]
+    numbers = np.where(np.arange(90) % 3, np.arange(90) % 4, np.nan)
+    times = np.datetime64("2026-01-01") + np.arange(90)
+    many = np.arange(90) % 30
+    for color in (
+        None,
+        names,
+        gaps,
+        numbers,
+        times,
+        many,
+        np.linspace(0, 1, 90),
+        "kept",
+        "balance",
+    ):
         ax = Figure().subplots()
         assert picture.plot(color, ax=ax) is ax
         assert len(ax.collections) >= 2
     with pytest.raises(ParameterError, match="one value"):
         picture.plot(names[:5], ax=Figure().subplots())
+    big = engine(memory="all")
+    big.learn(POINTS)
+    with pytest.raises(ParameterError, match="different names"):
+        picture_of(big).plot([f"c{i}" for i in range(260)], ax=Figure().subplots())
+    for wrong in ({"new": -5}, {"new": 2.5}, {"ax": "x"}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            picture.plot(**wrong)
+
+
+def test_a_picture_can_be_laid_out_at_any_size() -> None:
+    """While the window grows the frame may know fewer points than there are."""
+    for n in (30, 47, 60, 71, 89):
+        made = engine()
+        made.learn(POINTS[:n])
+        made.flush()
+        made.relayout()
+        assert np.isfinite(picture_of(made).coordinates).all()
+
+
+def test_few_points_are_no_dot() -> None:
+    """With as many neighbours as points all would attract all."""
+    made = engine(size=30, warm_up=20, n_neighbors=50)
+    made.learn(POINTS[:60])
+    picture = picture_of(made)
+    assert picture.n_neighbors == 9
+    assert picture.radius > 0.5
+
+
+def test_growth_and_rescaling_are_epochs_of_their_own() -> None:
+    """All points come to rest anew: their places cannot be compared with those before."""
+    made, epochs = engine(), []
+    for start in range(0, 260, 10):
+        made.learn(POINTS[start : start + 10])
+        if made.ready:
+            epochs.append(picture_of(made).epoch)
+    assert epochs[0] == 0
+    assert epochs[-1] == 2  # at 60 events, and at 90
+    made.rescale()
+    assert picture_of(made).epoch == 3
+
+
+def test_transform_of_a_log_has_places(tmp_path: Path) -> None:
+    """Beside the coordinates."""
+    write_log(tmp_path / "log", POINTS, list("abcd"))
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    transform_log(done.snapshot, open_log(tmp_path / "log"), tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert done.snapshot is not None
+    assert done.snapshot.picture is not None
+    expected = done.snapshot.picture.transform(pa.table(dict(zip("abcd", POINTS.T, strict=True))))
+    np.testing.assert_allclose(table["picture_x"].to_numpy(), expected[:, 0], rtol=1e-9)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamembed.spectral import frame
 from streamembed.spectral.certificate import near_equal
-from streamembed.spectral.frame import Residuals
+from streamembed.spectral.frame import Residuals, agreement
 
 
 def plane_rotation(angle: float) -> np.ndarray:
@@ -117,3 +117,14 @@ def test_isotonic_is_descending_and_keeps_the_sum(values: list[float]) -> None:
     assert pooled.sum() == pytest.approx(sum(values), abs=1e-12)
     ordered = np.sort(values)[::-1]
     np.testing.assert_array_equal(frame.isotonic(ordered), ordered)
+
+
+def test_agreement_is_the_correlation_of_each_column() -> None:
+    """By numpy's own; of constant columns nothing is known."""
+    rng = np.random.default_rng(0)
+    one, other = rng.standard_normal((2, 40, 3))
+    other[:, 2] = 5.0
+    found = agreement(one, other)
+    expected = [np.corrcoef(one[:, j], other[:, j])[0, 1] for j in range(2)]
+    np.testing.assert_allclose(found[:2], expected)
+    assert found[2] == 1.0
