@@ -33,7 +33,8 @@ def begin(state: State, near: Pairwise, config: Config) -> State:
     own = lists is None
     if lists is None:
         lists = Lists.build(near, births, config.n_neighbors)
-    columns = state.frame.columns
+    columns = state.frame.columns  # the slots filled since it was renewed begin in the middle
+    columns = np.pad(columns, ((0, len(births) - len(columns)), (0, 0)))
     laid = layout.anew(lists, own, columns, births, config.spread, find_twins(state, lists))
     return replace(state, picture=laid)
 
