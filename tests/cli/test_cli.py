@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, options
+from streamembed.cli import commands, demo, options
 from streamembed.errors import ParameterError
 from streamembed.estimators import PCA
 from streamembed.estimators.pipeline import UnsupervisedPipeline
@@ -566,19 +566,29 @@ def test_the_demo_says_how_to_get_its_picture(
     done = call("demo", "--into", tmp_path / "demo", "--events", 300)
     assert done.exit_code == 0
     assert "pip install 'streamembed[pictures]'" in done.stdout
-    assert not (tmp_path / "demo" / "embedding.png").exists()
+    assert not (tmp_path / "demo" / "demo.png").exists()
 
 
 @pytest.mark.slow
 def test_the_demo_runs(tmp_path: Path) -> None:
-    """On a part of its data: the table and the picture, twice over the same folder."""
+    """On a shorter stream: the tables and the picture, twice over the same folder."""
     for _ in range(2):
         done = call("demo", "--into", tmp_path / "demo", "--events", 400)
         assert done.exit_code == 0, done.output
-        assert "eigenvalue 1" in done.stdout
-        assert "met" in done.stdout
-    assert (tmp_path / "demo" / "embedding.png").read_bytes().startswith(b"\x89PNG")
-    assert call("demo", "--into", tmp_path / "few", "--events", 100).exit_code == 0
+        assert "never seen before" in done.stdout
+        assert "3 of 3 certificates are met" in done.stdout.replace("\n", " ")
+        assert done.stdout.rstrip().endswith("streamembed replay your-log.parquet --run run/")
+    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert open_log(tmp_path / "demo" / "shuttle.parquet").n_rows == 400
+    few = call("demo", "--into", tmp_path / "few", "--events", 100)
+    assert (few.exit_code, "use more" in few.stdout) == (0, True)
+
+
+def test_the_stream_of_the_demo_changes() -> None:
+    """Not one row of another state before three quarters, some after; in the order of the data."""
+    points, names, labels = demo._shuttle(400)
+    assert points.shape == (400, 9) == (len(labels), len(names))
+    assert 300 <= labels.index(demo.NEW) < 400
 
 
 @pytest.mark.slow
