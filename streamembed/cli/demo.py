@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
+from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log
 from streamembed.logs.writer import write_log
 from streamembed.numeric.arrays import Array, Floats
@@ -82,6 +83,11 @@ def run(folder: Path, events: int, console: Console) -> None:
         "sees the labels.\n",
         **PLAIN,
     )
+    if not forces_numba.available:
+        console.print(
+            "without numba the picture takes several times as long: pip install 'streamembed[fast]'\n",
+            **PLAIN,
+        )
     engine = Engine(picture=True)
     with one_blas_thread():
         steps = _follow(engine, log, np.array(labels))
@@ -191,7 +197,7 @@ def _against_a_refit(engine: Engine, steps: list[Step]) -> Table:
         f"{learn:.0f} ms",
         f"{1e3 * solve:.0f} ms (widths given) + {1e3 * layout:.0f} ms",
     )
-    table.add_row("the snapshot and its certificate", f"{publish:.0f} ms", "none")
+    table.add_row("the snapshot and its certificate", f"{publish:.0f} ms", "-")
     table.add_row(
         "the picture moves, in its radius",
         f"{_number([steps[-1].moved], 4)} in {EVERY} events",
