@@ -1,6 +1,7 @@
 # `make demo` and `make test` set everything up by themselves.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
+DOCS ?= .venv-docs
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
 	tests/spectral tests/pairs tests/metric_learning/test_itml.py tests/metric_learning/test_fenn.py \
@@ -9,7 +10,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pairs.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint scenarios picture bench soak clean
+.PHONY: demo test check lint docs first-hour scenarios picture bench soak clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -25,6 +26,16 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages and the docstrings as a site; a warning or a broken link fails.
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet \
+		--doctree-dir $(DOCS)/doctrees docs site
+	@echo "site/index.html"
+
+# Twenty tasks of a new user, and what they see.
+first-hour: $(VENV)/.ready
+	$(BIN)/python -m scenarios.first_hour
 
 scenarios: $(VENV)/.ready
 	$(BIN)/python -m scenarios.run --full --write
@@ -46,9 +57,14 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.fuzz_certificate
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) $(DOCS) demo site
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[pictures,test]'
+	touch $@
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	PIP_CONSTRAINT=constraints.txt $(DOCS)/bin/python -m pip install --quiet --no-compile --editable '.[docs]'
 	touch $@

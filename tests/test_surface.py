@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,24 @@ def test_every_algorithm_and_decision_is_linked() -> None:
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if path.name != "index.md":
             assert str(path.relative_to(ROOT / "docs")) in index, path.name
+
+
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    """It is read off the index."""
+    docs = ROOT / "docs"
+    bullets = runpy.run_path(str(docs / "conf.py"))["navigation"]((docs / "index.md").read_text())
+    named = [page + ".md" for _, pages in bullets for page in pages]
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"index.md"}
+    assert sorted(named) == sorted(pages)
+    assert all(re.fullmatch(r"[A-Z][a-z ]+", caption) for caption, _ in bullets)
+
+
+def test_every_picture_is_in_the_gallery() -> None:
+    """None is forgotten, and none is large."""
+    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    for path in (ROOT / "docs" / "images").iterdir():
+        assert f"images/{path.name}" in gallery
+        assert path.stat().st_size < 800_000
 
 
 def test_links_lead_somewhere() -> None:

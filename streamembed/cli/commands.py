@@ -303,8 +303,8 @@ def inspect_command(path: str, as_json: bool) -> None:
 
 @main.command("demo")
 @click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
-@click.option("--events", default=2310, show_default=True, help="Number of rows to use.")
+@click.option("--events", default=4000, show_default=True, help="Length of the stream.")
 def demo_command(into: str, events: int) -> None:
-    """Replay a real data set and compare the embedding with the batch result."""
+    """Follow a real stream through a change: its map, its picture, coverage and certificates."""
     with _exit_codes():
         demo.run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))

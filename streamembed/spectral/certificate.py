@@ -50,8 +50,9 @@ class Certificate:
     Attributes
     ----------
     residual : float
-        max_i ||S v_i - lambda_i v_i|| / |lambda_1| over the published columns, ||v_i|| = 1, of the
-        requested operator: the rounding of the kernel ring and its products is added.
+        max_i ``||S v_i - lambda_i v_i|| / |lambda_1|`` over the published columns, with
+        ``||v_i|| = 1``, of the requested operator: the rounding of the kernel ring and its products
+        is added.
     outside : float
         The largest eigenvalue that was seen and is not published: a lower bound on lambda_(k+1).
     outside_bound : float

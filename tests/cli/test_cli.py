@@ -18,10 +18,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, options
+from streamembed.cli import commands, demo, options
 from streamembed.errors import ParameterError
 from streamembed.estimators import PCA
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
 from streamembed.runs import transform
@@ -560,25 +561,37 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 def test_the_demo_says_how_to_get_its_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without matplotlib it goes on."""
+    """Without matplotlib it goes on, and without numba."""
+    monkeypatch.setattr(forces_numba, "available", False)
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, name, None)
     done = call("demo", "--into", tmp_path / "demo", "--events", 300)
     assert done.exit_code == 0
     assert "pip install 'streamembed[pictures]'" in done.stdout
-    assert not (tmp_path / "demo" / "embedding.png").exists()
+    assert "pip install 'streamembed[fast]'" in done.stdout
+    assert not (tmp_path / "demo" / "demo.png").exists()
 
 
 @pytest.mark.slow
 def test_the_demo_runs(tmp_path: Path) -> None:
-    """On a part of its data: the table and the picture, twice over the same folder."""
-    for _ in range(2):
-        done = call("demo", "--into", tmp_path / "demo", "--events", 400)
+    """On a shorter stream: the tables and the picture, twice over the same folder."""
+    for events, looks in ((200, 1), (400, 3)):
+        done = call("demo", "--into", tmp_path / "demo", "--events", events)
         assert done.exit_code == 0, done.output
-        assert "eigenvalue 1" in done.stdout
-        assert "met" in done.stdout
-    assert (tmp_path / "demo" / "embedding.png").read_bytes().startswith(b"\x89PNG")
-    assert call("demo", "--into", tmp_path / "few", "--events", 100).exit_code == 0
+        assert "never seen before" in done.stdout
+        assert f"{looks} of {looks} certificates are met" in done.stdout.replace("\n", " ")
+        assert done.stdout.rstrip().endswith("streamembed replay your-log.parquet --run run/")
+    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert open_log(tmp_path / "demo" / "shuttle.parquet").n_rows == 400
+    few = call("demo", "--into", tmp_path / "few", "--events", 100)
+    assert (few.exit_code, "use more" in few.stdout) == (0, True)
+
+
+def test_the_stream_of_the_demo_changes() -> None:
+    """Not one row of another state before three quarters, some after; in the order of the data."""
+    points, names, labels = demo._shuttle(400)
+    assert points.shape == (400, 9) == (len(labels), len(names))
+    assert 300 <= labels.index(demo.NEW) < 400
 
 
 @pytest.mark.slow

@@ -121,6 +121,16 @@ def test_a_new_layout_is_announced_and_turned() -> None:
         after.moved_since(None)  # type: ignore[arg-type]
 
 
+def test_relayout_while_the_window_fills() -> None:
+    """It failed where slots had been filled since the frame was renewed."""
+    made = se.Engine(picture=True, size=400)
+    made.learn(np.random.default_rng(0).standard_normal((250, 3)))
+    made.relayout()
+    picture = made.publish().picture
+    assert picture is not None
+    assert (picture.epoch, picture.coordinates.shape) == (1, (250, 2))
+
+
 def test_relayout_asks_for_a_picture_and_a_warm_up() -> None:
     """Each with what to do."""
     with pytest.raises(ParameterError, match="picture=True"):

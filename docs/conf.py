@@ -1,0 +1,58 @@
+"""The site: ``make docs`` turns these pages into ``site/``. Any warning is an error.
+
+`index.md` is the one list of pages: what stands in it is the navigation, one heading a bullet.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+project = "streamembed"
+author = "the streamembed authors"
+copyright = author
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+source_suffix = {".md": "markdown"}
+myst_heading_anchors = 3  # links to headings, as on GitHub
+default_role = "code"  # single backticks in docstrings are code
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+maximum_signature_line_length = 96
+python_use_unqualified_type_names = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # "Attributes" describe the class; members are listed once
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = "streamembed"
+html_copy_source = False  # the pages themselves are in docs/
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+
+LINK = re.compile(r"\]\(([\w/.-]+)\.md\)")
+
+
+def navigation(text: str) -> list[tuple[str, list[str]]]:
+    """Headings and pages, from the bullets of the index: ``- Guides: [title](page.md), ...``."""
+    bullets = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+    found = []
+    for bullet in bullets:
+        caption, _, _ = bullet.partition(":")
+        found.append((caption, LINK.findall(bullet)))
+    return found
+
+
+def _add_navigation(app: Any, page: str, source: list[str]) -> None:
+    """Hidden tables of contents below the index."""
+    if page == "index":
+        for caption, pages in navigation(source[0]):
+            head = ["", "```{toctree}", ":hidden:", f":caption: {caption}", ""]
+            source[0] += "\n".join([*head, *pages, "```", ""])
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    app.connect("source-read", _add_navigation)
