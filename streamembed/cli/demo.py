@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -21,7 +23,7 @@ from streamembed.numeric.arrays import Array, Floats
 from streamembed.runs.run import Replayed, replay
 from streamembed.threads import one_blas_thread
 
-__all__ = ["run"]
+__all__ = ["command"]
 
 WINDOW, WARM_UP, COMPONENTS, NEIGHBOURS = 1000, 200, 5, 5
 # They learn from the labels of the log, chunk by chunk.
@@ -31,6 +33,14 @@ PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
 # Okabe & Ito's colours, told apart by most colour-blind readers, with a marker each.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#444444")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+@click.command("demo")
+@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
+@click.option("--events", default=2310, show_default=True, help="Number of rows to use.")
+def command(into: str, events: int) -> None:
+    """Replay a real data set and compare the embedding with the batch result."""
+    run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
 
 
 def run(folder: Path, events: int, console: Console) -> None:

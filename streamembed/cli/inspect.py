@@ -1,12 +1,14 @@
-"""What a file or folder holds, as facts: for the command ``inspect``."""
+"""``inspect``: what a file or folder holds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,7 +21,20 @@ from streamembed.numeric import codec
 from streamembed.runs import folder
 from streamembed.storage import archive
 
-__all__ = ["inspect_path", "write_lines"]
+__all__ = ["command"]
+
+
+@click.command("inspect")
+@click.argument("path", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(path: str, as_json: bool) -> None:
+    """Show what a log, a snapshot, a saved engine or a run folder contains."""
+    facts = inspect_path(Path(path))
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for line in write_lines(facts):
+        click.echo(line)
 
 
 def write_lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:

@@ -162,7 +162,10 @@ def replay(
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
-                error.add_note(f"the run is complete up to this point: {held} events in {folder}")
+                error.add_note(
+                    f"interrupted at {held:,} events; {folder} holds them and "
+                    f"{driver.snapshots:,} snapshots"
+                )
             raise
     return Replayed(
         folder,

@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, options
+from streamembed.cli import commands, exits, options
+from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError
 from streamembed.estimators import PCA
 from streamembed.estimators.pipeline import UnsupervisedPipeline
@@ -174,7 +175,7 @@ def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[s
     for name in left:
         (folder / name).touch()
     done = call("inspect", folder)
-    assert done.exit_code == commands.DAMAGED
+    assert done.exit_code == exits.DAMAGED
     assert "is an unfinished run" in done.stderr
     assert "replay the log again with --overwrite" in done.stderr
     for name in left[1:]:
@@ -362,7 +363,7 @@ def test_transform_does_not_destroy_its_inputs(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
-        assert done.exit_code == commands.USAGE, (target, done.output)
+        assert done.exit_code == exits.USAGE, (target, done.output)
         assert "output=" in done.stderr
         assert "choose another" in done.stderr
         assert "--overwrite" not in done.stderr
@@ -380,7 +381,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     output.write_text("mine")
     transform = ["transform", run / "snapshot.arrow", log, "-o", output]
     done = call(*transform)
-    assert done.exit_code == commands.USAGE
+    assert done.exit_code == exits.USAGE
     assert "already exists" in done.stderr
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
@@ -397,7 +398,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     """And not the name of its temporary file, for no other error either."""
     output = tmp_path / "nodir" / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.IO
+    assert done.exit_code == exits.IO
     assert f"the folder {output.parent} does not exist: create it first" in done.stderr
     assert ".part" not in done.stderr
 
@@ -407,7 +408,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     monkeypatch.setattr(transform, "open_writer", vanishes)
     output = tmp_path / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.IO
+    assert done.exit_code == exits.IO
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
@@ -415,10 +416,10 @@ def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, r
     """For a snapshot the one in it; it was only said to be a directory once."""
     output = tmp_path / "out"
     done = call("transform", run, log, "-o", output)
-    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (commands.IO, True)
+    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (exits.IO, True)
     (tmp_path / "empty").mkdir()
     done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (commands.IO, True)
+    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (exits.IO, True)
     for command in (
         ("replay", run, "--run", tmp_path / "run 2"),
         ("transform", run / "snapshot.arrow", run, "-o", output),
@@ -516,7 +517,7 @@ def test_transform_takes_features_by_name(tmp_path: Path) -> None:
 def test_an_interrupt_has_a_code(
     tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1, and transform leaves no half of a file behind."""
+    """130, as for any program, and transform leaves no half of a file behind."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -524,7 +525,7 @@ def test_an_interrupt_has_a_code(
     monkeypatch.setattr(transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.INTERRUPTED
+    assert done.exit_code == exits.INTERRUPTED
     assert not list(tmp_path.glob("out.parquet*"))
 
 
@@ -532,7 +533,7 @@ def test_an_interrupt_has_a_code(
 def test_an_interrupted_replay_says_that_its_run_is_whole(
     tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
-    """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
+    """And how many events it holds; it was only "Aborted!" once. Before the run there is less."""
     write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
     original, parts = Driver.learn, 0
 
@@ -545,16 +546,17 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     monkeypatch.setattr(Driver, "learn", stop)
     target = tmp_path / "other"
     done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
-    assert done.exit_code == commands.INTERRUPTED
+    assert done.exit_code == exits.INTERRUPTED
     held = pq.read_metadata(target / "embedding.parquet").num_rows
     assert held == 132
-    assert f"interrupted; the run is complete up to this point: {held} events in" in done.stderr
-    assert str(target) in done.stderr
+    assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(commands, "open_log", stop)
+    monkeypatch.setattr(replay_command, "open_log", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
-    assert (done.exit_code, "whole" in done.stderr) == (commands.INTERRUPTED, False)
+    assert (done.exit_code, "holds" in done.stderr) == (exits.INTERRUPTED, False)
+    assert "streamembed: interrupted" in done.stderr
+    assert "Aborted" not in done.stderr
 
 
 def test_the_demo_says_how_to_get_its_picture(

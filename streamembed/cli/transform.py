@@ -1,0 +1,63 @@
+"""``transform``: new events through a saved snapshot into a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from streamembed.cli.exits import DAMAGED, stop
+from streamembed.cli.options import existing, features_option
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import LogError, NotAFileError, ParameterError, shown
+from streamembed.logs.reader import open_log
+from streamembed.runs import folder
+from streamembed.runs.transform import transform_log
+
+__all__ = ["command"]
+
+
+@click.command("transform")
+@click.argument("snapshot", metavar="SNAPSHOT")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
+@features_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    snapshot: str,
+    logs: tuple[str, ...],
+    output: str,
+    features: list[str] | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Embed the events of logs with a saved snapshot.
+
+    A LOG of - is standard input. FILE must not be one of the inputs, nor lie in their folders. Rows
+    that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes
+    logs of distances to its objects, in the order of its ids.
+    """
+    if folder.same(output, snapshot):
+        raise ParameterError(
+            f"output={shown(output)} is the input snapshot {snapshot}: choose another file"
+        )
+    loaded = _snapshot(snapshot)
+    log = open_log(existing(logs), features or loaded.feature_names or None)
+    facts = transform_log(loaded, log, output, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(f"{facts['embedded']} events embedded, {facts['rejected']} rejected: {output}")
+    if facts["damage"] is not None:
+        stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _snapshot(path: str) -> Snapshot:
+    """The saved snapshot; where a folder was named, the error says which file of it to name."""
+    if Path(path).is_dir():
+        inside = Path(path) / "snapshot.arrow"
+        hint = f"try {inside}" if inside.exists() else "it contains no snapshot.arrow"
+        raise NotAFileError(f"{path} is a folder; name the file of a saved snapshot: {hint}")
+    return Snapshot.load(path)
