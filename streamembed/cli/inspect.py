@@ -59,10 +59,7 @@ def inspect_path(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and folder.unfinished(path):
-        raise DamagedFileError(
-            f"{path} is an unfinished run: its replay is still running, or was killed; wait until "
-            "it ends, or replay the log again with --overwrite"
-        )
+        raise DamagedFileError(folder.UNFINISHED.format(path))
     if path.is_dir() and (path / "timeline.parquet").exists():
         return _inspect_run(path)
     kind = archive.kind_of(path) if path.is_file() else None

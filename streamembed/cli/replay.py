@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from streamembed.cli.exits import DAMAGED, stop
 from streamembed.cli.options import engine_options, existing, features_option
+from streamembed.cli.progress import watch
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
@@ -23,7 +19,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ResolutionWarning
 from streamembed.logs.reader import open_log
 from streamembed.metric_learning.certificate import MetricCertificate
-from streamembed.runs.run import Replayed, replay
+from streamembed.runs.run import Replayed, cadence, replay
 
 __all__ = ["command"]
 
@@ -36,7 +32,11 @@ __all__ = ["command"]
 @click.option(
     "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
 )
-@click.option("--snapshot-every", type=int, help="Events between snapshots.  [default: about 100]")
+@click.option(
+    "--snapshot-every",
+    type=int,
+    help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -59,7 +59,8 @@ def command(
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = Engine(**parameters)
         log = open_log(existing(logs), features)
-        with _progress(log.n_rows, as_json) as advance:
+        _tell_cadence(snapshot_every, engine, as_json)
+        with watch(log.n_rows, as_json) as advance:
             done = replay(
                 log,
                 engine,
@@ -75,6 +76,18 @@ def command(
         stop(LogError(done.damage), DAMAGED)
 
 
+def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
+    """Where snapshots are farther apart than was asked for, say so."""
+    size = engine.config.chunk_size
+    every = cadence(size, wanted)
+    if wanted is not None and every != wanted and not as_json:
+        click.echo(
+            f"snapshots every {every} events instead of {wanted}: they change only with whole "
+            f"chunks of {size} (--chunk-size)",
+            err=True,
+        )
+
+
 def _tell_replay(done: Replayed, as_json: bool) -> None:
     facts: dict[str, Any] = {
         "run": str(done.path),
@@ -82,6 +95,7 @@ def _tell_replay(done: Replayed, as_json: bool) -> None:
         "learned": done.learned,
         "rejected": done.rejected,
         "snapshots": done.snapshots,
+        "snapshot_every": done.snapshot_every,
         "position": done.position,
         "damage": done.damage,
         "pairs": done.pairs,
@@ -141,25 +155,3 @@ def _picture_line(picture: Picture) -> str:
     if picture.aged:
         told += f"; it was {picture.kept_then:.0%} when laid out (see Engine.relayout)"
     return told
-
-
-@contextmanager
-def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, plain lines in a pipe, nothing with --json."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("replay", total=total)
-            yield lambda rows: bar.update(task, completed=rows)
-    else:
-        told = 0
-
-        def line(rows: int) -> None:
-            nonlocal told
-            if rows >= 2 * told:
-                told = rows
-                click.echo(f"read {rows} rows", err=True)
-
-        yield line

@@ -10,7 +10,7 @@ import click
 from streamembed.cli.exits import DAMAGED, stop
 from streamembed.cli.options import existing, features_option
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import LogError, NotAFileError, ParameterError, shown
+from streamembed.errors import DamagedFileError, LogError, NotAFileError, ParameterError, shown
 from streamembed.logs.reader import open_log
 from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("transform")
-@click.argument("snapshot", metavar="SNAPSHOT")
+@click.argument("snapshot", metavar="SNAPSHOT|RUN")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @features_option
@@ -35,15 +35,17 @@ def command(
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    A LOG of - is standard input. FILE must not be one of the inputs, nor lie in their folders. Rows
-    that cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes
-    logs of distances to its objects, in the order of its ids.
+    Of a RUN folder that is the final snapshot. A LOG of - is standard input. FILE must not be one
+    of the inputs, nor lie in the folder of a log. Rows that cannot be embedded keep their place,
+    with nulls and a reason. A snapshot of distances takes logs of distances to its objects, in the
+    order of its ids.
     """
-    if folder.same(output, snapshot):
-        raise ParameterError(
-            f"output={shown(output)} is the input snapshot {snapshot}: choose another file"
-        )
-    loaded = _snapshot(snapshot)
+    path = _snapshot_in(Path(snapshot))
+    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in folder.FILES]
+    for read in inputs:
+        if folder.same(output, read):
+            raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")
+    loaded = Snapshot.load(path)
     log = open_log(existing(logs), features or loaded.feature_names or None)
     facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
@@ -54,10 +56,18 @@ def command(
         stop(LogError(facts["damage"]), DAMAGED)
 
 
-def _snapshot(path: str) -> Snapshot:
-    """The saved snapshot; where a folder was named, the error says which file of it to name."""
-    if Path(path).is_dir():
-        inside = Path(path) / "snapshot.arrow"
-        hint = f"try {inside}" if inside.exists() else "it contains no snapshot.arrow"
-        raise NotAFileError(f"{path} is a folder; name the file of a saved snapshot: {hint}")
-    return Snapshot.load(path)
+def _snapshot_in(path: Path) -> Path:
+    """The file of the snapshot: what was named, or of a run folder the final one."""
+    if not path.is_dir():
+        return path
+    if folder.unfinished(path):
+        raise DamagedFileError(folder.UNFINISHED.format(path))
+    inside = path / "snapshot.arrow"
+    if not inside.exists():
+        hint = (
+            "its log ended before the warm-up (see replay --warm-up)"
+            if (path / "timeline.parquet").exists()
+            else "name a run folder, or the file of a saved snapshot"
+        )
+        raise NotAFileError(f"{path} is a folder that contains no snapshot.arrow: {hint}")
+    return inside

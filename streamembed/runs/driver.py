@@ -73,7 +73,7 @@ class Driver:
     sink
         Is handed what comes of it.
     every
-        Events between snapshots, a multiple of the chunk size.
+        Events between snapshots, a multiple of the chunk size (`streamembed.runs.run.cadence`).
     on_bad_row
         "skip" or "raise", as in `streamembed.replay`.
     pairs
@@ -111,6 +111,8 @@ class Driver:
         self._is_begun = False
         self._start = engine.position
         self._last = engine.learned  # is published already, or was
+        self._progress: Callable[[int], None] | None = None
+        self._told = 0  # rows
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Learn the log from ``engine.log_offset`` on.
@@ -120,7 +122,7 @@ class Driver:
         Parameters
         ----------
         progress
-            Called with the rows of the log read so far.
+            Called with the rows of the log taken so far: after every chunk, and every batch.
 
         Raises
         ------
@@ -131,11 +133,11 @@ class Driver:
         ParameterError
             The log has fewer rows than were taken.
         """
+        self._progress = progress
         try:
             for part in self._log.batches(self._engine.log_offset):
                 self.learn(part)
-                if progress is not None:
-                    progress(part.offset + len(part))
+                self._tell()
         finally:
             self._finish()
 
@@ -160,10 +162,18 @@ class Driver:
             self._teach()
             if self._engine.position == cut and self._is_due(cut):
                 self._publish()
+            self._tell()
         if fatal is not None:
             raise _bad_row(fatal.index, fatal.reason)
         self._set_aside(unusable[done:])
         self._engine.log_offset = part.offset + len(part)
+
+    def _tell(self) -> None:
+        """How many rows of the log are taken, where they have become more."""
+        rows = self._engine.log_offset
+        if self._progress is not None and rows > self._told:
+            self._told = rows
+            self._progress(rows)
 
     def _take(self, rows: Rows) -> list[Rejected]:
         """Have the engine accept rows of one chunk; returns the rejected ones."""

@@ -24,7 +24,7 @@ from streamembed.runs import folder as runfolder
 from streamembed.runs.driver import Driver
 from streamembed.runs.recorder import Recorder, check_carried
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Replayed", "cadence", "replay"]
 
 SNAPSHOT_EVERY = 100
 
@@ -49,6 +49,8 @@ class Replayed:
         Why the log could not be read to the end; None if it was.
     pairs, rejected_pairs : int
         Rows of the pair log that were learned, and that were rejected; 0 without one.
+    snapshot_every : int
+        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class Replayed:
     damage: str | None
     pairs: int = 0
     rejected_pairs: int = 0
+    snapshot_every: int = SNAPSHOT_EVERY
 
 
 def replay(
@@ -88,7 +91,8 @@ def replay(
         The folder to create. It must be empty or not exist, unless ``overwrite``, and be outside
         the folders that are read. Only one replay at a time can use it.
     snapshot_every
-        Events between snapshots, a multiple of ``chunk_size``; default: the smallest from 100 on.
+        Events between snapshots; default: 100. Rounded up to whole chunks, with which snapshots
+        change: ``Replayed.snapshot_every`` is the number that was used.
     features
         Columns to use as features, or patterns of them, as in `open_log`; default: the features of
         the engine, or those of the log.
@@ -99,7 +103,8 @@ def replay(
         "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
         same name of the engine applies only to calls of the engine.
     progress
-        Called with the rows of the log read so far.
+        Called with the rows of the log taken so far, learned or rejected: after every chunk, and
+        after every batch of the log.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def replay(
         raise ParameterError(
             f"progress={shown(progress)} must be a function of one number, or None"
         )
-    every = _cadence(engine.config.chunk_size, snapshot_every)
+    every = cadence(engine.config.chunk_size, snapshot_every)
     opened = _open(log, features, engine)
     check_carried(opened)
     known = None if pairs is None else _find_pairs(pairs, engine, opened)
@@ -178,6 +183,7 @@ def replay(
         damage,
         driver.pairs,
         driver.rejected_pairs,
+        every,
     )
 
 
@@ -219,13 +225,13 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
     return log
 
 
-def _cadence(chunk_size: int, every: int | None) -> int:
-    if every is None:
-        return -(-SNAPSHOT_EVERY // chunk_size) * chunk_size
-    every = whole("snapshot_every", every, 1, " or None")
-    if every % chunk_size:
-        raise ParameterError(
-            f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
-            "snapshots change only at complete chunks"
-        )
-    return every
+def cadence(chunk_size: int, every: int | None) -> int:
+    """Events between snapshots, rounded up to whole chunks; `SNAPSHOT_EVERY` where nobody asks.
+
+    Examples
+    --------
+    >>> cadence(10, 15), cadence(32, None)
+    (20, 128)
+    """
+    asked = SNAPSHOT_EVERY if every is None else whole("snapshot_every", every, 1, " or None")
+    return -(-asked // chunk_size) * chunk_size

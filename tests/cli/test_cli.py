@@ -60,6 +60,18 @@ def test_the_commands_are_those_written_down() -> None:
         assert shown.output.startswith("Usage:")
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("streamembed tr", "transform"), ("streamembed replay --overw", "--overwrite")],
+)
+def test_the_shell_completes(typed: str, completed: str) -> None:
+    """Commands and flags; they are behind a door that opens late."""
+    asked = {"_STREAMEMBED_COMPLETE": "bash_complete", "COMP_WORDS": typed}
+    asked["COMP_CWORD"] = str(len(typed.split()) - 1)
+    done = CliRunner().invoke(commands.main, [], env=asked, prog_name="streamembed")
+    assert done.output == f"plain,{completed}\n"
+
+
 def test_every_parameter_is_a_flag() -> None:
     """None can be forgotten: with its default, and a line of help."""
     shown = " ".join(call("replay", "--help").output.split())
@@ -106,7 +118,7 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
     assert "230 events, 230 learned, 0 rejected" in done.stdout
     assert "met" in done.stdout
-    assert "read 230 rows" in done.stderr
+    assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"}
 
@@ -412,20 +424,59 @@ def test_transform_says_that_the_folder_does_not_exist(
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
-def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, run: Path) -> None:
-    """For a snapshot the one in it; it was only said to be a directory once."""
-    output = tmp_path / "out"
-    done = call("transform", run, log, "-o", output)
-    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (exits.IO, True)
-    (tmp_path / "empty").mkdir()
-    done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (exits.IO, True)
+def test_transform_takes_a_run_folder(tmp_path: Path, log: Path, run: Path) -> None:
+    """Its final snapshot; no file of the run is overwritten, and a run is no log."""
+    outputs = [tmp_path / "by folder.parquet", tmp_path / "by file.parquet"]
+    for source, output in zip((run, run / "snapshot.arrow"), outputs, strict=True):
+        assert call("transform", source, log, "-o", output).exit_code == 0
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    for name in before:
+        done = call("transform", run, log, "-o", name, "--overwrite")
+        assert (done.exit_code, f"is the input {name}" in done.stderr) == (exits.USAGE, True)
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
     for command in (
         ("replay", run, "--run", tmp_path / "run 2"),
-        ("transform", run / "snapshot.arrow", run, "-o", output),
+        ("transform", run / "snapshot.arrow", run, "-o", tmp_path / "out"),
     ):
         done = call(*command)
         assert (done.exit_code, "is a run folder; it must be a log" in done.stderr) == (2, True)
+
+
+def test_transform_says_what_a_folder_lacks(tmp_path: Path, log: Path) -> None:
+    """Why a run has no snapshot, that it is not finished, or what to name instead."""
+    output = tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "name a run folder, or" in done.stderr) == (exits.IO, True)
+    call("replay", log, "--run", tmp_path / "short", "--size", "300", "--warm-up", "300")
+    done = call("transform", tmp_path / "short", log, "-o", output)
+    assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exits.IO, True)
+    (tmp_path / "empty" / "picture.parquet.17.part").touch()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exits.DAMAGED, True)
+
+
+def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
+    """They were an error once; with --json the number says it."""
+    replay = ["replay", log, "--run", tmp_path / "run", "--overwrite", *SMALL, "--snapshot-every"]
+    done = call(*replay, 15)
+    assert "snapshots every 20 events instead of 15: they change only with whole" in done.stderr
+    positions = pq.read_table(tmp_path / "run" / "timeline.parquet")["position"].to_pylist()
+    assert positions == [50, *range(60, 221, 20), 230]
+    assert "instead of" not in call(*replay, 20).stderr
+    done = call(*replay, 15, "--json")
+    assert (json.loads(done.stdout)["snapshot_every"], done.stderr) == (20, "")
+    assert "snapshot_every=0 must be" in call(*replay, 0).stderr
+
+
+def test_an_overwritten_run_leaves_no_picture(tmp_path: Path, log: Path) -> None:
+    """The picture of the run before was left beside the new one once."""
+    replay = ["replay", log, "--run", tmp_path / "run", "--overwrite", *SMALL]
+    call(*replay, "--picture")
+    assert (tmp_path / "run" / "picture.parquet").exists()
+    call(*replay)
+    assert not (tmp_path / "run" / "picture.parquet").exists()
 
 
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:

@@ -118,7 +118,7 @@ def test_an_engine_goes_on_at_its_row(tmp_path: Path, kind: str) -> None:
     assert undisturbed.log_offset == N
 
     def stop(rows: int) -> None:
-        if rows >= N / 2:
+        if rows >= N / 2 and rows % 23 == 0:  # between two batches
             raise KeyboardInterrupt
 
     half = engine(kind)
