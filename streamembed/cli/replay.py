@@ -14,7 +14,6 @@ from streamembed.cli.options import engine_options, existing, features_option
 from streamembed.cli.progress import watch
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
-from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ResolutionWarning
 from streamembed.logs.reader import open_log
@@ -71,7 +70,7 @@ def command(
                 overwrite=overwrite,
                 progress=advance,
             )
-    _tell_replay(done, as_json)
+    _tell_replay(done, engine.config.tolerance, as_json)
     if done.damage is not None:
         stop(LogError(done.damage), DAMAGED)
 
@@ -88,7 +87,7 @@ def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
         )
 
 
-def _tell_replay(done: Replayed, as_json: bool) -> None:
+def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None:
     facts: dict[str, Any] = {
         "run": str(done.path),
         "accepted": done.accepted,
@@ -124,10 +123,11 @@ def _tell_replay(done: Replayed, as_json: bool) -> None:
     for name, metric in done.snapshot.metrics.items():
         click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
     if (picture := done.snapshot.picture) is not None:
-        click.echo(_picture_line(picture))
-    for line in (advice.coarse, advice.degenerate, advice.parts_apart):
-        if (told := line(done.snapshot)) is not None:
-            click.echo(told)
+        click.echo(
+            f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
+        )
+    for told in advice.hints(done.snapshot, tolerance):
+        click.echo(told)
 
 
 def _metric_line(certificate: MetricCertificate) -> str:
@@ -148,10 +148,3 @@ def _certificate_line(snapshot: Snapshot) -> str:
         f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues
     )
     return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"
-
-
-def _picture_line(picture: Picture) -> str:
-    told = f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
-    if picture.aged:
-        told += f"; it was {picture.kept_then:.0%} when laid out (see Engine.relayout)"
-    return told

@@ -56,8 +56,17 @@ class Sink(Protocol):
         """The same of a pair log; called at least once where there is one that was learned."""
         ...
 
-    def close(self, snapshot: Snapshot | None) -> None:
-        """Nothing more comes. The last snapshot is None where the warm-up did not end."""
+    def close(self, snapshot: Snapshot | None, whole: bool) -> None:
+        """Nothing more comes.
+
+        Parameters
+        ----------
+        snapshot
+            The last one; None where the warm-up did not end.
+        whole
+            Whether the log was read to its end: False after an interrupt, damage, or a row that
+            stopped the replay.
+        """
         ...
 
 
@@ -134,12 +143,14 @@ class Driver:
             The log has fewer rows than were taken.
         """
         self._progress = progress
+        whole = False
         try:
             for part in self._log.batches(self._engine.log_offset):
                 self.learn(part)
                 self._tell()
+            whole = True
         finally:
-            self._finish()
+            self._finish(whole)
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
@@ -253,7 +264,7 @@ class Driver:
         self._sink.keep_events(first, whole, self._feed.embed(snapshot, first, whole))
         self._unseen, self._first = [waiting] if len(waiting) else [], first + count
 
-    def _finish(self) -> None:
+    def _finish(self, whole: bool) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
 
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
@@ -264,7 +275,7 @@ class Driver:
         if self._unseen:
             self._sink.keep_events(self._first, Rows.joined(self._unseen), None)
         self._unseen = []
-        self._sink.close(self._engine.snapshot() if is_ready else None)
+        self._sink.close(self._engine.snapshot() if is_ready else None, whole)
 
 
 def _named(error: BadRowError | DuplicateIdError, rows: Rows) -> Exception:

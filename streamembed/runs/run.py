@@ -1,10 +1,11 @@
 """`replay`: an Arrow log through an engine into a run folder.
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
-event as of when it was learned, with its label and time), ``timeline.parquet`` (a row a snapshot)
-and ``rejected.parquet`` (every row that could not be learned, with its offset in the log and why).
-All but the column ``seconds`` of the timeline are a function of the log's rows and the engine's
-parameters: files, record batches and row groups leave no trace.
+event as of when it was learned, with its label and time), ``timeline.parquet`` (a row a snapshot;
+its metadata say how the run came about: `streamembed.runs.origin`) and ``rejected.parquet`` (every
+row that could not be learned, with its offset in the log and why). All but the column ``seconds``
+of the timeline are a function of the log's rows and the engine's parameters: files, record batches
+and row groups leave no trace.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, open_log
 from streamembed.parameters import one_of, whole
 from streamembed.runs import folder as runfolder
+from streamembed.runs import origin
 from streamembed.runs.driver import Driver
 from streamembed.runs.recorder import Recorder, check_carried
 
@@ -159,7 +161,8 @@ def replay(
     damage = None
     with runfolder.taken(run, overwrite) as folder:
         engine.log_offset = 0
-        recorder = Recorder(folder, opened, engine.config.n_components, engine.config.picture)
+        made = origin.describe(opened, engine.config, every, on_bad_row)
+        recorder = Recorder(folder, opened, engine.config, made)
         driver = Driver(engine, opened, recorder, every, on_bad_row, known)
         try:
             driver.run(progress)

@@ -21,8 +21,6 @@ import streamembed as se
 from streamembed.cli import commands, exits, options
 from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError
-from streamembed.estimators import PCA
-from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
 from streamembed.runs import transform
@@ -152,78 +150,6 @@ def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> No
     expected = snapshot.transform(pa.table(dict(zip("xyz", kept.T, strict=True))))
     found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
-    """A log, a folder of logs, a snapshot, a saved engine, a run."""
-    engine = se.Engine(size=80)
-    engine.learn(POINTS[:77])
-    engine.save(tmp_path / "engine.arrow")
-    kinds = {
-        log: "log",
-        run / "snapshot.arrow": "snapshot",
-        tmp_path / "engine.arrow": "saved engine",
-        run: "run",
-    }
-    for path, kind in kinds.items():
-        facts = json.loads(call("inspect", path, "--json").stdout)
-        assert facts["kind"] == kind
-        assert kind in call("inspect", path).stdout
-    folder = tmp_path / "folder [a]"  # brackets are no markup
-    folder.mkdir()
-    write_log(folder / "1", POINTS, NAMES, format="parquet")
-    facts = json.loads(call("inspect", folder, "--json").stdout)
-    assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
-    assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
-
-
-@pytest.mark.parametrize(
-    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
-)
-def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
-    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in left:
-        (folder / name).touch()
-    done = call("inspect", folder)
-    assert done.exit_code == exits.DAMAGED
-    assert "is an unfinished run" in done.stderr
-    assert "replay the log again with --overwrite" in done.stderr
-    for name in left[1:]:
-        (folder / name).unlink()
-    (folder / left[0]).rename(folder / ".lock")
-    shutil.copy(log, folder / "a")
-    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
-
-
-def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
-    """Principal axes and pipelines: their numbers, in a line each."""
-    X = np.random.default_rng(0).standard_normal((60, 3))
-    axes = PCA(n_components=2)
-    axes.learn_many(X)
-    axes.snapshot().save(tmp_path / "axes")
-    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
-    pipeline.learn(X)
-    pipeline.save(tmp_path / "pipeline")
-    told = call("inspect", tmp_path / "axes").output
-    assert "principal axes" in told
-    assert "count              60.0" in told
-    assert "unsupervised" in call("inspect", tmp_path / "pipeline").output
-
-
-def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
-    """A dash; there were None and "rows 533, None" beside it once."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    write_log(folder / "1", POINTS, NAMES, format="parquet")
-    write_log(folder / "2", POINTS, NAMES, format="stream")
-    se.Engine().save(tmp_path / "engine")
-    told = call("inspect", folder).stdout.splitlines()
-    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
-    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
-    for path in (folder, tmp_path / "engine"):
-        assert "None" not in call("inspect", path).stdout
 
 
 @pytest.mark.parametrize("format", ["stream", "file", "parquet"])

@@ -96,8 +96,8 @@ class Kept:
     def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
         self.said.append(("pairs", len(rows)))
 
-    def close(self, snapshot: se.Snapshot | None) -> None:
-        self.said.append(("closed", None if snapshot is None else snapshot.position))
+    def close(self, snapshot: se.Snapshot | None, whole: bool) -> None:
+        self.said.append(("closed", None if snapshot is None else snapshot.position, whole))
 
 
 def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ()) -> Kept:

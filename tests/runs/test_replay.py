@@ -17,6 +17,7 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, LogError, ParameterError
 from streamembed.logs.reader import open_log, write_log
+from streamembed.runs import origin
 
 NAMES = ["x", "y", "z"]
 POINTS = np.random.default_rng(0).standard_normal((437, 3))
@@ -73,6 +74,10 @@ def test_layouts_leave_no_trace(
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
     left = pq.read_table(run.path / "timeline.parquet").drop_columns("seconds")
     assert left.equals(pq.read_table(other.path / "timeline.parquet").drop_columns("seconds"))
+    said = [pq.read_metadata(one / "timeline.parquet").metadata for one in (run.path, other.path)]
+    assert said[0] == said[1]
+    assert origin.unpack(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
+    assert origin.unpack(said[0])["whole"] is True
 
 
 def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
@@ -354,6 +359,8 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
         se.replay(log, taught, tmp_path / "run", progress=stop)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == sorted((*STABLE, "timeline.parquet"))
+    said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
+    assert origin.unpack(said)["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
     found = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     np.testing.assert_array_equal(found.coordinates, taught.snapshot().coordinates)
