@@ -19,18 +19,26 @@
         v
      snapshot (immutable): coordinates, certificate, picture, metrics --> estimators (river)
 
-The layers, and what was left out on purpose: docs/architecture.md.
+The layers, and what was left out on purpose: docs/architecture.md. Every name is imported when it
+is first asked for: whoever wants one of them, or none, does not wait for all.
 """
 
-from streamembed.engine.engine import Engine, Learned
-from streamembed.engine.picture import Picture
-from streamembed.engine.snapshot import Frame, Snapshot
-from streamembed.estimators.pair_generator import PairGenerator
-from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.runs.run import Replayed, replay
-from streamembed.spectral.certificate import Certificate
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from streamembed.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from streamembed import errors as errors
+    from streamembed import estimators as estimators
+    from streamembed import logs as logs
+    from streamembed.engine.engine import Engine, Learned
+    from streamembed.engine.picture import Picture
+    from streamembed.engine.snapshot import Frame, Snapshot
+    from streamembed.estimators.pair_generator import PairGenerator
+    from streamembed.metric_learning.mahalanobis import Mahalanobis
+    from streamembed.runs.run import Replayed, replay
+    from streamembed.spectral.certificate import Certificate
 
 __all__ = [
     "Certificate",
@@ -44,3 +52,33 @@ __all__ = [
     "Snapshot",
     "replay",
 ]
+
+# Where each public name is, as above; and the packages that are public as a whole.
+_HOMES = {
+    "Certificate": "spectral.certificate",
+    "Engine": "engine.engine",
+    "Frame": "engine.snapshot",
+    "Learned": "engine.engine",
+    "Mahalanobis": "metric_learning.mahalanobis",
+    "PairGenerator": "estimators.pair_generator",
+    "Picture": "engine.picture",
+    "Replayed": "runs.run",
+    "Snapshot": "engine.snapshot",
+    "replay": "runs.run",
+}
+_PACKAGES = ("errors", "estimators", "logs")
+
+if not TYPE_CHECKING:  # a type checker is to find out which names there are not
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported when it is first asked for."""
+        if name in _PACKAGES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOMES, *_PACKAGES})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +27,7 @@ from streamembed.logs.writer import write_log
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
 
-__all__ = ["run"]
+__all__ = ["command"]
 
 USUAL, NEW = "usual", "new"
 # Of the stream: what comes before the change. By then the window of 2,000 has been full for a time.
@@ -61,6 +63,14 @@ class Step:
     publish: float
 
 
+@click.command("demo")
+@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
+@click.option("--events", default=4000, show_default=True, help="Length of the stream.")
+def command(into: str, events: int) -> None:
+    """Follow a real stream through a change: its map, its picture, coverage and certificates."""
+    run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
+
+
 def run(folder: Path, events: int, console: Console) -> None:
     """Follow river's Shuttle with default parameters, through a change; print and draw it.
 
@@ -85,7 +95,8 @@ def run(folder: Path, events: int, console: Console) -> None:
     )
     if not forces_numba.available:
         console.print(
-            "without numba the picture takes several times as long: pip install 'streamembed[fast]'\n",
+            "without numba the picture takes several times as long: pip install "
+            "'streamembed[fast]'\n",
             **PLAIN,
         )
     engine = Engine(picture=True)

@@ -1,133 +1,70 @@
-"""What a file or folder holds, as facts: for the command ``inspect``."""
+"""``inspect``: what a file or folder holds, the verdict first."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import click
 
-from streamembed.engine.engine import Engine
-from streamembed.engine.picture import Picture
-from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, MissingFileError
-from streamembed.logs.reader import describe_log
-from streamembed.numeric import codec
-from streamembed.runs import folder
-from streamembed.storage import archive
+from streamembed.cli.findings import Finding, find
 
-__all__ = ["inspect_path", "write_lines"]
+__all__ = ["command"]
+
+# Of a list with more entries, the first and the last are shown.
+LONGEST = 8
 
 
-def write_lines(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
+@click.command("inspect")
+@click.argument("path", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with every digit.")
+def command(path: str, as_json: bool) -> None:
+    """Show what a log, a snapshot, a saved engine or a run folder contains."""
+    found = find(Path(path))
+    if as_json:
+        click.echo(json.dumps({**found.facts, "hints": found.hints}))
+        return
+    for line in write(found):
+        click.echo(line)
+
+
+def write(found: Finding) -> Iterator[str]:
+    """The verdict, the hints, and one line a fact."""
+    yield found.verdict
+    for hint in found.hints:
+        yield f"hint: {hint}"
+    yield ""
+    shown = {**found.facts, **(found.brief or {})}
+    left_out = {name for name, value in (found.brief or {}).items() if value is None}
+    yield from write_facts({name: one for name, one in shown.items() if name not in left_out})
+
+
+def write_facts(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
     """One line a fact, what is inside another indented below it."""
     for name, value in facts.items():
         if isinstance(value, dict):
             yield f"{indent}{name}"
-            yield from write_lines(value, indent + "  ")
-        elif isinstance(value, (list, tuple)):
-            yield f"{indent}{name:18s} {', '.join(map(_show, value)) or '-'}"
+            yield from write_facts(value, indent + "  ")
         else:
-            yield f"{indent}{name:18s} {_show(value)}"
+            yield f"{indent}{name:18s} {show(value)}"
 
 
-def _show(value: object) -> str:
-    """A fact as text; where there is none, a dash."""
-    return "-" if value is None else str(value)
+def show(value: object) -> str:
+    """A fact as text: four digits, a dash for nothing, of a long list its ends.
 
-
-def inspect_path(path: Path) -> dict[str, Any]:
-    """What a log, a run folder, a snapshot or another saved file holds, JSON-ready."""
-    if not path.exists():
-        raise MissingFileError(f"{path} does not exist")
-    if path.is_dir() and folder.unfinished(path):
-        raise DamagedFileError(
-            f"{path} is an unfinished run: its replay is still running, or was killed; wait until "
-            "it ends, or replay the log again with --overwrite"
-        )
-    if path.is_dir() and (path / "timeline.parquet").exists():
-        return _inspect_run(path)
-    kind = archive.kind_of(path) if path.is_file() else None
-    if kind == "snapshot":
-        return _inspect_snapshot(Snapshot.load(path))
-    if kind == "engine":
-        engine = Engine.load(path)
-        return {
-            "kind": "saved engine",
-            "position": engine.position,
-            "pending": engine.pending,
-            "ready": engine.ready,
-            "features": list(engine.feature_names),
-            **engine.config.as_dict(),
-        }
-    if kind is not None:  # what an estimator saved: its numbers, without arrays and states
-        header = archive.read_table(path, kind)[1]
-        plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
-        return {"kind": kind, **plain}
-    found = describe_log(path)
-    return {
-        "kind": "log",
-        "holds": found.kind,
-        "files": [str(file) for file in found.files],
-        "formats": list(found.formats),
-        "rows": list(found.rows),
-        "damages": [damage for damage in found.damages if damage],
-        "features": list(found.feature_names),
-        "list column": found.list_column,
-        "reserved": list(found.reserved),
-        "ignored": list(found.ignored),
-    }
-
-
-def _inspect_run(path: Path) -> dict[str, Any]:
-    try:
-        met = pq.read_table(path / "timeline.parquet", columns=["met"])["met"].to_pylist()
-        facts: dict[str, Any] = {
-            "kind": "run",
-            "events": pq.read_metadata(path / "embedding.parquet").num_rows,
-            "rejected": pq.read_metadata(path / "rejected.parquet").num_rows,
-            "snapshots": len(met),
-            "certificates met": sum(bool(one) for one in met),
-        }
-    except pa.ArrowException as error:
-        raise DamagedFileError(
-            f"a table of the run {path} is damaged ({error}): replay the log again"
-        ) from error
-    if (path / "snapshot.arrow").exists():
-        facts["final snapshot"] = _inspect_snapshot(Snapshot.load(path / "snapshot.arrow"))
-    return facts
-
-
-def _inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    n, k = snapshot.coordinates.shape
-    return {
-        "kind": "snapshot",
-        "method": snapshot.method,
-        "kernel": snapshot.kernel,
-        "position": snapshot.position,
-        "points": n,
-        "n_components": k,
-        "features": list(snapshot.feature_names),
-        "resolution": snapshot.resolution,
-        "n_connected": snapshot.n_connected,
-        "eigenvalues": snapshot.eigenvalues.tolist(),
-        "bandwidth": snapshot.bandwidth,
-        "alpha": snapshot.alpha,
-        "diffusion_time": snapshot.diffusion_time,
-        "certificate": asdict(snapshot.certificate),
-        "metrics": list(snapshot.metrics),
-        "picture": None if snapshot.picture is None else _inspect_picture(snapshot.picture),
-    }
-
-
-def _inspect_picture(picture: Picture) -> dict[str, Any]:
-    return {
-        "neighbours kept": float(picture.kept.mean()),
-        "kept when laid out": picture.kept_then,
-        "age in chunks": picture.age,
-        "epoch": picture.epoch,
-        "radius": picture.radius,
-    }
+    Examples
+    --------
+    >>> show(0.123456), show([1.0, None]), show([]), show([str(j) for j in range(384)])
+    ('0.1235', '1, -', '-', '0 … 383 (384)')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    if len(value) > LONGEST:
+        return f"{show(value[0])} … {show(value[-1])} ({len(value):,})"
+    return ", ".join(map(show, value)) or "-"

@@ -1,16 +1,18 @@
-"""The flags: one for every parameter of the engine, and those that several commands have."""
+"""The flags and arguments: one flag a parameter of the engine, and what several commands take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import click
 
+from streamembed.errors import MissingFileError, ParameterError
 from streamembed.methods.config import Config
 
-__all__ = ["HELP", "engine_options", "features_option"]
+__all__ = ["HELP", "engine_options", "existing", "features_option"]
 
 HELP = {
     "method": "diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or lle.",
@@ -114,3 +116,16 @@ def features_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAMES",
         help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns]",
     )(command)
+
+
+def existing(paths: tuple[str, ...]) -> list[str]:
+    """The paths, if each is there, and none is a run folder; - is standard input."""
+    for path in paths:
+        if path != "-" and not Path(path).exists():
+            raise MissingFileError(f"{path} does not exist")
+        if (Path(path) / "timeline.parquet").exists():
+            raise ParameterError(
+                f"{path} is a run folder; it must be a log: name the log, or one file of the run, "
+                f"such as {Path(path) / 'embedding.parquet'}"
+            )
+    return list(paths)

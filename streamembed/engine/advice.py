@@ -7,7 +7,16 @@ from streamembed.methods.config import LARGEST_RANK, Config
 from streamembed.methods.pairs import LARGEST_EXACT
 from streamembed.methods.table import METHODS
 
-__all__ = ["coarse", "cost_of_chunk", "cost_of_snapshot", "degenerate", "parts_apart"]
+__all__ = [
+    "aged",
+    "coarse",
+    "cost_of_chunk",
+    "cost_of_snapshot",
+    "degenerate",
+    "hints",
+    "parts_apart",
+    "unmet",
+]
 
 # Times as dear as usual from which a warning is due.
 CLIFF = 10.0
@@ -65,6 +74,47 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
         f"tolerance={config.tolerance}: use a larger tolerance, "
         f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"
+    )
+
+
+def hints(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
+    """All that is off in a snapshot, what matters most first; see `unmet` for the tolerance."""
+    lines = (coarse, degenerate, parts_apart, aged)
+    told = [unmet(snapshot, tolerance), *(line(snapshot) for line in lines)]
+    return tuple(line for line in told if line is not None)
+
+
+def unmet(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
+    """Why a certificate is not met, and what to do; None where it is, or claims nothing.
+
+    Parameters
+    ----------
+    tolerance
+        Of the engine, which a snapshot does not know; None where nobody does.
+    """
+    certificate = snapshot.certificate
+    if certificate.met is not False:
+        return None
+    large = f"its residual {certificate.residual:.4g} is above the tolerance"
+    outside = (
+        f"an eigenvalue outside (at most {certificate.outside_bound:.4g}) may belong before the "
+        f"last published one ({snapshot.eigenvalues[-1]:.4g})"
+    )
+    why = f"{large}, or {outside}"
+    if tolerance is not None:
+        why = f"{large} {tolerance:.4g}" if certificate.residual > tolerance else outside
+    rank = "a larger rank " if "rank" in METHODS[snapshot.method].options else ""
+    return f"the certificate is not met: {why}; use a larger tolerance, {rank}or fewer slots"
+
+
+def aged(snapshot: Snapshot) -> str | None:
+    """Where the picture keeps clearly fewer neighbours than when it was laid out."""
+    picture = snapshot.picture
+    if picture is None or not picture.aged:
+        return None
+    return (
+        f"the picture has aged: {picture.kept.mean():.0%} of neighbours kept, it was "
+        f"{picture.kept_then:.0%} when it was laid out (see Engine.relayout)"
     )
 
 

@@ -57,6 +57,10 @@ def _alone(
     return alone
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 class Engine:
     """A diffusion map that is updated chunk by chunk, in bounded memory.
 
@@ -233,6 +237,27 @@ class Engine:
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
         self._warn(advice.cost_of_chunk(self.config), CostWarning)
+
+    def __repr__(self) -> str:
+        progress, config = self._intake.progress, self.config
+        memory = {"window": f"window of {config.size:,}", "landmarks": f"{config.size:,} landmarks"}
+        beside = [*config.metrics, *(["a picture"] if config.picture else [])]
+        missing = config.warm_up_events - progress.position
+        state = "ready" if self.ready else f"{missing:,} events before its first snapshot"
+        return (
+            f"<Engine {config.method} in {_count(config.n_components, 'component')}, "
+            f"{memory.get(config.memory, 'all events')}"
+            f"{''.join(', ' + one for one in beside)}; at event {progress.position:,}: "
+            f"{self._told_features}, {state}>"
+        )
+
+    @property
+    def _told_features(self) -> str:
+        """Of what the engine learns, for its repr."""
+        if self.learns_distances:
+            return "distances"
+        count = len(self.feature_names)
+        return _count(count, "feature") if count else "no features yet"
 
     # ------------------------------------------------------------------ reading
 

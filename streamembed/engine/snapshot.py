@@ -327,10 +327,12 @@ class Snapshot:
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
-        certificate = self.certificate
+        d, picture = len(self.feature_names), self.picture
         return (
-            f"<Snapshot at {self.position}: {n} points, {k} components, residual "
-            f"{certificate.residual:.1e}, met={certificate.met}>"
+            f"<Snapshot at {self.position:,}: {n:,} points, {k} components of "
+            f"{f'{d:,} features' if d else 'distances'}, residual {self.certificate.residual:.1e}, "
+            f"met={self.certificate.met}"
+            f"{'' if picture is None else f', a picture {picture.age:,} chunks old'}>"
         )
 
     # ------------------------------------------------------------------ new points

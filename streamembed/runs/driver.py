@@ -64,8 +64,17 @@ class Sink(Protocol):
         """The same of a pair log; called at least once where there is one that was learned."""
         ...
 
-    def close(self, snapshot: Snapshot | None) -> None:
-        """Nothing more comes. The last snapshot is None where the warm-up did not end."""
+    def close(self, snapshot: Snapshot | None, whole: bool) -> None:
+        """Nothing more comes.
+
+        Parameters
+        ----------
+        snapshot
+            The last one; None where the warm-up did not end.
+        whole
+            Whether the log was read to its end: False after an interrupt, damage, or a row that
+            stopped the replay.
+        """
         ...
 
 
@@ -81,7 +90,7 @@ class Driver:
     sink
         Is handed what comes of it.
     every
-        Events between snapshots, a multiple of the chunk size.
+        Events between snapshots, a multiple of the chunk size (`streamembed.runs.run.cadence`).
     on_bad_row
         "skip" or "raise", as in `streamembed.replay`.
     pairs
@@ -123,6 +132,8 @@ class Driver:
         self._is_begun = False
         self._start = engine.position
         self._last = engine.learned  # is published already, or was
+        self._progress: Callable[[int], None] | None = None
+        self._told = 0  # rows
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Learn the log from ``engine.log_offset`` on.
@@ -132,7 +143,7 @@ class Driver:
         Parameters
         ----------
         progress
-            Called with the rows of the log read so far.
+            Called with the rows of the log taken so far: after every chunk, and every batch.
 
         Raises
         ------
@@ -143,13 +154,15 @@ class Driver:
         ParameterError
             The log has fewer rows than were taken.
         """
+        self._progress = progress
+        whole = False
         try:
             for part in self._log.batches(self._engine.log_offset):
                 self.learn(part)
-                if progress is not None:
-                    progress(part.offset + len(part))
+                self._tell()
+            whole = True
         finally:
-            self._finish()
+            self._finish(whole)
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
@@ -172,10 +185,18 @@ class Driver:
             self._teach()
             if self._engine.position == cut and self._is_due(cut):
                 self._publish()
+            self._tell()
         if fatal is not None:
             raise _bad_row(fatal.index, fatal.reason)
         self._set_aside(unusable[done:])
         self._engine.log_offset = part.offset + len(part)
+
+    def _tell(self) -> None:
+        """How many rows of the log are taken, where they have become more."""
+        rows = self._engine.log_offset
+        if self._progress is not None and rows > self._told:
+            self._told = rows
+            self._progress(rows)
 
     def _take(self, rows: Rows) -> list[Rejected]:
         """Have the engine accept rows of one chunk; returns the rejected ones."""
@@ -258,7 +279,7 @@ class Driver:
             self._sink.remember(first, whole)
         self._unseen, self._first = [waiting] if len(waiting) else [], first + count
 
-    def _finish(self) -> None:
+    def _finish(self, whole: bool) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
 
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
@@ -272,7 +293,7 @@ class Driver:
         if self._unseen:
             self._sink.keep_events(self._first, Rows.joined(self._unseen), None)
         self._unseen = []
-        self._sink.close(snapshot)
+        self._sink.close(snapshot, whole)
 
     def _embed_all(self, snapshot: Snapshot | None) -> None:
         """All events by the last snapshot: those of the support exactly as they are in it."""

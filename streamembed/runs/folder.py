@@ -23,7 +23,7 @@ try:
 except ImportError:  # where the system has no such locks, two replays are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FILES", "LOCK", "apart", "partial", "same", "taken", "unfinished"]
+__all__ = ["FILES", "LOCK", "UNFINISHED", "apart", "partial", "same", "taken", "unfinished"]
 
 FILES = (
     "snapshot.arrow",
@@ -32,8 +32,13 @@ FILES = (
     "picture.parquet",
     "rejected.parquet",
     "rejected_pairs.parquet",
+    "picture.parquet",
 )
 LOCK = ".lock"
+UNFINISHED = (
+    "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
+    "replay the log again with --overwrite"
+)
 
 
 def partial(path: Path) -> Path:

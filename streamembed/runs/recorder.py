@@ -7,7 +7,7 @@ size, so that the files, record batches and row groups of the log leave no trace
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, said
 from streamembed.logs.reader import EventLog
+from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.runs import origin as origins
 from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.spool import Spool
 from streamembed.runs.tables import Table
@@ -61,10 +63,10 @@ class Recorder:
         Where its files go; each gets its name when it is whole.
     log
         Whose labels and times are kept beside the events.
-    k
-        Coordinates of an event.
-    picture
-        Whether there is a picture beside them.
+    config
+        Of the engine: how many coordinates an event has, and whether there is a picture.
+    origin
+        How the run came about, see `streamembed.runs.origin`; the timeline says it.
     causal
         Whether events are embedded as of when each was learned, and by which snapshot is kept.
 
@@ -75,10 +77,17 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: Path, log: EventLog, k: int, picture: bool = False, causal: bool = False
+        self,
+        folder: Path,
+        log: EventLog,
+        config: Config,
+        origin: Mapping[str, Any],
+        causal: bool = False,
     ) -> None:
+        k, picture = config.n_components, config.picture
         self.events: int | None = None
         self._folder = folder
+        self._origin = origin
         self._k = k
         self._carried = carried_types(log)
         self._clock = time.perf_counter()
@@ -170,10 +179,11 @@ class Recorder:
             self._rejected_pairs = Table(self._folder / "rejected_pairs.parquet", _REJECTED)
         self._rejected_pairs.add(_reasons(rows))
 
-    def close(self, snapshot: Snapshot | None) -> None:
+    def close(self, snapshot: Snapshot | None, whole: bool) -> None:
         """Give the files their names, and write the final snapshot, if there is one."""
-        tables = (self._embedding_of(None), self._timeline, self._rejected)
-        for table in (*tables, self._rejected_pairs, self._pictures):
+        self._embedding_of(None).close()
+        self._timeline.close(origins.pack(self._origin, whole))
+        for table in (self._rejected, self._rejected_pairs, self._pictures):
             if table is not None:
                 table.close()
         if snapshot is not None:

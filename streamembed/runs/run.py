@@ -2,10 +2,11 @@
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event by the final snapshot, or as of when it was learned, with its label and time),
-``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
-``rejected.parquet`` (every row that could not be learned, with its offset in the log and why).
-All but the column ``seconds`` of the timeline are a function of the log's rows and the engine's
-parameters: files, record batches and row groups leave no trace.
+``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
+`streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
+(every row that could not be learned, with its offset in the log and why). All but the column
+``seconds`` of the timeline are a function of the log's rows and the engine's parameters: files,
+record batches and row groups leave no trace.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, open_log
 from streamembed.parameters import one_of, whole
 from streamembed.runs import folder as runfolder
+from streamembed.runs import origin
 from streamembed.runs.driver import Driver
 from streamembed.runs.recorder import Recorder, check_carried
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Replayed", "cadence", "replay"]
 
 SNAPSHOT_EVERY = 100
 
@@ -50,6 +52,8 @@ class Replayed:
         Why the log could not be read to the end; None if it was.
     pairs, rejected_pairs : int
         Rows of the pair log that were learned, and that were rejected; 0 without one.
+    snapshot_every : int
+        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
     """
 
     path: Path
@@ -62,6 +66,7 @@ class Replayed:
     damage: str | None
     pairs: int = 0
     rejected_pairs: int = 0
+    snapshot_every: int = SNAPSHOT_EVERY
 
 
 def replay(
@@ -90,7 +95,8 @@ def replay(
         The folder to create. It must be empty or not exist, unless ``overwrite``, and be outside
         the folders that are read. Only one replay at a time can use it.
     snapshot_every
-        Events between snapshots, a multiple of ``chunk_size``; default: the smallest from 100 on.
+        Events between snapshots; default: 100. Rounded up to whole chunks, with which snapshots
+        change: ``Replayed.snapshot_every`` is the number that was used.
     features
         Columns to use as features, or patterns of them, as in `open_log`; default: the features of
         the engine, or those of the log.
@@ -105,7 +111,8 @@ def replay(
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
     progress
-        Called with the rows of the log read so far.
+        Called with the rows of the log taken so far, learned or rejected: after every chunk, and
+        after every batch of the log.
 
     Returns
     -------
@@ -151,7 +158,7 @@ def replay(
         raise ParameterError(
             f"progress={shown(progress)} must be a function of one number, or None"
         )
-    every = _cadence(engine.config.chunk_size, snapshot_every)
+    every = cadence(engine.config.chunk_size, snapshot_every)
     opened = _open(log, features, engine)
     check_carried(opened)
     known = None if pairs is None else _find_pairs(pairs, engine, opened)
@@ -161,9 +168,8 @@ def replay(
     damage = None
     with runfolder.taken(run, overwrite) as folder:
         engine.log_offset = 0
-        recorder = Recorder(
-            folder, opened, engine.config.n_components, engine.config.picture, causal
-        )
+        made = origin.describe(opened, engine.config, every, on_bad_row)
+        recorder = Recorder(folder, opened, engine.config, made, causal)
         driver = Driver(engine, opened, recorder, every, on_bad_row, known, causal=causal)
         try:
             driver.run(progress)
@@ -171,7 +177,10 @@ def replay(
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
-                error.add_note(f"the run is complete up to this point: {held} events in {folder}")
+                error.add_note(
+                    f"interrupted at {held:,} events; {folder} holds them and "
+                    f"{driver.snapshots:,} snapshots"
+                )
             raise
     return Replayed(
         folder,
@@ -184,6 +193,7 @@ def replay(
         damage,
         driver.pairs,
         driver.rejected_pairs,
+        every,
     )
 
 
@@ -225,13 +235,13 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
     return log
 
 
-def _cadence(chunk_size: int, every: int | None) -> int:
-    if every is None:
-        return -(-SNAPSHOT_EVERY // chunk_size) * chunk_size
-    every = whole("snapshot_every", every, 1, " or None")
-    if every % chunk_size:
-        raise ParameterError(
-            f"snapshot_every={every} must be a positive multiple of chunk_size={chunk_size}: "
-            "snapshots change only at complete chunks"
-        )
-    return every
+def cadence(chunk_size: int, every: int | None) -> int:
+    """Events between snapshots, rounded up to whole chunks; `SNAPSHOT_EVERY` where nobody asks.
+
+    Examples
+    --------
+    >>> cadence(10, 15), cadence(32, None)
+    (20, 128)
+    """
+    asked = SNAPSHOT_EVERY if every is None else whole("snapshot_every", every, 1, " or None")
+    return -(-asked // chunk_size) * chunk_size

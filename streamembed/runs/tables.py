@@ -41,10 +41,12 @@ class Table:
                 start += ROW_GROUP
             self.waiting, self.rows = [whole.slice(start)], self.rows - start
 
-    def close(self) -> None:
-        """Write the remaining rows and give the file its name."""
+    def close(self, metadata: dict[str, str] | None = None) -> None:
+        """Write the remaining rows, and what is said of all; give the file its name."""
         if self.rows:
             self._write_group(pa.concat_tables(self.waiting))
+        if metadata is not None:
+            self._open().add_key_value_metadata(metadata)
         self._open().close()
         os.replace(self._temporary, self.path)
 

@@ -18,10 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, demo, options
+from streamembed.cli import commands, demo, exits, options
+from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError
-from streamembed.estimators import PCA
-from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
@@ -58,6 +57,18 @@ def test_the_commands_are_those_written_down() -> None:
         shown = call(name, "--help")
         assert shown.exit_code == 0
         assert shown.output.startswith("Usage:")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("streamembed tr", "transform"), ("streamembed replay --overw", "--overwrite")],
+)
+def test_the_shell_completes(typed: str, completed: str) -> None:
+    """Commands and flags; they are behind a door that opens late."""
+    asked = {"_STREAMEMBED_COMPLETE": "bash_complete", "COMP_WORDS": typed}
+    asked["COMP_CWORD"] = str(len(typed.split()) - 1)
+    done = CliRunner().invoke(commands.main, [], env=asked, prog_name="streamembed")
+    assert done.output == f"plain,{completed}\n"
 
 
 def test_every_parameter_is_a_flag() -> None:
@@ -106,7 +117,7 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
     assert "230 events, 230 learned, 0 rejected" in done.stdout
     assert "met" in done.stdout
-    assert "read 230 rows" in done.stderr
+    assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"}
 
@@ -140,78 +151,6 @@ def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> No
     expected = snapshot.transform(pa.table(dict(zip("xyz", kept.T, strict=True))))
     found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
-    """A log, a folder of logs, a snapshot, a saved engine, a run."""
-    engine = se.Engine(size=80)
-    engine.learn(POINTS[:77])
-    engine.save(tmp_path / "engine.arrow")
-    kinds = {
-        log: "log",
-        run / "snapshot.arrow": "snapshot",
-        tmp_path / "engine.arrow": "saved engine",
-        run: "run",
-    }
-    for path, kind in kinds.items():
-        facts = json.loads(call("inspect", path, "--json").stdout)
-        assert facts["kind"] == kind
-        assert kind in call("inspect", path).stdout
-    folder = tmp_path / "folder [a]"  # brackets are no markup
-    folder.mkdir()
-    write_log(folder / "1", POINTS, NAMES, format="parquet")
-    facts = json.loads(call("inspect", folder, "--json").stdout)
-    assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
-    assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
-
-
-@pytest.mark.parametrize(
-    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
-)
-def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
-    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in left:
-        (folder / name).touch()
-    done = call("inspect", folder)
-    assert done.exit_code == commands.DAMAGED
-    assert "is an unfinished run" in done.stderr
-    assert "replay the log again with --overwrite" in done.stderr
-    for name in left[1:]:
-        (folder / name).unlink()
-    (folder / left[0]).rename(folder / ".lock")
-    shutil.copy(log, folder / "a")
-    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
-
-
-def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
-    """Principal axes and pipelines: their numbers, in a line each."""
-    X = np.random.default_rng(0).standard_normal((60, 3))
-    axes = PCA(n_components=2)
-    axes.learn_many(X)
-    axes.snapshot().save(tmp_path / "axes")
-    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
-    pipeline.learn(X)
-    pipeline.save(tmp_path / "pipeline")
-    told = call("inspect", tmp_path / "axes").output
-    assert "principal axes" in told
-    assert "count              60.0" in told
-    assert "unsupervised" in call("inspect", tmp_path / "pipeline").output
-
-
-def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
-    """A dash; there were None and "rows 533, None" beside it once."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    write_log(folder / "1", POINTS, NAMES, format="parquet")
-    write_log(folder / "2", POINTS, NAMES, format="stream")
-    se.Engine().save(tmp_path / "engine")
-    told = call("inspect", folder).stdout.splitlines()
-    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
-    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
-    for path in (folder, tmp_path / "engine"):
-        assert "None" not in call("inspect", path).stdout
 
 
 @pytest.mark.parametrize("format", ["stream", "file", "parquet"])
@@ -363,7 +302,7 @@ def test_transform_does_not_destroy_its_inputs(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
-        assert done.exit_code == commands.USAGE, (target, done.output)
+        assert done.exit_code == exits.USAGE, (target, done.output)
         assert "output=" in done.stderr
         assert "choose another" in done.stderr
         assert "--overwrite" not in done.stderr
@@ -381,7 +320,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     output.write_text("mine")
     transform = ["transform", run / "snapshot.arrow", log, "-o", output]
     done = call(*transform)
-    assert done.exit_code == commands.USAGE
+    assert done.exit_code == exits.USAGE
     assert "already exists" in done.stderr
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
@@ -398,7 +337,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     """And not the name of its temporary file, for no other error either."""
     output = tmp_path / "nodir" / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.IO
+    assert done.exit_code == exits.IO
     assert f"the folder {output.parent} does not exist: create it first" in done.stderr
     assert ".part" not in done.stderr
 
@@ -408,24 +347,63 @@ def test_transform_says_that_the_folder_does_not_exist(
     monkeypatch.setattr(transform, "open_writer", vanishes)
     output = tmp_path / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.IO
+    assert done.exit_code == exits.IO
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
-def test_a_run_folder_for_a_file_is_told_which_file(tmp_path: Path, log: Path, run: Path) -> None:
-    """For a snapshot the one in it; it was only said to be a directory once."""
-    output = tmp_path / "out"
-    done = call("transform", run, log, "-o", output)
-    assert (done.exit_code, f"try {run / 'snapshot.arrow'}" in done.stderr) == (commands.IO, True)
-    (tmp_path / "empty").mkdir()
-    done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "no snapshot.arrow" in done.stderr) == (commands.IO, True)
+def test_transform_takes_a_run_folder(tmp_path: Path, log: Path, run: Path) -> None:
+    """Its final snapshot; no file of the run is overwritten, and a run is no log."""
+    outputs = [tmp_path / "by folder.parquet", tmp_path / "by file.parquet"]
+    for source, output in zip((run, run / "snapshot.arrow"), outputs, strict=True):
+        assert call("transform", source, log, "-o", output).exit_code == 0
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    for name in before:
+        done = call("transform", run, log, "-o", name, "--overwrite")
+        assert (done.exit_code, f"is the input {name}" in done.stderr) == (exits.USAGE, True)
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
     for command in (
         ("replay", run, "--run", tmp_path / "run 2"),
-        ("transform", run / "snapshot.arrow", run, "-o", output),
+        ("transform", run / "snapshot.arrow", run, "-o", tmp_path / "out"),
     ):
         done = call(*command)
         assert (done.exit_code, "is a run folder; it must be a log" in done.stderr) == (2, True)
+
+
+def test_transform_says_what_a_folder_lacks(tmp_path: Path, log: Path) -> None:
+    """Why a run has no snapshot, that it is not finished, or what to name instead."""
+    output = tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "name a run folder, or" in done.stderr) == (exits.IO, True)
+    call("replay", log, "--run", tmp_path / "short", "--size", "300", "--warm-up", "300")
+    done = call("transform", tmp_path / "short", log, "-o", output)
+    assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exits.IO, True)
+    (tmp_path / "empty" / "picture.parquet.17.part").touch()
+    done = call("transform", tmp_path / "empty", log, "-o", output)
+    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exits.DAMAGED, True)
+
+
+def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
+    """They were an error once; with --json the number says it."""
+    replay = ["replay", log, "--run", tmp_path / "run", "--overwrite", *SMALL, "--snapshot-every"]
+    done = call(*replay, 15)
+    assert "snapshots every 20 events instead of 15: they change only with whole" in done.stderr
+    positions = pq.read_table(tmp_path / "run" / "timeline.parquet")["position"].to_pylist()
+    assert positions == [50, *range(60, 221, 20), 230]
+    assert "instead of" not in call(*replay, 20).stderr
+    done = call(*replay, 15, "--json")
+    assert (json.loads(done.stdout)["snapshot_every"], done.stderr) == (20, "")
+    assert "snapshot_every=0 must be" in call(*replay, 0).stderr
+
+
+def test_an_overwritten_run_leaves_no_picture(tmp_path: Path, log: Path) -> None:
+    """The picture of the run before was left beside the new one once."""
+    replay = ["replay", log, "--run", tmp_path / "run", "--overwrite", *SMALL]
+    call(*replay, "--picture")
+    assert (tmp_path / "run" / "picture.parquet").exists()
+    call(*replay)
+    assert not (tmp_path / "run" / "picture.parquet").exists()
 
 
 def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], int, str]]:
@@ -517,7 +495,7 @@ def test_transform_takes_features_by_name(tmp_path: Path) -> None:
 def test_an_interrupt_has_a_code(
     tmp_path: Path, log: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1, and transform leaves no half of a file behind."""
+    """130, as for any program, and transform leaves no half of a file behind."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -525,7 +503,7 @@ def test_an_interrupt_has_a_code(
     monkeypatch.setattr(transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == commands.INTERRUPTED
+    assert done.exit_code == exits.INTERRUPTED
     assert not list(tmp_path.glob("out.parquet*"))
 
 
@@ -533,7 +511,7 @@ def test_an_interrupt_has_a_code(
 def test_an_interrupted_replay_says_that_its_run_is_whole(
     tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
-    """And how many events it holds; it was only "Aborted!" once. Before the run it still is."""
+    """And how many events it holds; it was only "Aborted!" once. Before the run there is less."""
     write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
     original, parts = Driver.learn, 0
 
@@ -546,16 +524,17 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     monkeypatch.setattr(Driver, "learn", stop)
     target = tmp_path / "other"
     done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
-    assert done.exit_code == commands.INTERRUPTED
+    assert done.exit_code == exits.INTERRUPTED
     held = pq.read_metadata(target / "embedding.parquet").num_rows
     assert held == 132
-    assert f"interrupted; the run is complete up to this point: {held} events in" in done.stderr
-    assert str(target) in done.stderr
+    assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(commands, "open_log", stop)
+    monkeypatch.setattr(replay_command, "open_log", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
-    assert (done.exit_code, "whole" in done.stderr) == (commands.INTERRUPTED, False)
+    assert (done.exit_code, "holds" in done.stderr) == (exits.INTERRUPTED, False)
+    assert "streamembed: interrupted" in done.stderr
+    assert "Aborted" not in done.stderr
 
 
 def test_the_demo_says_how_to_get_its_picture(

@@ -410,6 +410,8 @@ def test_an_epoch_says_whether_axes_can_be_compared(name: str) -> None:
         if one.frame.epoch == other.frame.epoch:
             _, here, there = np.intersect1d(one.ids, other.ids, return_indices=True)
             found += agreement(one.coordinates[here], other.coordinates[there]).tolist()
-    assert np.quantile(found, 0.02) > 0.9
+    if name == "turning":  # of noise hardly two snapshots share an epoch
+        assert np.quantile(found, 0.02) > 0.9
+    assert len(found) < 120 if name == "null" else len(found) > 20
     assert snapshots[-1].frame.epoch > snapshots[0].frame.epoch + 3
     assert np.mean([one.frame.displacement for one in snapshots]) < 0.2

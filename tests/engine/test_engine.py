@@ -389,3 +389,33 @@ def test_errors_are_one_family() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
         assert issubclass(kind, StreamembedError) != issubclass(kind, Warning), name
+
+
+def test_an_engine_says_what_it_holds() -> None:
+    """In one line: method, memory, size, position, features, and whether it is ready."""
+    engine = se.Engine(size=2000, warm_up=60, metrics=("itml",), picture=True)
+    told = "<Engine diffusion_map in 2 components, window of 2,000, itml, a picture; at event {}>"
+    assert repr(engine) == told.format("0: no features yet, 60 events before its first snapshot")
+    points = np.random.default_rng(0).standard_normal((1210, 3))
+    engine.learn(points[:12])
+    assert repr(engine) == told.format("12: 3 features, 48 events before its first snapshot")
+    engine.learn(points[12:])
+    assert repr(engine) == told.format("1,210: 3 features, ready")
+    assert "50 landmarks; at" in repr(se.Engine(memory="landmarks", size=50))
+    by_distance = se.Engine("isomap", n_components=1, memory="all")
+    by_distance.learn_distances([[]])
+    assert "<Engine isomap in 1 component, all events; at event 1: distances, 49" in repr(
+        by_distance
+    )
+
+
+def test_a_snapshot_says_what_it_holds() -> None:
+    """In one line: points, components, features, residual, whether that is enough, the picture."""
+    engine = se.Engine(size=100, picture=True)
+    engine.learn(np.random.default_rng(0).standard_normal((1200, 3)))
+    snapshot = engine.snapshot()
+    residual = snapshot.certificate.residual
+    assert repr(snapshot) == (
+        f"<Snapshot at 1,200: 100 points, 2 components of 3 features, residual {residual:.1e}, "
+        f"met=True, a picture {snapshot.picture.age} chunks old>"
+    )

@@ -17,6 +17,7 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, LogError, ParameterError
 from streamembed.logs.reader import open_log, write_log
+from streamembed.runs import origin
 
 NAMES = ["x", "y", "z"]
 POINTS = np.random.default_rng(0).standard_normal((437, 3))
@@ -73,6 +74,10 @@ def test_layouts_leave_no_trace(
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
     left = pq.read_table(run.path / "timeline.parquet").drop_columns("seconds")
     assert left.equals(pq.read_table(other.path / "timeline.parquet").drop_columns("seconds"))
+    said = [pq.read_metadata(one / "timeline.parquet").metadata for one in (run.path, other.path)]
+    assert said[0] == said[1]
+    assert origin.unpack(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
+    assert origin.unpack(said[0])["whole"] is True
 
 
 def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
@@ -304,14 +309,19 @@ def test_a_run_is_not_written_where_its_log_is_read(
 
 
 def test_snapshots_fit_the_chunks(tmp_path: Path) -> None:
-    """snapshot_every is a multiple of chunk_size, and is obeyed."""
+    """snapshot_every is rounded up to whole chunks, and the result says to what."""
     log = written(tmp_path / "log", "stream", 100)
-    for wrong in (0, 15, -10):
+    for wrong in (0, 2.5, -10):
         with pytest.raises(ParameterError, match=f"snapshot_every={wrong} must be"):
             se.replay(log, engine(), tmp_path / "run", snapshot_every=wrong)
-    done = se.replay(log, engine(), tmp_path / "run", snapshot_every=20)
-    positions = pq.read_table(done.path / "timeline.parquet")["position"].to_pylist()
-    assert positions == [50, *range(60, 421, 20), 430]
+    for asked in (15, 20):
+        taught = engine()
+        done = se.replay(log, taught, tmp_path / "run", snapshot_every=asked, overwrite=True)
+        positions = pq.read_table(done.path / "timeline.parquet")["position"].to_pylist()
+        assert positions == [50, *range(60, 421, 20), 430]
+        assert done.snapshot_every == 20
+    done = se.replay(log, engine(chunk_size=32), tmp_path / "run", overwrite=True)
+    assert done.snapshot_every == 128
 
 
 def test_features_are_chosen_by_name(tmp_path: Path) -> None:
@@ -322,7 +332,8 @@ def test_features_are_chosen_by_name(tmp_path: Path) -> None:
     assert done.snapshot is not None
     assert done.snapshot.feature_names == ("x", "z")
     assert done.rejected == 1  # the duplicate id; every bad value is in y
-    assert told == [100, 200, 300, 400, 437]
+    assert told[:4] == [50, 60, 70, 80]  # the warm-up, and every chunk
+    assert told == sorted({*told, 100, 200, 300, 400, 437})  # and every batch
 
 
 def test_an_open_log_can_be_replayed(tmp_path: Path) -> None:
@@ -371,6 +382,8 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
         se.replay(log, taught, tmp_path / "run", progress=stop)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == sorted((*STABLE, "timeline.parquet"))
+    said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
+    assert origin.unpack(said)["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
     found = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     np.testing.assert_array_equal(found.coordinates, taught.snapshot().coordinates)

@@ -1,0 +1,159 @@
+"""``replay``: Arrow logs through an engine into a run folder."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from streamembed.cli.exits import DAMAGED, stop
+from streamembed.cli.options import engine_options, existing, features_option
+from streamembed.cli.progress import watch
+from streamembed.engine import advice
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import LogError, ResolutionWarning
+from streamembed.logs.reader import open_log
+from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.runs.run import Replayed, cadence, replay
+
+__all__ = ["command"]
+
+
+@click.command("replay")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
+@engine_options
+@features_option
+@click.option(
+    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
+)
+@click.option(
+    "--snapshot-every",
+    type=int,
+    help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
+)
+@click.option(
+    "--embed",
+    type=click.Choice(["final", "causal"]),
+    default="final",
+    show_default=True,
+    help="Embed all events by the last snapshot, or each by the first that has learned it.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    logs: tuple[str, ...],
+    run: str,
+    features: list[str] | None,
+    pairs: str | None,
+    snapshot_every: int | None,
+    embed: str,
+    overwrite: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Replay Arrow logs into a run folder.
+
+    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
+    with a column distances, of lists of numbers, is a log of distances to the rows before. Writes
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
+        engine = Engine(**parameters)
+        log = open_log(existing(logs), features)
+        _tell_cadence(snapshot_every, engine, as_json)
+        with watch(log.n_rows, as_json) as advance:
+            done = replay(
+                log,
+                engine,
+                run,
+                snapshot_every=snapshot_every,
+                pairs=None if pairs is None else existing((pairs,)),
+                on_bad_row=parameters["on_bad_row"],
+                embed=embed,
+                overwrite=overwrite,
+                progress=advance,
+            )
+    _tell_replay(done, engine.config.tolerance, as_json)
+    if done.damage is not None:
+        stop(LogError(done.damage), DAMAGED)
+
+
+def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
+    """Where snapshots are farther apart than was asked for, say so."""
+    size = engine.config.chunk_size
+    every = cadence(size, wanted)
+    if wanted is not None and every != wanted and not as_json:
+        click.echo(
+            f"snapshots every {every} events instead of {wanted}: they change only with whole "
+            f"chunks of {size} (--chunk-size)",
+            err=True,
+        )
+
+
+def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None:
+    facts: dict[str, Any] = {
+        "run": str(done.path),
+        "accepted": done.accepted,
+        "learned": done.learned,
+        "rejected": done.rejected,
+        "snapshots": done.snapshots,
+        "snapshot_every": done.snapshot_every,
+        "position": done.position,
+        "damage": done.damage,
+        "pairs": done.pairs,
+        "rejected_pairs": done.rejected_pairs,
+    }
+    if done.snapshot is not None:
+        facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
+        facts["resolution"] = done.snapshot.resolution
+        facts["certificate"] = asdict(done.snapshot.certificate)
+        if (picture := done.snapshot.picture) is not None:
+            facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
+        facts["metrics"] = {
+            name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
+        }
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
+        f"{done.accepted} events, {done.learned} learned, {done.rejected} rejected, "
+        f"{done.snapshots} snapshots in {done.path}"
+    )
+    if done.snapshot is None:
+        click.echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
+        return
+    click.echo(_certificate_line(done.snapshot))
+    for name, metric in done.snapshot.metrics.items():
+        click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
+    if (picture := done.snapshot.picture) is not None:
+        click.echo(
+            f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
+        )
+    for told in advice.hints(done.snapshot, tolerance):
+        click.echo(told)
+
+
+def _metric_line(certificate: MetricCertificate) -> str:
+    """What a metric learned from, and its status."""
+    source = certificate["source"]
+    if source == "generated":
+        told = f"from {certificate['pairs']} generated pairs"
+        share = certificate["reproduced"]
+        return told + (f"; reproducibility {share:.0%}" if share is not None else "")
+    told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return told + (f"; {certificate['status']}" if certificate["status"] else "")
+
+
+def _certificate_line(snapshot: Snapshot) -> str:
+    certificate = snapshot.certificate
+    verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
+    values = ", ".join(
+        f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues
+    )
+    return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"

@@ -1,0 +1,73 @@
+"""``transform``: new events through a saved snapshot into a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from streamembed.cli.exits import DAMAGED, stop
+from streamembed.cli.options import existing, features_option
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import DamagedFileError, LogError, NotAFileError, ParameterError, shown
+from streamembed.logs.reader import open_log
+from streamembed.runs import folder
+from streamembed.runs.transform import transform_log
+
+__all__ = ["command"]
+
+
+@click.command("transform")
+@click.argument("snapshot", metavar="SNAPSHOT|RUN")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
+@features_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    snapshot: str,
+    logs: tuple[str, ...],
+    output: str,
+    features: list[str] | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Embed the events of logs with a saved snapshot.
+
+    Of a RUN folder that is the final snapshot. A LOG of - is standard input. FILE must not be one
+    of the inputs, nor lie in the folder of a log. Rows that cannot be embedded keep their place,
+    with nulls and a reason. A snapshot of distances takes logs of distances to its objects, in the
+    order of its ids.
+    """
+    path = _snapshot_in(Path(snapshot))
+    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in folder.FILES]
+    for read in inputs:
+        if folder.same(output, read):
+            raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")
+    loaded = Snapshot.load(path)
+    log = open_log(existing(logs), features or loaded.feature_names or None)
+    facts = transform_log(loaded, log, output, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(f"{facts['embedded']} events embedded, {facts['rejected']} rejected: {output}")
+    if facts["damage"] is not None:
+        stop(LogError(facts["damage"]), DAMAGED)
+
+
+def _snapshot_in(path: Path) -> Path:
+    """The file of the snapshot: what was named, or of a run folder the final one."""
+    if not path.is_dir():
+        return path
+    if folder.unfinished(path):
+        raise DamagedFileError(folder.UNFINISHED.format(path))
+    inside = path / "snapshot.arrow"
+    if not inside.exists():
+        hint = (
+            "its log ended before the warm-up (see replay --warm-up)"
+            if (path / "timeline.parquet").exists()
+            else "name a run folder, or the file of a saved snapshot"
+        )
+        raise NotAFileError(f"{path} is a folder that contains no snapshot.arrow: {hint}")
+    return inside

@@ -1,0 +1,62 @@
+"""How a run came about: what the metadata of its timeline says to whoever finds the folder.
+
+Parameters of the engine and of the replay, the version, and the columns of the log: no path and no
+time, so that the same rows in other files give the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from streamembed.logs.reader import EventLog
+from streamembed.methods.config import Config
+from streamembed.version import __version__
+
+__all__ = ["KEY", "describe", "pack", "unpack"]
+
+# Of the metadata of timeline.parquet; its value is JSON.
+KEY = "streamembed-run"
+
+
+def describe(log: EventLog, config: Config, snapshot_every: int, on_bad_row: str) -> dict[str, Any]:
+    """What is known before the first row, JSON-ready."""
+    return {
+        "version": __version__,
+        "engine": config.as_dict(),
+        "snapshot_every": snapshot_every,
+        "on_bad_row": on_bad_row,
+        "log": {
+            "kind": log.kind,
+            "features": list(log.feature_names),
+            "list_column": log.list_column,
+            "has_ids": log.has_ids,
+            "label": None if log.label_type is None else str(log.label_type),
+            "event_time": None if log.event_time_type is None else str(log.event_time_type),
+        },
+    }
+
+
+def pack(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:
+    """As metadata; ``whole`` is whether the log was read to its end."""
+    return {KEY: json.dumps({**origin, "whole": whole})}
+
+
+def unpack(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
+    """What `pack` made; None where there is nothing, as in runs of earlier versions.
+
+    Raises
+    ------
+    ValueError
+        It is something else.
+    """
+    packed = (metadata or {}).get(KEY.encode())
+    if packed is None:
+        return None
+    origin = json.loads(packed)
+    sections = [origin] if isinstance(origin, dict) else []
+    sections += [origin.get(name) for name in ("engine", "log")] if sections else []
+    if not sections or not all(isinstance(section, dict) for section in sections):
+        raise ValueError(f"the metadata {KEY} is not that of a run")
+    return dict(origin)

@@ -1,0 +1,251 @@
+"""`inspect`: the verdict first, four digits for people, all of them as JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import streamembed as se
+from streamembed.cli import commands, exits
+from streamembed.cli.inspect import show
+from streamembed.estimators import PCA
+from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.logs.reader import write_log
+from streamembed.methods.config import Config
+from streamembed.runs import origin
+from streamembed.version import __version__
+
+POINTS = np.random.default_rng(0).standard_normal((230, 3))
+NAMES = ["x", "y", "z"]
+SMALL = ["--size", "80", "--n-components", "3"]
+
+
+def call(*arguments: Any) -> Result:
+    return CliRunner().invoke(commands.main, [str(argument) for argument in arguments])
+
+
+def inspected(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The lines for people, and the facts."""
+    told, facts = call("inspect", path), call("inspect", path, "--json")
+    assert told.exit_code == facts.exit_code == 0, told.output
+    return told.stdout.splitlines(), json.loads(facts.stdout)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    write_log(tmp_path / "log", POINTS, NAMES, ids=[f"e{i}" for i in range(230)])
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: Path) -> Path:
+    assert call("replay", log, "--run", tmp_path / "run", *SMALL).exit_code == 0
+    return tmp_path / "run"
+
+
+def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
+    """A log, a folder of logs, a snapshot, a saved engine, a run."""
+    engine = se.Engine(size=80)
+    engine.learn(POINTS[:77])
+    engine.save(tmp_path / "engine.arrow")
+    kinds = {
+        log: "log",
+        run / "snapshot.arrow": "snapshot",
+        tmp_path / "engine.arrow": "saved engine",
+        run: "run",
+    }
+    for path, kind in kinds.items():
+        facts = json.loads(call("inspect", path, "--json").stdout)
+        assert facts["kind"] == kind
+        assert kind in call("inspect", path).stdout
+    folder = tmp_path / "folder [a]"  # brackets are no markup
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    facts = json.loads(call("inspect", folder, "--json").stdout)
+    assert (facts["rows"], facts["formats"]) == ([230], ["parquet"])
+    assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "left", [[".lock"], ["embedding.parquet.17.part"], [".lock", "embedding.parquet"]]
+)
+def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[str]) -> None:
+    """Of a killed replay; it was "a folder without log files" once. A log may have a lock, too."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    done = call("inspect", folder)
+    assert done.exit_code == exits.DAMAGED
+    assert "is an unfinished run" in done.stderr
+    assert "replay the log again with --overwrite" in done.stderr
+    for name in left[1:]:
+        (folder / name).unlink()
+    (folder / left[0]).rename(folder / ".lock")
+    shutil.copy(log, folder / "a")
+    assert json.loads(call("inspect", folder, "--json").stdout)["kind"] == "log"
+
+
+def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
+    """Principal axes and pipelines: their numbers, in a line each."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    axes = PCA(n_components=2)
+    axes.learn_many(X)
+    axes.snapshot().save(tmp_path / "axes")
+    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
+    pipeline.learn(X)
+    pipeline.save(tmp_path / "pipeline")
+    told = call("inspect", tmp_path / "axes").output
+    assert "principal axes" in told
+    assert "count              60" in told.splitlines()
+    assert "unsupervised" in call("inspect", tmp_path / "pipeline").output
+
+
+def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
+    """A dash; there were None and "rows 533, None" beside it once."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_log(folder / "1", POINTS, NAMES, format="parquet")
+    write_log(folder / "2", POINTS, NAMES, format="stream")
+    se.Engine().save(tmp_path / "engine")
+    told = call("inspect", folder).stdout.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
+    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
+    for path in (folder, tmp_path / "engine"):
+        assert "None" not in call("inspect", path).stdout
+
+
+def test_the_verdict_comes_first(tmp_path: Path, log: Path, run: Path) -> None:
+    """What it is, how much, and whether all is well; a dozen lines down it was once."""
+    lines, _ = inspected(run)
+    assert lines[:2] == ["run: 230 events, 0 rejected; 4 snapshots, all certificates met", ""]
+    lines, facts = inspected(run / "snapshot.arrow")
+    assert lines[0].startswith("snapshot: 80 points in 3 coordinates after 230 events; certificate")
+    assert f"met, residual {facts['certificate']['residual']:.4g}" in lines[0]
+    assert inspected(log)[0][0] == "log: an unknown number of rows of 3 features in 1 file"
+    engine = se.Engine(size=80)
+    engine.learn(POINTS[:40])
+    engine.save(tmp_path / "engine")
+    lines, _ = inspected(tmp_path / "engine")
+    assert lines[0] == "saved engine: 40 events, 10 events before its first snapshot"
+    assert "parameters         size=80; defaults otherwise" in lines
+
+
+def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
+    """Configuration, version, the columns of the log and of its tables; JSON has all of it."""
+    lines, facts = inspected(run)
+    assert "engine             n_components=3, size=80; defaults otherwise" in lines
+    assert f"version            {__version__}" in lines
+    assert "  rejected.parquet   0 rows: offset, id, reason" in lines
+    assert "  embedding.parquet  230 rows: position, id, learned, c0 … c2, coverage" in lines
+    parameters = Config(n_components=3, size=80, on_bad_row="skip").as_dict()
+    assert facts["engine"] == {**parameters, "metrics": []}
+    assert facts["log"] == {
+        "kind": "points",
+        "features": NAMES,
+        "list_column": None,
+        "has_ids": True,
+        "label": None,
+        "event_time": None,
+    }
+    assert (facts["snapshot_every"], facts["on_bad_row"], facts["whole"]) == (100, "skip", True)
+    for name, table in facts["tables"].items():
+        assert table["columns"] == pq.read_schema(run / name).names
+    assert str(tmp_path) not in json.dumps(facts)
+
+
+def test_json_keeps_every_digit(run: Path) -> None:
+    """People are shown four."""
+    lines, facts = inspected(run)
+    snapshot = se.Snapshot.load(run / "snapshot.arrow")
+    assert facts["final snapshot"]["eigenvalues"] == snapshot.eigenvalues.tolist()
+    told = ", ".join(f"{value:.4g}" for value in snapshot.eigenvalues)
+    assert f"  eigenvalues        {told}" in lines
+
+
+def test_long_lists_are_folded(tmp_path: Path) -> None:
+    """Of 384 features the first and the last; all were on one line once."""
+    vectors = np.random.default_rng(0).standard_normal((90, 384))
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 384)
+    pq.write_table(pa.table({"v": column}), tmp_path / "log")
+    lines, facts = inspected(tmp_path / "log")
+    assert lines[0] == "log: 90 rows of 384 features in 1 file"
+    assert "features           0 … 383 (384)" in lines
+    assert len(facts["features"]) == 384
+    assert show(list(range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert show((1e-9, 123456.0)) == "1e-09, 1.235e+05"
+
+
+def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: Path) -> None:
+    """A run that ended early looked like any other once."""
+    cut = tmp_path / "cut"
+    write_log(cut, POINTS, NAMES, rows_per_batch=50)
+    cut.write_bytes(cut.read_bytes()[:-200])
+    assert call("replay", cut, "--run", run, "--overwrite", *SMALL).exit_code == exits.DAMAGED
+    lines, facts = inspected(run)
+    assert lines[0].endswith("the log was NOT read to its end")
+    assert lines[1].startswith("hint: the log was not read to its end: it is damaged, or")
+    assert facts["whole"] is False
+    lines, facts = inspected(cut)
+    assert "DAMAGED" in lines[0] or facts["damages"] == []
+
+
+def test_certificates_that_are_not_met_are_explained(tmp_path: Path, log: Path) -> None:
+    """Of a run how many and where; of its last snapshot why, with the tolerance of the run."""
+    run = tmp_path / "run"
+    wide = ["--kernel", "gaussian", "--bandwidth", "25", "--scaling", "none", "--size", "80"]
+    assert call("replay", log, "--run", run, *wide, "--tolerance", "1e-12").exit_code == 0
+    timeline = pq.read_table(run / "timeline.parquet")
+    missed = timeline["met"].to_pylist().count(False)
+    assert missed
+    lines, facts = inspected(run)
+    assert lines[0].endswith(f"{missed} certificates NOT met")
+    assert facts["hints"][0].startswith(f"{missed} of 4 certificates are not met, at events ")
+    last = facts["final snapshot"]["certificate"]["residual"]
+    why = f"its residual {last:.4g} is above the tolerance 1e-12; use a larger"
+    assert facts["hints"][1].startswith(f"final snapshot: the certificate is not met: {why}")
+    _, facts = inspected(run / "snapshot.arrow")  # which does not know its tolerance
+    assert "is above the tolerance, or an eigenvalue outside" in facts["hints"][0]
+
+
+def test_what_is_off_with_a_map_is_a_hint(tmp_path: Path) -> None:
+    """Here a few outliers that carry a component; and a log that ended too early."""
+    points = POINTS.copy()
+    points[200:203] += 1e3
+    write_log(tmp_path / "log", points, NAMES)
+    options = ["--kernel", "gaussian", "--bandwidth", "1", *SMALL]
+    call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
+    assert any(
+        line.startswith("hint: final snapshot: component 0 is carried")
+        for line in inspected(tmp_path / "run")[0]
+    )
+    write_log(tmp_path / "few", POINTS[:20], NAMES)
+    call("replay", tmp_path / "few", "--run", tmp_path / "short", *SMALL)
+    lines, _ = inspected(tmp_path / "short")
+    assert lines[0] == "run: 20 events, 0 rejected; no snapshot"
+    assert "see --warm-up" in lines[1]
+    call("replay", tmp_path / "log", "--run", tmp_path / "plain", *SMALL, "--tolerance", "none")
+    assert inspected(tmp_path / "plain")[0][0].endswith("4 snapshots without a tolerance")
+
+
+def test_runs_of_before_are_shown_without_their_origin(run: Path) -> None:
+    """They have no metadata; what is no JSON of ours is damage."""
+    path = run / "timeline.parquet"
+    timeline = pq.read_table(path)
+    pq.write_table(timeline, path)
+    lines, facts = inspected(run)
+    assert lines[0].startswith("run: 230 events")
+    assert "engine" not in facts
+    for wrong in ("{", "[]", '{"engine": 1, "log": {}}'):
+        pq.write_table(timeline.replace_schema_metadata({origin.KEY: wrong}), path)
+        done = call("inspect", run)
+        assert done.exit_code == exits.DAMAGED, wrong
+        assert "is damaged" in done.stderr

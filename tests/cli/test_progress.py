@@ -1,0 +1,104 @@
+"""Progress: at even times, with what is left."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from streamembed.cli import progress
+
+
+class Clock:
+    """Seconds that pass only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(
+    capsys: pytest.CaptureFixture[str], total: int | None, speeds: list[float], step: float = 1.0
+) -> list[str]:
+    """The lines about rows that come with these speeds, each for a step of seconds."""
+    clock, rows = Clock(), 0.0
+    lines = progress.Lines(total, clock)
+    for speed in speeds:
+        clock.now += step
+        rows += step * speed
+        lines.advance(int(rows))
+    lines.close()
+    return capsys.readouterr().err.splitlines()
+
+
+def test_lines_come_at_even_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """They came at 1, 2, 4, 8, ... batches once: never again in the second half of a log."""
+    assert told(capsys, 4000, [100.0] * 40) == [
+        "1,000 of 4,000 rows (25%), 100 rows/s, 30 s left",
+        "2,000 of 4,000 rows (50%), 100 rows/s, 20 s left",
+        "3,000 of 4,000 rows (75%), 100 rows/s, 10 s left",
+        "4,000 of 4,000 rows (100%), 100 rows/s, 0.0 s left",
+        "4,000 rows in 40 s, 100 rows/s",
+    ]
+
+
+def test_speed_is_of_late(capsys: pytest.CaptureFixture[str]) -> None:
+    """A window that fills slows down, and what is left takes longer than what is done."""
+    lines = told(capsys, 2200, [200.0] * 10 + [10.0] * 10)
+    assert lines[1] == "2,100 of 2,200 rows (95%), 10 rows/s, 10 s left"
+    assert lines[2] == "2,100 rows in 20 s, 105 rows/s"
+
+
+def test_late_rows_do_not_move_the_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that was due at 10 seconds and came at 12 has its next at 20."""
+    assert len(told(capsys, None, [1.0] * 4, step=25.0)) == 5
+    assert told(capsys, None, [10.0] * 8, step=4.0) == [
+        "120 rows, 10 rows/s",
+        "200 rows, 10 rows/s",
+        "320 rows, 10 rows/s",
+        "320 rows in 32 s, 10 rows/s",
+    ]
+
+
+def test_a_short_replay_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """At its end."""
+    assert told(capsys, 230, [230.0]) == ["230 rows in 1.0 s, 230 rows/s"]
+    assert told(capsys, 0, []) == ["0 rows in 0.0 s"]
+
+
+def test_nothing_is_said_of_an_end_that_was_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever broke it off has its own line."""
+    watching = progress.watch(10, quiet=False)
+    advance = watching.__enter__()
+    assert advance is not None
+    advance(3)
+    assert not watching.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows, rate and time left."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress.watch(1000, quiet=False) as advance:
+        assert advance is not None
+        for rows in (1, 400, 500):
+            advance(rows)
+    assert "replay" in screen.getvalue()
+    clock, shown = Clock(), io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    bar = progress._bar(console)
+    bar.get_time = clock
+    task = bar.add_task("replay", total=1000)
+    for _ in range(5):
+        clock.now += 1.0
+        bar.advance(task, 100)
+    console.print(bar)
+    assert "500/1000" in shown.getvalue()
+    assert "100 rows/s" in shown.getvalue()
+    assert "0:00:05" in shown.getvalue()
