@@ -15,7 +15,7 @@ from streamembed.geometry.pairwise import Pairwise
 from streamembed.layout import layout
 from streamembed.methods.config import Config
 from streamembed.methods.state import State
-from streamembed.numeric.arrays import Ints
+from streamembed.numeric.arrays import Ints, frozen
 
 __all__ = ["begin", "find_twins", "follow", "lay_out_again", "lists_of", "respread"]
 
@@ -35,7 +35,7 @@ def begin(state: State, near: Pairwise, config: Config) -> State:
         lists = Lists.build(near, births, config.n_neighbors)
     columns = state.frame.columns  # the slots filled since it was renewed begin in the middle
     columns = np.pad(columns, ((0, len(births) - len(columns)), (0, 0)))
-    laid = layout.anew(lists, own, columns, births, config.spread, find_twins(state, lists))
+    laid = layout.anew(lists, own, columns, births, config.spread, find_twins(state))
     return replace(state, picture=laid)
 
 
@@ -52,7 +52,7 @@ def respread(state: State, near: Pairwise, config: Config) -> State:
     if state.picture is None:
         return state
     lists = state.lists or Lists.build(near, state.support.births, config.n_neighbors)
-    twins = find_twins(state, lists)
+    twins = find_twins(state)
     return replace(state, picture=layout.respread(state.picture, lists, config.spread, twins))
 
 
@@ -73,7 +73,11 @@ def follow(before: State, after: State, slots: Ints, near: Pairwise, config: Con
     followed = layout.follow(picture, earlier, lists, slots, births, positions, config.spread)
     is_full = picture.laid_out < n == config.slots
     if n >= GROWTH * picture.laid_out or is_full:
-        followed = layout.respread(followed, lists, config.spread, find_twins(after, lists))
+        followed = layout.respread(followed, lists, config.spread, find_twins(after))
+        steps = followed.places[stayed] - picture.places[stayed]
+        moved = np.zeros(n)  # by all of it, and newcomers have not moved
+        moved[stayed] = np.sqrt((steps**2).sum(axis=1))
+        followed = replace(followed, moved=frozen(moved))
     return replace(after, picture=followed)
 
 
@@ -87,10 +91,8 @@ def lists_of(state: State) -> Lists:
     return lists
 
 
-def find_twins(state: State, lists: Lists) -> Ints | None:
-    """A label for every slot, one for equal points; None where the lists know of them."""
-    if not lists.positive:
-        return None
+def find_twins(state: State) -> Ints:
+    """A label for every slot, one for equal points: they are neighbours, listed or not."""
     if state.distances is None:
         labels: Ints = np.unique(state.support.scaled, axis=0, return_inverse=True)[1].reshape(-1)
         return labels

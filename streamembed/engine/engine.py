@@ -143,7 +143,7 @@ class Engine:
         Keep a picture of the support in the plane, too: a layout of neighbours that stays where it
         is, beside the coordinates. Snapshots have it as ``picture``.
     spread
-        Of the picture, in [0.1, 100]: attraction between neighbours. 1 is that of t-SNE, about 4
+        Of the picture, in [0.5, 20]: attraction between neighbours. 1 is that of t-SNE, about 4
         that of UMAP, whose islands are denser.
     on_bad_row
         "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.

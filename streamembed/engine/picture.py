@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -171,6 +172,10 @@ class Picture:
         """Itself: nothing of it can change."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its snapshot."""
+        return attrgetter("picture"), (self._seen,)
+
     def __repr__(self) -> str:
         return (
             f"<Picture of {len(self.coordinates)} points, {self.age} chunks old, "
@@ -233,6 +238,10 @@ class Picture:
             raise InputError(
                 f"earlier is of epoch {earlier.epoch} and this picture of epoch {self.epoch}: all "
                 "points came to rest anew in between, and places of two epochs cannot be compared"
+            )
+        if earlier.ids.dtype.kind != self.ids.dtype.kind:
+            raise InputError(
+                "earlier has ids of another kind than this picture: it must be of the same engine"
             )
         _, here, there = np.intersect1d(self.ids, earlier.ids, return_indices=True)
         if not len(here):
@@ -305,9 +314,11 @@ class Picture:
         if ax is not None and not hasattr(ax, "scatter"):
             raise ParameterError(f"ax={shown(ax)} must be matplotlib's Axes, or None")
         name = color if isinstance(color, str) and color in ("kept", "balance") else ""
-        values = (
-            np.arange(n) if color is None else np.asarray(getattr(self, name) if name else color)
-        )
+        given = np.arange(n) if color is None else getattr(self, name) if name else color
+        try:
+            values = np.asarray(given)
+        except ValueError:  # ragged
+            values = np.zeros(0)
         if values.shape != (n,):
             raise ParameterError(
                 f"color has shape {values.shape}; it must be one value for each of the {n} points, "

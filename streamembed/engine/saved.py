@@ -38,6 +38,8 @@ __all__ = ["Saved", "check", "check_metrics", "check_pairs"]
 WIDTHS = ("<f8", "<f4")
 # Degrees are sums of the ring's rows, and whoever edits one without the other changes more.
 ROUNDING = 1e-4
+# Of a picture: no stream carries it so far.
+FARTHEST = 1e12
 POSITIVE = ("scaling.scale", "support.masses")
 COUNTS = (
     "position",
@@ -255,7 +257,8 @@ def _check_picture(state: State, picture: Layout, n: int, config: Config) -> Non
         _has(name, getattr(picture, name), (n, 2))
     _has("moved", picture.moved, (n,))
     must((picture.moved >= 0).all(), "moved")
-    must(0.0 <= picture.gamma < np.inf and 0.0 <= picture.kept_then <= 1.0, "gamma, or kept_then")
+    must(max(np.abs(picture.places).max(), np.abs(picture.breath).max()) < FARTHEST, "places")
+    must(0.0 <= picture.gamma < FARTHEST and 0.0 <= picture.kept_then <= 1.0, "gamma, or kept_then")
     must(1 <= picture.laid_out <= n and min(picture.age, picture.epoch) >= 0, "laid_out, or age")
     must((picture.lists is None) == (state.lists is not None), "lists of the picture")
     if picture.lists is not None:

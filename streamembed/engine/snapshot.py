@@ -606,9 +606,8 @@ def _drawn(state: State, order: Ints, config: Config) -> Drawn:
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     near, d2 = linked(lists)
-    twins = None
-    if state.distances is not None and lists.positive:
-        twins = pictures.find_twins(state, lists)
+    # points can be compared later, should anybody ask
+    twins = None if state.distances is None else pictures.find_twins(state)
     return Drawn(
         coordinates=layout.places[order],
         moved=layout.moved[order],

@@ -29,7 +29,7 @@ from scipy.sparse import csr_array
 
 from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 
 __all__ = ["Links", "affinities", "attract", "energy", "repel", "sum_of_weights", "weigh"]
 
@@ -119,8 +119,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 
     A place does not repel what is just there.
     """
-    x, y = np.ascontiguousarray(places.T, dtype=dtype)
-    own_x, own_y = np.ascontiguousarray(at.T, dtype=dtype)
+    (x, y), (own_x, own_y) = _centred(places, at, dtype)
     pushed = np.empty((2, len(at)), dtype=dtype)
     if forces_numba.available:
         forces_numba.repel(x, y, own_x, own_y, *pushed)
@@ -143,8 +142,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 
 def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j at any points of the plane, shape (m,); of a place itself 1 is its own. O(m n)."""
-    x, y = np.ascontiguousarray(places.T, dtype=dtype)
-    own_x, own_y = np.ascontiguousarray(at.T, dtype=dtype)
+    (x, y), (own_x, own_y) = _centred(places, at, dtype)
     sums = np.empty(len(at), dtype=dtype)
     if forces_numba.available:
         forces_numba.weigh(x, y, own_x, own_y, sums)
@@ -160,6 +158,13 @@ def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
         np.divide(1, w, out=w)
         sums[part] = w.sum(axis=0)[: len(own_x[part])]
     return sums.astype(np.float64)
+
+
+def _centred(places: Floats, at: Floats, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+    """Both about the middle of the places, (2, n) and (2, m): a picture may have drifted far."""
+    middle = places.mean(axis=0) if len(places) else np.zeros(2)
+    both = (places - middle).T, (at - middle).T
+    return np.ascontiguousarray(both[0], dtype=dtype), np.ascontiguousarray(both[1], dtype=dtype)
 
 
 def _blocks(m: int) -> Iterator[slice]:

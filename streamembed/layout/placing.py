@@ -17,6 +17,8 @@ __all__ = ["place_newcomers", "place_outside"]
 
 # Steps of a point from outside while all others stay where they are.
 STEPS = 15
+# Places that are tried, of those linked most: who is near to thousands is tried among a few.
+CANDIDATES = 64
 # Two points in one place would never part.
 APART = 1e-3
 GOLDEN_ANGLE = np.pi * (3.0 - np.sqrt(5.0))
@@ -56,9 +58,12 @@ def _best(around: Floats, weights: Floats, known: Floats, rho: float, gamma: flo
     if not len(around):  # an island of its own: it will be pulled to whom it is linked with
         middle: Floats = known.sum(axis=0) / max(len(known), 1)
         return middle, middle
-    candidates = np.concatenate([around.sum(axis=0)[None] / len(around), around])
-    x, y = candidates.T
-    d2 = (x[:, None] - x[1:]) ** 2 + (y[:, None] - y[1:]) ** 2
+    mean, nearest = around.sum(axis=0)[None] / len(around), around
+    if len(around) > CANDIDATES:
+        nearest = around[np.argsort(-weights, kind="stable")[:CANDIDATES]]
+    candidates = np.concatenate([mean, nearest])
+    (x, y), (u, v) = candidates.T, around.T
+    d2 = (x[:, None] - u) ** 2 + (y[:, None] - v) ** 2
     own = rho * (np.log1p(d2) @ weights) + gamma * forces.weigh(known, candidates)
     return candidates[np.argmin(own)], candidates[0]
 
@@ -88,17 +93,17 @@ def place_outside(places: Floats, near: Ints, p: Floats, rho: float, gamma: floa
     places
         Shape (n, 2), of the support; they stay.
     near, p
-        Shape (m, K): neighbours in the support and their `forces.affinities`, 0 where there are
-        fewer.
+        Shape (m, K): neighbours in the support, nearest first, and their `forces.affinities`, 0
+        where there are fewer.
     """
     around, there = places[near], p > 0.0
     mean = (around * there[:, :, None]).sum(axis=1)
     mean /= np.maximum(np.count_nonzero(there, axis=1), 1)[:, None]
-    candidates = np.concatenate([mean[:, None], around], axis=1)
+    candidates = np.concatenate([mean[:, None], around[:, :CANDIDATES]], axis=1)
     d2 = ((candidates[:, :, None] - around[:, None]) ** 2).sum(axis=-1)
     own = rho * (np.log1p(d2) * p[:, None]).sum(axis=-1)
     own += gamma * forces.weigh(places, candidates.reshape(-1, 2)).reshape(own.shape)
-    own[:, 1:][~there] = np.inf
+    own[:, 1:][~there[:, :CANDIDATES]] = np.inf
     at: Floats = candidates[np.arange(len(near)), np.argmin(own, axis=1)]
     for _ in range(STEPS):
         between = around - at[:, None]

@@ -30,7 +30,7 @@ RADII = 1e-100, 1e100
 # Rows of paths, which are decomposed whole: 0.25 s.
 MOST_LANDMARKS = 1000
 # Attraction of a picture, beside that of t-SNE.
-SPREADS = 0.1, 100.0
+SPREADS = 0.5, 20.0
 # Rooms that hold lists of neighbours, and nothing for all pairs of points.
 LISTED = ("graph", "rebuilt")
 # What not every method has.

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+# Neighbours of points that are placed in a picture together: some 5 MB for each.
+MOST_PLACES = 2000
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Placement:
     """What all of them have: the support, and how far a typical point's neighbours are.
@@ -181,7 +185,12 @@ class PictureExtension(_Placement):
         apart = np.take_along_axis(d2, near, 1)
         order = np.lexsort((near, apart))
         near, apart = np.take_along_axis(near, order, 1), np.take_along_axis(apart, order, 1)
-        return place_outside(self.targets, near, affinities(apart), self.rho, self.gamma)
+        places, step = np.empty((len(near), 2)), max(1, MOST_PLACES // k)
+        for start in range(0, len(near), step):
+            tile = slice(start, start + step)
+            p = affinities(apart[tile])
+            places[tile] = place_outside(self.targets, near[tile], p, self.rho, self.gamma)
+        return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)

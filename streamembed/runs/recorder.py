@@ -159,15 +159,19 @@ class Recorder:
 
     def _keep_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         """A row for every point of the picture."""
-        if self._pictures is None:
-            text = picture.ids.dtype.kind != "i"
-            kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
-            schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
-            self._pictures = Table(self._folder / "picture.parquet", schema)
         told = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(one.astype(np.float32) for one in told)
-        self._pictures.add(dict(zip(PICTURE, columns, strict=True)))
+        rows = dict(zip(PICTURE, columns, strict=True))
+        self._pictures_of(picture.ids.dtype.kind != "i").add(rows)
+
+    def _pictures_of(self, text: bool) -> Table:
+        """The table of pictures; the first ids tell whether they are text."""
+        if self._pictures is None:
+            kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
+            schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
+            self._pictures = Table(self._folder / "picture.parquet", schema)
+        return self._pictures
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
@@ -183,6 +187,8 @@ class Recorder:
         """Give the files their names, and write the final snapshot, if there is one."""
         self._embedding_of(None).close()
         self._timeline.close(origins.pack(self._origin, whole))
+        if self._has_picture:
+            self._pictures_of(text=False)
         for table in (self._rejected, self._rejected_pairs, self._pictures):
             if table is not None:
                 table.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from dataclasses import FrozenInstanceError
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import streamembed as se
 from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import LiveMap
-from streamembed.layout import forces_numba
+from streamembed.layout import forces, forces_numba
 from streamembed.logs.reader import open_log, write_log
 from streamembed.numeric.arrays import Floats
 from streamembed.runs.transform import transform_log
@@ -128,7 +129,7 @@ def test_relayout_while_the_window_fills() -> None:
     made.relayout()
     picture = made.publish().picture
     assert picture is not None
-    assert (picture.epoch, picture.coordinates.shape) == (1, (250, 2))
+    assert picture.coordinates.shape == (250, 2)
 
 
 def test_relayout_asks_for_a_picture_and_a_warm_up() -> None:
@@ -384,3 +385,88 @@ def test_transform_of_a_log_has_places(tmp_path: Path) -> None:
     assert done.snapshot.picture is not None
     expected = done.snapshot.picture.transform(pa.table(dict(zip("abcd", POINTS.T, strict=True))))
     np.testing.assert_allclose(table["picture_x"].to_numpy(), expected[:, 0], rtol=1e-9)
+
+
+def test_a_picture_is_pickled_with_its_snapshot() -> None:
+    """Before anything was counted, and read-only afterwards."""
+    made = engine()
+    made.learn(POINTS)
+    again = pickle.loads(pickle.dumps(picture_of(made)))
+    assert bits(again) == bits(picture_of(made))
+    with pytest.raises(ValueError, match="read-only"):
+        again.kept[0] = 0.0
+
+
+def test_moved_is_all_that_a_chunk_did() -> None:
+    """Also where all points came to rest together; newcomers have not moved."""
+    made, before = engine(), None
+    for start in range(0, 260, 10):
+        made.learn(POINTS[start : start + 10])
+        if not made.ready:
+            continue
+        picture = picture_of(made)
+        if before is not None:
+            _, here, there = np.intersect1d(picture.ids, before.ids, return_indices=True)
+            expected = np.zeros(len(picture.ids))
+            steps = picture.coordinates[here] - before.coordinates[there]
+            expected[here] = np.sqrt((steps**2).sum(axis=1))
+            np.testing.assert_allclose(picture.moved, expected, atol=1e-9)
+        before = picture
+
+
+@pytest.mark.parametrize("method", ["pca", "classical_mds", "isomap", "laplacian_eigenmaps"])
+def test_equal_points_are_neighbours_to_all_methods(method: str) -> None:
+    """Then and now, of points and of distances."""
+    points = np.random.default_rng(0).integers(0, 3, (100, 2)).astype(float)
+    d = np.sqrt(((points[:, None] - points) ** 2).sum(axis=-1))
+    made = se.Engine(method, picture=True, size=100, n_components=1, scaling=None)
+    made.learn(points)
+    made.relayout()
+    picture = picture_of(made)
+    assert picture.kept_then == pytest.approx(picture.kept.mean())
+    if method == "pca":
+        return
+    rows = se.Engine(method, picture=True, size=100, n_components=1)
+    rows.learn_distances([d[i, :i] for i in range(100)])
+    assert picture_of(rows).kept.mean() > 0.7
+
+
+def test_ids_of_two_kinds_are_refused() -> None:
+    """Of two engines: nothing of them is the same."""
+    one, other = engine(), engine()
+    one.learn(POINTS[:100])
+    other.learn(POINTS[:100], ids=[f"e{i}" for i in range(100)])
+    with pytest.raises(InputError, match="kind"):
+        picture_of(one).moved_since(picture_of(other))
+
+
+def test_a_hub_takes_no_square_of_memory() -> None:
+    """Everybody lists one newcomer: a few of them are tried."""
+    rng = np.random.default_rng(0)
+    sphere = rng.standard_normal((1500, 200))
+    sphere /= np.sqrt((sphere**2).sum(axis=1))[:, None]
+    made = se.Engine(
+        "laplacian_eigenmaps", picture=True, size=1600, warm_up=1500, scaling=None, tolerance=None
+    )
+    made.learn(sphere)
+    tracemalloc.start()
+    made.learn(np.concatenate([np.zeros((1, 200)), sphere[:9] + 0.01]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80e6
+
+
+def test_a_picture_far_off_is_as_good() -> None:
+    """Forces are taken about its middle."""
+    rng = np.random.default_rng(0)
+    places = rng.standard_normal((300, 2))
+    near = forces.repel(places, places)
+    far = forces.repel(places + 2.0**30, places + 2.0**30)
+    np.testing.assert_allclose(far, near, atol=1e-4)
+
+
+def test_a_short_log_has_an_empty_picture(tmp_path: Path) -> None:
+    """As it has an empty timeline."""
+    write_log(tmp_path / "log", POINTS[:10], list("abcd"))
+    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
+    assert pq.read_table(done.path / "picture.parquet").num_rows == 0
