@@ -22,7 +22,7 @@
 The layers, and what was left out on purpose: docs/architecture.md.
 """
 
-from streamembed.engine.engine import Engine, Learned
+from streamembed.engine.engine import Engine, Labelled, Learned
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Frame, Snapshot
 from streamembed.estimators.pair_generator import PairGenerator
@@ -36,6 +36,7 @@ __all__ = [
     "Certificate",
     "Engine",
     "Frame",
+    "Labelled",
     "Learned",
     "Mahalanobis",
     "PairGenerator",

@@ -18,6 +18,7 @@ PUBLIC = [
     "Certificate",
     "Engine",
     "Frame",
+    "Labelled",
     "Learned",
     "Mahalanobis",
     "PairGenerator",

@@ -15,7 +15,7 @@ from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
 from streamembed.engine import admission, advice, saved
-from streamembed.engine.admission import Learned
+from streamembed.engine.admission import Labelled, Learned
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
@@ -38,7 +38,7 @@ from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
-__all__ = ["Engine", "Learned"]
+__all__ = ["Engine", "Labelled", "Learned"]
 
 
 P = ParamSpec("P")
@@ -495,6 +495,53 @@ class Engine:
             )
         kinds = booleans(similar, len(left.points))
         self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
+
+    @_alone
+    def label(self, ids: Any, y: Any) -> Labelled:
+        """Give events that are still held a label that came late; an event of the stream.
+
+        The metrics learn an event of the support with its label at once, as a labelled row, and an
+        event that is pending when its chunk is whole, as if it had come with the label. The
+        embedding does not change.
+
+        Parameters
+        ----------
+        ids
+            One id per label: those that events came with, or their stream positions.
+        y
+            The labels, as in `learn`; None or NaN is still unknown, and passed over.
+
+        Returns
+        -------
+        Labelled
+            How many were learned; how many events had a label already, which counts (metrics cannot
+            unlearn it); and the ids that are not held any more, or never were.
+
+        Raises
+        ------
+        ParameterError
+            This engine learns no metrics.
+        InputError
+            Ids of another kind than the events', or null; as many labels as ids are needed, each a
+            string, number or boolean. Nothing was learned.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> engine = Engine(size=40, warm_up=20, metrics=("fenn",))
+        >>> engine.learn(np.random.default_rng(0).normal(size=(60, 2))).accepted
+        60
+        >>> engine.label([5, 30, 59], ["a", "b", "a"])   # the window begins at 20
+        Labelled(taught=2, repeated=0, not_held=(5,))
+        >>> engine.label([59], ["b"])
+        Labelled(taught=0, repeated=1, not_held=())
+        """
+        if not self.config.metrics:
+            raise ParameterError(
+                "labels were given, but this engine learns no metrics: create it with "
+                "metrics=('fenn',)"
+            )
+        return admission.admit_labels(self._intake, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
