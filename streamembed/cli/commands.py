@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import streamembed as se
 from streamembed.cli import demo
 from streamembed.cli.inspect import inspect_path, write_lines
-from streamembed.cli.options import engine_options, features_option
+from streamembed.cli.options import columns_options, engine_options, features_option
 from streamembed.engine import advice
 from streamembed.errors import (
     DamagedFileError,
@@ -36,7 +36,7 @@ from streamembed.errors import (
     ResolutionWarning,
     shown,
 )
-from streamembed.logs.reader import open_log
+from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
@@ -86,7 +86,7 @@ def main() -> None:
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
 @engine_options
-@features_option
+@columns_options
 @click.option(
     "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
 )
@@ -97,6 +97,10 @@ def replay_command(
     logs: tuple[str, ...],
     run: str,
     features: list[str] | None,
+    exclude: list[str] | None,
+    id_column: str | None,
+    label_column: str | None,
+    time_column: str | None,
     pairs: str | None,
     snapshot_every: int | None,
     overwrite: bool,
@@ -112,7 +116,10 @@ def replay_command(
     with _exit_codes(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = se.Engine(**parameters)
-        log = open_log(_existing(logs), features)
+        chosen = choice_of(features, exclude, id_column, label_column, time_column)
+        log = open_chosen(_existing(logs), chosen)
+        if not as_json:
+            click.echo(str(log.columns), err=True)
         with _progress(log.n_rows, as_json) as advance:
             done = se.replay(
                 log,
@@ -132,7 +139,8 @@ def replay_command(
 def _existing(paths: tuple[str, ...]) -> list[str]:
     """The paths, if each is there, and none is a run folder; - is standard input."""
     for path in paths:
-        if path != "-" and not Path(path).exists():
+        is_pattern = any(sign in path for sign in "*?[")
+        if path != "-" and not is_pattern and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")
         if (Path(path) / "timeline.parquet").exists():
             raise ParameterError(
@@ -151,6 +159,7 @@ def _tell_replay(done: se.Replayed, as_json: bool) -> None:
         "snapshots": done.snapshots,
         "position": done.position,
         "damage": done.damage,
+        "columns": done.columns.as_dict(),
         "pairs": done.pairs,
         "rejected_pairs": done.rejected_pairs,
     }
@@ -237,6 +246,7 @@ def _progress(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] 
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @features_option
+@click.option("--id", "id_column", metavar="NAME", help="Column of ids.  [default: id]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def transform_command(
@@ -244,6 +254,7 @@ def transform_command(
     logs: tuple[str, ...],
     output: str,
     features: list[str] | None,
+    id_column: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -259,7 +270,9 @@ def transform_command(
                 f"output={shown(output)} is the input snapshot {snapshot}: choose another file"
             )
         loaded = _snapshot(snapshot)
-        log = open_log(_existing(logs), features or loaded.feature_names or None)
+        log = open_chosen(
+            _existing(logs), choice_of(features or loaded.feature_names or None, id=id_column)
+        )
         facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))

@@ -471,7 +471,11 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
         "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
-        "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
+        "empty folder": (
+            ["replay", tmp_path / "empty", "--run", out],
+            2,
+            "a folder without log files",
+        ),
         "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
         "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
         "damaged run": (["inspect", damaged], 3, "timeline.parquet"),
@@ -552,7 +556,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert str(target) in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(commands, "open_log", stop)
+    monkeypatch.setattr(commands, "open_chosen", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
     assert (done.exit_code, "whole" in done.stderr) == (commands.INTERRUPTED, False)
 
