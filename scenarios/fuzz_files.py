@@ -226,6 +226,7 @@ def _snapshots(table: Any, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Columns of a snapshot that it cannot have."""
     # a reach is 0 where nothing differs, and sums of centred rows may have any sign
     any_sign = {"reach"} if METHODS[header["method"]].room in ("dense", "graph") else SIGNED
+    any_sign = {*any_sign, "picture_kept", "picture_balance", "picture_moved"}  # shares and lengths
     for index, name in enumerate(table.column_names):
         if name == "id":
             again = pa.array([table.column("id")[0].as_py()] * table.num_rows)

@@ -233,6 +233,7 @@ CASES = [
     Case("learn_distances, all", {"memory": "all"}, rows, 63, 67, 76),
     Case("learn_pairs, early", METRICS, points, 8, 8, 17, lambda e: e.learn_pairs(*PAIRS)),
     Case("learn_pairs", METRICS, points, 23, 23, 32, lambda e: e.learn_pairs(*PAIRS)),
+    Case("label", METRICS, points, 23, 23, 32, lambda e: e.label([4, 20, 22], ["a", "b", "a"])),
     Case("flush", {}, named, 63, 63, 76, se.Engine.flush),
     Case("rescale", METRICS, labelled, 63, 63, 76, se.Engine.rescale),
     Case("rescale, landmarks", LANDMARKS, points, 83, 83, 96, se.Engine.rescale),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamembed import errors as errors
     from streamembed import estimators as estimators
     from streamembed import logs as logs
-    from streamembed.engine.engine import Engine, Learned
+    from streamembed.engine.engine import Engine, Labelled, Learned
     from streamembed.engine.picture import Picture
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
@@ -44,6 +44,7 @@ __all__ = [
     "Certificate",
     "Engine",
     "Frame",
+    "Labelled",
     "Learned",
     "Mahalanobis",
     "PairGenerator",
@@ -58,6 +59,7 @@ _HOMES = {
     "Certificate": "spectral.certificate",
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
+    "Labelled": "engine.engine",
     "Learned": "engine.engine",
     "Mahalanobis": "metric_learning.mahalanobis",
     "PairGenerator": "estimators.pair_generator",

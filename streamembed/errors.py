@@ -17,6 +17,7 @@
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
         └── DeniedFileError (PermissionError)
 
+    ColumnWarning (UserWarning)          columns that are left out because of what they look like
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map led by a few points, or of parts alone
@@ -33,6 +34,7 @@ from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BadRowError",
+    "ColumnWarning",
     "ConcurrentUseError",
     "CostWarning",
     "DamagedFileError",
@@ -124,6 +126,10 @@ class NotAFileError(FileError, IsADirectoryError):
 
 class DeniedFileError(FileError, PermissionError):
     """The system denies permission."""
+
+
+class ColumnWarning(UserWarning):
+    """Columns of a log are left out of the features: they look like ids, times or targets."""
 
 
 class ResolutionWarning(UserWarning):

@@ -19,6 +19,7 @@ PUBLIC = [
     "Certificate",
     "Engine",
     "Frame",
+    "Labelled",
     "Learned",
     "Mahalanobis",
     "PairGenerator",

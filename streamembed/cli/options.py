@@ -12,7 +12,7 @@ import click
 from streamembed.errors import MissingFileError, ParameterError
 from streamembed.methods.config import Config
 
-__all__ = ["HELP", "engine_options", "existing", "features_option"]
+__all__ = ["HELP", "columns_options", "engine_options", "existing", "features_option"]
 
 HELP = {
     "method": "diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or lle.",
@@ -114,14 +114,33 @@ def features_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--features",
         callback=lambda _context, _parameter, value: value if value is None else value.split(","),
         metavar="NAMES",
-        help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns]",
+        help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that do not "
+        "look like ids, times or targets]",
     )(command)
+
+
+def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What the columns of a log are for."""
+    for flag, name, what in (
+        ("--time", "time_column", "Column of times.  [default: event_time]"),
+        ("--label", "label_column", "Column of labels.  [default: label]"),
+        ("--id", "id_column", "Column of ids.  [default: id]"),
+    ):
+        command = click.option(flag, name, metavar="NAME", help=what)(command)
+    command = click.option(
+        "--exclude",
+        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        metavar="NAMES",
+        help="Columns to leave out: a,b or patterns 'x*,y?'.",
+    )(command)
+    return features_option(command)
 
 
 def existing(paths: tuple[str, ...]) -> list[str]:
     """The paths, if each is there, and none is a run folder; - is standard input."""
     for path in paths:
-        if path != "-" and not Path(path).exists():
+        is_pattern = any(sign in path for sign in "*?[")
+        if path != "-" and not is_pattern and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")
         if (Path(path) / "timeline.parquet").exists():
             raise ParameterError(

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from streamembed.cli.exits import DAMAGED, stop
-from streamembed.cli.options import engine_options, existing, features_option
+from streamembed.cli.options import columns_options, engine_options, existing
 from streamembed.cli.progress import watch
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ResolutionWarning
-from streamembed.logs.reader import open_log
+from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs.run import Replayed, cadence, replay
 
@@ -27,7 +27,7 @@ __all__ = ["command"]
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
 @engine_options
-@features_option
+@columns_options
 @click.option(
     "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
 )
@@ -49,6 +49,10 @@ def command(
     logs: tuple[str, ...],
     run: str,
     features: list[str] | None,
+    exclude: list[str] | None,
+    id_column: str | None,
+    label_column: str | None,
+    time_column: str | None,
     pairs: str | None,
     snapshot_every: int | None,
     embed: str,
@@ -65,7 +69,10 @@ def command(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = Engine(**parameters)
-        log = open_log(existing(logs), features)
+        chosen = choice_of(features, exclude, id_column, label_column, time_column)
+        log = open_chosen(existing(logs), chosen)
+        if not as_json:
+            click.echo(str(log.columns), err=True)
         _tell_cadence(snapshot_every, engine, as_json)
         with watch(log.n_rows, as_json) as advance:
             done = replay(
@@ -106,6 +113,7 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
         "snapshot_every": done.snapshot_every,
         "position": done.position,
         "damage": done.damage,
+        "columns": done.columns.as_dict(),
         "pairs": done.pairs,
         "rejected_pairs": done.rejected_pairs,
     }

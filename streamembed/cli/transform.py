@@ -11,7 +11,7 @@ from streamembed.cli.exits import DAMAGED, stop
 from streamembed.cli.options import existing, features_option
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, LogError, NotAFileError, ParameterError, shown
-from streamembed.logs.reader import open_log
+from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
 
@@ -23,6 +23,7 @@ __all__ = ["command"]
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".arrow for IPC, else Parquet.")
 @features_option
+@click.option("--id", "id_column", metavar="NAME", help="Column of ids.  [default: id]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -30,6 +31,7 @@ def command(
     logs: tuple[str, ...],
     output: str,
     features: list[str] | None,
+    id_column: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -46,7 +48,8 @@ def command(
         if folder.same(output, read):
             raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")
     loaded = Snapshot.load(path)
-    log = open_log(existing(logs), features or loaded.feature_names or None)
+    chosen = choice_of(features or loaded.feature_names or None, id=id_column)
+    log = open_chosen(existing(logs), chosen)
     facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))

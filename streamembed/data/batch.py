@@ -136,7 +136,7 @@ def read(
         nulls = nulls[:, place] if nulls.size else nulls
     if nulls.size and table.mixes_nulls:
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
-        faults = {i: f"null or NaN in {known[j]!r}" for i, j in first.items()}
+        faults = {**faults, **{i: f"null or NaN in {known[j]!r}" for i, j in first.items()}}
     return check_table(values, known, ordered, nulls, faults, ids, on_bad_row, remedy)
 
 

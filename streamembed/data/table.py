@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeGuard
@@ -23,20 +24,25 @@ from streamembed.data.values import (
     as_array,
     as_number,
     column_values,
+    is_list_type,
     is_null,
     is_sequence,
     numbers_of,
+    vectors_of,
 )
 from streamembed.errors import FeatureError, InputError, said, shown
 from streamembed.numeric.arrays import Array, Bools, Floats
 
 __all__ = [
+    "Frame",
     "Table",
     "are_dicts",
     "are_places",
     "array_values",
     "feature_name",
+    "frame_of",
     "in_order",
+    "is_frame",
     "one_point",
     "read_dicts",
     "read_table",
@@ -93,10 +99,12 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
     ----------
     X
         ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
-        with an Arrow capsule method; any eager frame that narwhals knows. Integers, booleans and
-        floats become float64; dictionary-encoded columns are decoded; masked values are nulls.
+        with an Arrow capsule method; any eager frame that narwhals knows; a `Frame` of these.
+        Integers, booleans and floats become float64; dictionary-encoded columns are decoded; masked
+        values are nulls. A single column of lists of numbers is as many features by place.
     wanted
-        See `read_dicts`; of no meaning for other tables.
+        See `read_dicts`. Of a frame whose one column holds lists, as many numbers as each must
+        have, if any has; of no meaning for other tables.
 
     Raises
     ------
@@ -113,7 +121,7 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
         return read_dicts(X, wanted)
     if is_sequence(X):
         return _from_array(as_array(X))
-    return _from_frame(X)
+    return _from_frame(X if isinstance(X, Frame) else frame_of(X), wanted)
 
 
 def are_dicts(X: Any) -> TypeGuard[Sequence[Mapping[Any, Any]]]:
@@ -286,30 +294,30 @@ def _other_keys(found: Collection[str], wanted: set[str]) -> str:
     return f"unknown features {shown(sorted(set(found) - wanted))}"
 
 
-def _from_frame(X: Any) -> Table:
-    frame, given, columns = _columns(X)
-    names = tuple(feature_name(name) for name in given)
+def _from_frame(X: Frame, wanted: tuple[str, ...] | None) -> Table:
+    names, frame = X.names, X.native
     if len(set(names)) < len(names):
         raise FeatureError(f"X has duplicate column names: {shown(list(names))}")
-    values = np.empty((len(frame), len(names)))
+    if len(names) == 1 and (found := _from_lists(X, wanted)) is not None:
+        return found
+    values = np.empty((len(X), len(names)))
     nulls, refused = NO_NULLS, None
-    if any(isinstance(name, tuple) for name in given):
+    if any(isinstance(name, tuple) for name in X.given):
         refused = FeatureError(
-            f"X has multi-level columns ({shown(given)}): flatten their names, one text per column"
+            f"X has multi-level columns ({shown(list(X.given))}): flatten their names, one text "
+            "per column"
         )
-    for j, (name, column) in enumerate(zip(names, columns, strict=True)):
+    for j, name in enumerate(names):
         try:
-            arrow = column if isinstance(frame, pa.Table) else _to_arrow(column, name)
-            if isinstance(arrow, pa.ChunkedArray):
-                arrow = arrow.combine_chunks()
+            arrow = X.arrow(name)
             if pa.types.is_dictionary(arrow.type):
                 arrow = arrow.dictionary_decode()
             values[:, j] = column_values(arrow, name)
         except FeatureError as error:
             refused = refused or error
-            cells = column.to_pylist() if isinstance(frame, pa.Table) else column.to_list()
-            numbers = map(as_number, cells)
-            values[:, j] = [math.nan if number is None else number for number in numbers]
+            values[:, j] = [
+                math.nan if number is None else number for number in map(as_number, X.cells(name))
+            ]
             continue
         if arrow.null_count:
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
@@ -317,41 +325,125 @@ def _from_frame(X: Any) -> Table:
     return Table(values, names, False, nulls, NO_NULLS, {}, refused, frame)
 
 
-def _columns(X: Any) -> tuple[Any, list[Any], list[Any]]:
-    """A frame, or what has an Arrow capsule, with its names and columns.
+def _from_lists(X: Frame, wanted: tuple[str, ...] | None) -> Table | None:
+    """The numbers of the only column, where each of its values is a list of numbers."""
+    try:
+        arrow = X.arrow(X.names[0])
+        if not is_list_type(arrow.type):
+            return None
+        size = None if wanted is None else len(wanted)
+        values, nulls, faults = vectors_of(arrow, X.names[0], size)
+        if len(faults) == len(values):
+            values, nulls, faults = vectors_of(arrow, X.names[0])
+    except FeatureError:
+        return None
+    names = tuple(map(str, range(values.shape[1])))
+    return Table(values, names, True, nulls, NO_NULLS, faults, None, X.native)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A data frame or an Arrow table, whichever it came as.
+
+    Attributes
+    ----------
+    native
+        An Arrow table or a frame of narwhals.
+    names : tuple of str
+        Of its columns.
+    given : tuple
+        The same as the frame has them.
+    """
+
+    native: Any
+    names: tuple[str, ...]
+    given: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.native)
+
+    def only(self, names: Collection[str]) -> Frame:
+        """Some of the columns, in the order of the frame."""
+        wanted = set(names)
+        kept = [(name, own) for name, own in zip(self.names, self.given, strict=True)]
+        kept = [pair for pair in kept if pair[0] in wanted]
+        return Frame(self.native, tuple(n for n, _ in kept), tuple(own for _, own in kept))
+
+    def head(self, rows: int) -> dict[str, Any]:
+        """The first rows of each column that Arrow has a type for."""
+        found = {}
+        for name in self.names:
+            with suppress(FeatureError):
+                found[name] = self.arrow(name, rows)
+        return found
+
+    def arrow(self, name: str, rows: int | None = None) -> Any:
+        """A column as an Arrow array, its first rows only; FeatureError where Arrow has none."""
+        column = self._column(name)
+        try:
+            if not isinstance(self.native, pa.Table):
+                column = (column if rows is None else column.head(rows)).to_arrow()
+            elif rows is not None:
+                column = column.slice(0, rows)
+            return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        except Exception as error:
+            raise FeatureError(f"column {name!r} of X is not numeric: {said(error)}") from error
+
+    def cells(self, name: str) -> list[Any]:
+        """A column as Python has it."""
+        column = self._column(name)
+        found: list[Any] = (
+            column.to_pylist() if isinstance(self.native, pa.Table) else column.to_list()
+        )
+        return found
+
+    def _column(self, name: str) -> Any:
+        own = self.given[self.names.index(name)]
+        is_arrow = isinstance(self.native, pa.Table)
+        return self.native.column(own) if is_arrow else self.native.get_column(own)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether `read_table` takes it for a data frame or an Arrow table, or refuses it as none."""
+    if isinstance(X, (Mapping, np.ndarray, memoryview, array.array)):
+        return False
+    return isinstance(X, Frame) or not is_sequence(X)
+
+
+def frame_of(X: Any) -> Frame:
+    """A frame, or what has an Arrow capsule, with its names.
 
     Arrow tables for Arrow's own and for capsules, frames of narwhals for all others.
     """
+    if isinstance(X, Frame):
+        return X
     try:
         if isinstance(X, pa.RecordBatch):
             X = pa.Table.from_batches([X])
         elif not isinstance(X, pa.Table):
             frame = nw.from_native(X, eager_only=True, pass_through=True)
             if isinstance(frame, nw.DataFrame):
-                names = frame.columns
-                return frame, names, [frame.get_column(name) for name in names]
-            if hasattr(X, "__arrow_c_stream__"):
+                X = frame
+            elif hasattr(X, "__arrow_c_stream__"):
                 X = pa.table(X)
             elif hasattr(X, "__arrow_c_array__"):
                 X = pa.Table.from_batches([pa.record_batch(X)])
+        if isinstance(X, pa.Table):
+            return Frame(X, tuple(map(feature_name, X.column_names)), tuple(X.column_names))
+        if isinstance(X, nw.DataFrame):
+            return Frame(X, tuple(map(feature_name, X.columns)), tuple(X.columns))
+    except FeatureError:
+        raise
     # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
     except Exception as error:
         raise FeatureError(
             f"X is a {type(X).__name__} with duplicate column names, or one that cannot be read: "
             f"{said(error)}"
         ) from error
-    if isinstance(X, pa.Table):
-        return X, X.column_names, X.columns
     hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
+    if hasattr(X, "collect"):
+        hint = ": a lazy frame has no rows yet, pass X.collect()"
     raise InputError(
         f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table or "
         f"record batch, or a data frame{hint}"
     )
-
-
-def _to_arrow(column: Any, name: str) -> Any:
-    """A column of a frame as an Arrow array; FeatureError where Arrow has none for it."""
-    try:
-        return column.to_arrow()
-    except Exception as error:
-        raise FeatureError(f"column {name!r} of X is not numeric: {said(error)}") from error

@@ -11,6 +11,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamembed.errors import FeatureError, InputError, said
 from streamembed.numeric.arrays import Array, Bools, Floats
@@ -20,11 +21,14 @@ __all__ = [
     "as_array",
     "as_number",
     "column_values",
+    "is_list_type",
     "is_null",
     "is_sequence",
     "masked_row",
     "numbers_of",
+    "plain_type",
     "sequence_of",
+    "vectors_of",
 ]
 
 
@@ -181,8 +185,65 @@ def column_values(column: Any, name: str) -> Floats:
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif not numeric:
-        raise FeatureError(f"column {name!r} has type {kind}; features must be numeric")
+        hint = (
+            f"; take lists of one length alone: features=[{name!r}]" if is_list_type(kind) else ""
+        )
+        raise FeatureError(f"column {name!r} has type {kind}; features must be numeric{hint}")
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
+
+
+def plain_type(kind: Any) -> Any:
+    """An Arrow type, of a dictionary that of its values."""
+    is_coded = kind is not None and pa.types.is_dictionary(kind)
+    return kind.value_type if is_coded else kind
+
+
+def is_list_type(kind: Any) -> bool:
+    """Whether each value of an Arrow type is a list, of one size or of any."""
+    tests = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_fixed_size_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    return any(test(kind) for test in tests)
+
+
+def vectors_of(
+    column: Any, name: str, size: int | None = None
+) -> tuple[Floats, Bools, dict[int, str]]:
+    """An Arrow column of lists as a matrix, a row for each; FeatureError where they hold none.
+
+    Parameters
+    ----------
+    size
+        How many numbers a list must have; None for as many as the first one has.
+
+    Returns
+    -------
+    values, nulls
+        Shapes (n, size), NaN for null; a null list is a row of nulls.
+    faults
+        What is wrong with lists of another length, by row.
+    """
+    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    if size is None:
+        size = next((int(length) for length in lengths if length >= 0), 0)
+    fits = lengths == size
+    shape = len(column), size
+    # filtered, for there may be numbers beneath a null
+    flat = column.filter(pa.array(fits)).flatten()
+    values, nulls = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
+    values[fits] = column_values(flat, name).reshape(int(fits.sum()), size)
+    if flat.null_count:
+        nulls[fits] = flat.is_null().to_numpy(zero_copy_only=False).reshape(-1, size)
+    nulls[lengths < 0] = True
+    faults = {
+        row: f"{name!r} has {int(lengths[row])} numbers instead of {size}"
+        for row in np.flatnonzero((lengths >= 0) & ~fits).tolist()
+    }
+    return values, nulls, faults

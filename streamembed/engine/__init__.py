@@ -1,6 +1,6 @@
 """The engine: chunks in, a state, snapshots out."""
 
-from streamembed.engine.engine import Engine, Learned
+from streamembed.engine.engine import Engine, Labelled, Learned
 from streamembed.engine.snapshot import Frame, Snapshot
 
-__all__ = ["Engine", "Frame", "Learned", "Snapshot"]
+__all__ = ["Engine", "Frame", "Labelled", "Learned", "Snapshot"]

@@ -7,26 +7,26 @@ support and what waits have at that very place of the stream; the rest is for th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
-from streamembed.data.ids import kind_of, typed_ids
-from streamembed.data.labels import UNKNOWN, Label, Labels
+from streamembed.data.ids import kind_of, read_ids, typed_ids
+from streamembed.data.labels import UNKNOWN, Label, Labels, list_labels
 from streamembed.embedding.chunk import Events
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
-from streamembed.errors import BadRowError, InputError
+from streamembed.errors import BadRowError, InputError, shown
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 # Kernels of inner products, which distances do not tell.
 OF_PRODUCTS = ("polynomial", "cosine")
-__all__ = ["Learned", "admit_distances", "admit_points"]
+__all__ = ["Labelled", "Learned", "admit_distances", "admit_labels", "admit_points"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,26 @@ class Learned:
 
     accepted: int
     rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What became of the labels of one `Engine.label`; those that are null are in none of these.
+
+    Attributes
+    ----------
+    taught : int
+        Events that had no label, and have this one now.
+    repeated : int
+        Labels of events that had one already, which stays.
+    not_held : tuple
+        Ids of no event in the support or pending, in the order of the call: their events have left,
+        were merged into a landmark, or never came.
+    """
+
+    taught: int
+    repeated: int
+    not_held: tuple[Hashable, ...]
 
 
 def admit_points(
@@ -108,6 +128,51 @@ def _classes(
     if labels is None:
         return np.full(len(kept), UNKNOWN, dtype=np.int64), now.labels
     return now.labels.classes([labels[i] for i in kept.tolist()])
+
+
+def admit_labels(intake: Intake, ids: Any, y: Any) -> Labelled:
+    """Take labels of events that are held; of two events of one id, the later is meant."""
+    now = intake.progress
+    keys = _keys_of(now, ids)
+    positions, has = dict(now.held()), set(now.labelled_now().tolist())
+    classes: dict[int, int] = {}  # by stream position
+    known, repeated, not_held = now.labels, 0, []
+    for key, label in zip(keys, list_labels(y, len(keys)), strict=True):
+        position = positions.get(key)
+        if label is None:
+            continue
+        if position is None:
+            not_held.append(key)
+        elif position in has or position in classes:
+            repeated += 1
+        else:
+            found, known = known.classes([label])
+            if found[0] != UNKNOWN:  # else it is counted as unlearned
+                classes[position] = int(found[0])
+    intake.label(replace(now, labels=known), classes)
+    return Labelled(len(classes), repeated, tuple(not_held))
+
+
+def _keys_of(now: Progress, ids: Any) -> list[Hashable]:
+    """Ids of the kind that events have; InputError for any other."""
+    try:
+        n = len(ids)
+    except TypeError as error:
+        raise InputError(
+            f"ids is {shown(ids)}; it must be a list, an array or a series of ids: for one event "
+            "pass [id]"
+        ) from error
+    found = read_ids([] if ids is None else ids, n)
+    keys: list[Hashable] = [] if found is None else found.tolist()
+    if None in keys:
+        raise InputError(f"ids has None in row {keys.index(None)}; it must name an event")
+    wanted = "strings" if now.ids_kind == "strings" else "numbers"
+    if keys and now.ids_kind is not None and kind_of(found) != wanted:
+        raise InputError(
+            f"ids are {kind_of(found)} in this call, but events are known by {now.ids_kind}: use "
+            f"{'stream positions' if now.ids_kind == 'positions' else 'the ids they came with'}"
+        )
+    return keys
 
 
 def admit_distances(

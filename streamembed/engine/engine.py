@@ -10,12 +10,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed.data import batch
+from streamembed.data import batch, roles
 from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
 from streamembed.embedding import publish
 from streamembed.engine import admission, advice, saved
-from streamembed.engine.admission import Learned
+from streamembed.engine.admission import Labelled, Learned
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
@@ -38,7 +38,7 @@ from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
-__all__ = ["Engine", "Learned"]
+__all__ = ["Engine", "Labelled", "Learned"]
 
 
 P = ParamSpec("P")
@@ -59,6 +59,11 @@ def _alone(
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _points(X: Any, names: tuple[str, ...] | None) -> Any:
+    """A table without its reserved columns."""
+    return X if isinstance(X, Batch) else roles.split(X, names).points
 
 
 class Engine:
@@ -422,7 +427,7 @@ class Engine:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, X: Any, y: Any = None, ids: Any = None) -> Learned:
+    def learn(self, X: Any, y: Any = None, ids: Any = None, features: Any = None) -> Learned:
         """Learn more events of the stream; every complete chunk is learned at once.
 
         Parameters
@@ -430,13 +435,21 @@ class Engine:
         X
             Points, shape (n, d): ndarray, Arrow record batch or table, RecordBatchReader or any
             object with an Arrow capsule, any eager data frame that narwhals knows, list of dicts.
-            A reader is consumed batch by batch, each batch like a call of its own.
+            A reader is consumed batch by batch, each batch like a call of its own. Of a table with
+            named columns (not of dicts) some are reserved, as in a log: a column ``id`` has the
+            ids, ``label`` the labels, if these are not given, and ``event_time`` is left out. Its
+            other columns are the features; or its only one, of lists of numbers of one length.
         y
             One label per row, for the ``metrics`` of the engine: a string, number or boolean, None
             or NaN if unknown. None if there are no labels.
         ids
             One whole number or string per row; default: the stream positions. The first call
             decides whether events have ids.
+        features
+            Names or patterns of the columns of a table to learn; None for all but the reserved
+            ones. The first call needs it where a column looks like an id, a time or a target: it is
+            named like one (``user_id``, ``timestamp``, ``target``; ``y`` without an ``x``), or its
+            first 50 rows are whole numbers that ascend, or large and never fall.
 
         Returns
         -------
@@ -445,7 +458,8 @@ class Engine:
         Raises
         ------
         FeatureError
-            The features are not those of the first call, or not numeric.
+            The features are not those of the first call, or not numeric; or, where nothing is
+            learned or chosen yet, a column looks like an id, a time or a target.
         BadRowError, DuplicateIdError
             With ``on_bad_row="raise"``; nothing of the call was learned.
         ConcurrentUseError
@@ -463,17 +477,20 @@ class Engine:
                     "ids and y cannot be combined with a record batch reader: learn its batches "
                     "one by one"
                 )
-            parts = [self.learn(part) for part in X]
+            parts = [self.learn(part, features=features) for part in X]
             rejected = tuple(row for part in parts for row in part.rejected)
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        return self._learn(X, y, ids)
+        return self._learn(X, y, ids, features)
 
     @_alone
-    def _learn(self, X: Any, y: Any, ids: Any) -> Learned:
+    def _learn(self, X: Any, y: Any, ids: Any, features: Any) -> Learned:
         names, ordered = self._features_of_points()
-        read = batch.read(X, ids, names, ordered, self.config.on_bad_row)
+        table = roles.split(X, names, features)
+        ids = table.ids if ids is None else ids
+        y = table.labels if y is None and self.config.metrics else y
+        read = batch.read(table.points, ids, names, ordered, self.config.on_bad_row)
         n = len(read.kept) + len(read.rejected)
         labels = None if y is None else list_labels(y, n)
         return admission.admit_points(self._intake, read, self.config.on_bad_row, labels)
@@ -515,9 +532,10 @@ class Engine:
         names, ordered = self._features_of_points()
         remedy = "nothing was learned: fix or drop these pairs"
         with batch.called("X1"):
-            left = batch.read(X1, None, names, ordered, remedy=remedy)
+            left = batch.read(_points(X1, names), None, names, ordered, remedy=remedy)
         with batch.called("X2"):
-            right = batch.read(X2, None, left.names, left.ordered, remedy=remedy)
+            second = _points(X2, left.names)
+            right = batch.read(second, None, left.names, left.ordered, remedy=remedy)
         if len(left.points) != len(right.points):
             raise InputError(
                 f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
@@ -525,6 +543,53 @@ class Engine:
             )
         kinds = booleans(similar, len(left.points))
         self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
+
+    @_alone
+    def label(self, ids: Any, y: Any) -> Labelled:
+        """Give events that are still held a label that came late; an event of the stream.
+
+        The metrics learn an event of the support with its label at once, as a labelled row, and an
+        event that is pending when its chunk is whole, as if it had come with the label. The
+        embedding does not change.
+
+        Parameters
+        ----------
+        ids
+            One id per label: those that events came with, or their stream positions.
+        y
+            The labels, as in `learn`; None or NaN is still unknown, and passed over.
+
+        Returns
+        -------
+        Labelled
+            How many were learned; how many events had a label already, which counts (metrics cannot
+            unlearn it); and the ids that are not held any more, or never were.
+
+        Raises
+        ------
+        ParameterError
+            This engine learns no metrics.
+        InputError
+            Ids of another kind than the events', or null; as many labels as ids are needed, each a
+            string, number or boolean. Nothing was learned.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> engine = Engine(size=40, warm_up=20, metrics=("fenn",))
+        >>> engine.learn(np.random.default_rng(0).normal(size=(60, 2))).accepted
+        60
+        >>> engine.label([5, 30, 59], ["a", "b", "a"])   # the window begins at 20
+        Labelled(taught=2, repeated=0, not_held=(5,))
+        >>> engine.label([59], ["b"])
+        Labelled(taught=0, repeated=1, not_held=())
+        """
+        if not self.config.metrics:
+            raise ParameterError(
+                "labels were given, but this engine learns no metrics: create it with "
+                "metrics=('fenn',)"
+            )
+        return admission.admit_labels(self._intake, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.

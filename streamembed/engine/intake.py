@@ -7,7 +7,7 @@ much as the whole chunks of it that it came to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -142,7 +142,10 @@ class Intake:
                 state = self._with_flushed_metrics(state)
         # of a chunk, only the new landmarks are held
         ids = None if self.config.memory == "landmarks" else full.ids
-        after = replace(full, state=state, waiting=Waiting(), early=None, ids=ids)
+        labelled = full.labelled_in(state, self.config)
+        after = replace(
+            full, state=state, waiting=Waiting(), early=None, ids=ids, labelled=labelled
+        )
         self.progress = after
         state.settle()
         return after
@@ -172,6 +175,25 @@ class Intake:
         assert state.metrics is not None
         metrics = learners.learn_pairs(state.metrics, left, right, similar, self.config.seed)
         return replace(state, metrics=metrics)
+
+    def label(self, now: Progress, classes: Mapping[int, int]) -> None:
+        """Go on from there, with classes of events, by stream position, in the order they came.
+
+        Metrics learn those of the support now, and those that wait with their chunk.
+        """
+        late = {place: code for place, code in classes.items() if place >= now.learned}
+        now = now.with_classes(late) if late else now
+        early = [place for place in classes if place < now.learned]
+        if early and now.state is not None and now.state.metrics is not None:
+            support, metrics = now.state.support, now.state.metrics
+            slots = {birth: slot for slot, birth in enumerate(support.births.tolist())}
+            points = support.points[[slots[place] for place in early]]
+            codes = np.array([classes[place] for place in early], dtype=np.int64)
+            with one_blas_thread():
+                metrics = learners.learn_labels(metrics, points, codes, self.config.seed)
+            labelled = np.union1d(now.labelled, early)
+            now = replace(now, state=replace(now.state, metrics=metrics), labelled=labelled)
+        self.progress = now
 
     def flush(self) -> None:
         """Learn what waits, as a short chunk; so do the metrics with what waits for theirs."""

@@ -7,13 +7,14 @@ one step that no interrupt can divide.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from streamembed.data.ids import HeldIds, kind_of
-from streamembed.data.labels import Labels
+from streamembed.data.labels import UNKNOWN, Labels
 from streamembed.embedding.chunk import Events
 from streamembed.errors import DuplicateIdError, InputError
 from streamembed.methods.config import Config
@@ -26,6 +27,7 @@ __all__ = ["NO_FEATURES", "Progress"]
 
 # Of an engine that learns distances: no names, in their order.
 NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
+NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +55,9 @@ class Progress:
         Those of the support and of what waits; None where nobody has asked since the last chunk.
     log_offset : int
         Rows of the log that is being read which were taken, accepted or set aside; 0 without one.
+    labelled : (m,)
+        Stream positions, ascending, of the events of the support that metrics have learned with a
+        label; empty without metrics. What waits has its labels with it.
     """
 
     state: State | None = None
@@ -64,6 +69,7 @@ class Progress:
     early: tuple[Floats, Floats, Bools] | None = None
     ids: HeldIds | None = field(default=None, metadata=NOT_KEPT)
     log_offset: int = 0
+    labelled: Ints = field(default_factory=lambda: NOTHING)
 
     @property
     def learned(self) -> int:
@@ -117,15 +123,17 @@ class Progress:
 
     def held_ids(self, config: Config) -> HeldIds:
         """Ids of every event in the support or pending."""
-        if self.ids is not None:
-            return self.ids
+        return self.ids if self.ids is not None else HeldIds.of(self.held(), config.window)
+
+    def held(self) -> list[tuple[Any, int]]:
+        """Id and stream position of every event in the support, and then of those that wait."""
         held: list[tuple[Any, int]] = []
         if self.state is not None:
             support = self.state.support
             held = list(zip(support.ids.tolist(), support.births.tolist(), strict=True))
         waiting = [key for part in self.waiting.parts for key in part.ids.tolist()]
         held += zip(waiting, range(self.learned, self.position), strict=True)
-        return HeldIds.of(held, config.window)
+        return held
 
     def must_learn(self, distances: bool) -> None:
         """Refuse points where distances are learned, and the other way round."""
@@ -169,7 +177,34 @@ class Progress:
             self.early,
             ids,
             self.log_offset,
+            self.labelled,
         )
+
+    def labelled_now(self) -> Ints:
+        """Stream positions of all events with a label, those that wait at the end, ascending."""
+        places, start = [self.labelled], self.learned
+        for part in self.waiting.parts:
+            if part.classes is not None:
+                places.append(start + np.flatnonzero(part.classes != UNKNOWN))
+            start += len(part)
+        found: Ints = np.concatenate(places)
+        return found
+
+    def labelled_in(self, state: State, config: Config) -> Ints:
+        """`labelled`, once what waits has become that state."""
+        if not config.metrics:
+            return self.labelled
+        found, births = self.labelled_now(), state.support.births
+        held: Ints = found[found >= births.min()]
+        return held[np.isin(held, births)] if config.memory == "landmarks" else held
+
+    def with_classes(self, classes: Mapping[int, int]) -> Progress:
+        """This, with these classes of events that wait, by stream position."""
+        events = self.waiting.joined()
+        known = np.full(len(events), UNKNOWN) if events.classes is None else events.classes.copy()
+        for position, code in classes.items():
+            known[position - self.learned] = code
+        return replace(self, waiting=Waiting((replace(events, classes=known),), len(events)))
 
     def at_row(self, log_offset: int | None) -> Progress:
         """This, with that many rows of its log taken; None for what comes from no log."""

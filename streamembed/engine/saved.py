@@ -94,11 +94,23 @@ def check(saved: Saved) -> None:
             progress.position < progress.next_cut(config),
             ("more events are pending than a chunk has"),
         )
+    _check_labelled(progress)
     if progress.early is not None:
         left, right, similar = progress.early
         for end in (left, right):
             _has("early", end, (len(similar), len(names)))
         _has("early", similar, (len(similar),))
+
+
+def _check_labelled(progress: Progress) -> None:
+    """Which events have a label: some of the support, ascending."""
+    labelled, state = progress.labelled, progress.state
+    _has("labelled", labelled, (len(labelled),))
+    must((np.diff(labelled) > 0).all(), "labelled events are not in order")
+    taught = state is not None and state.metrics is not None
+    must(not len(labelled) or taught, "labelled events without metrics")
+    if state is not None:
+        must(np.isin(labelled, state.support.births).all(), "labelled events are not held")
 
 
 def check_metrics(state: State | None) -> None:

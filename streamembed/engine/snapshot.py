@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch, distances
+from streamembed.data import batch, distances, roles
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.embedding import pictures
 from streamembed.embedding.publish import Columns
@@ -424,6 +424,8 @@ class Snapshot:
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
         remedy = "nothing was transformed: fix or drop them"
+        if not isinstance(X, batch.Batch):
+            X = roles.split(X, self.feature_names).points
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def leading_ids(self, component: int, count: int = 10) -> list[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ __all__ = [
     "FORMATS",
     "READ_ERRORS",
     "LogFile",
+    "ahead",
     "damaged",
+    "is_arrow",
     "probe",
     "probe_stdin",
     "whole_rows",
@@ -72,6 +75,16 @@ def probe(path: Path) -> LogFile:
     except OSError as error:
         raise LogError(f"{path} cannot be opened ({said(error)})") from error
     return _probe(path, _format(head, str(path)))
+
+
+def is_arrow(path: Path) -> bool:
+    """Whether a file begins as one of the formats does, or is empty, or cannot be opened."""
+    try:
+        with path.open("rb") as source:
+            head = source.read(HEAD)
+    except OSError:
+        return True  # `probe` says so
+    return not head or head.startswith(tuple(FORMATS.values()))
 
 
 def probe_stdin() -> LogFile:
@@ -154,6 +167,38 @@ def _map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
 
+def ahead(file: LogFile, wanted: set[str], rows: int) -> Iterator[Any]:
+    """Valid record batches of the wanted columns with the first rows, which `whole_rows` has too.
+
+    Of a stream through standard input it is the first batch alone, for its writer may wait for an
+    answer before the next; it is held until it is read.
+    """
+    stdin = file.stdin
+    if stdin is not None and stdin.spool is not None:
+        file = replace(file, path=stdin.spool, stdin=None)
+    if file.stdin is None:
+        yield from whole_rows(file, wanted, rows)
+        return
+    names = [name for name in file.names if name in wanted]
+    if stdin is not None and stdin.reader is not None:
+        stdin.early.append(_next_batch(stdin.reader, stdin))
+        batch = stdin.early[-1][1]
+        if isinstance(batch, pa.RecordBatch):
+            with suppress(*READ_ERRORS):  # whoever reads the rows is told
+                yield from _slices(batch, names, rows, 0)
+
+
+def _next_batch(reader: Any, source: Stdin | _End) -> tuple[int, Any]:
+    """Where a record batch begins, and it; None at the end, an exception where it is damaged."""
+    before = source.tell()
+    try:
+        return before, reader.read_next_batch()
+    except StopIteration:
+        return before, None
+    except READ_ERRORS as error:
+        return before, error
+
+
 def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> Iterator[Any]:
     """Valid record batches of the wanted columns, until the end or the `LogError`.
 
@@ -210,6 +255,7 @@ class _End:
         self._source = source
         self._must_end = must_end
         self.tell = source.tell
+        self.early: list[tuple[int, Any]] = []
 
     def last(self, size: int) -> bytes:
         self._source.seek(self._source.tell() - size)
@@ -231,11 +277,11 @@ def _stream_parts(
     -1, 0 at the end of a batch are the bytes of the marker.
     """
     while True:
-        before = source.tell()
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
+        before, batch = source.early.pop(0) if source.early else _next_batch(reader, source)
+        if batch is None:
             break
+        if isinstance(batch, Exception):
+            raise batch
         yield from _slices(batch, columns, limit, start)
         start -= batch.num_rows
     if source.last(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:

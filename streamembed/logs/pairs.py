@@ -13,10 +13,11 @@ import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
+from streamembed.data.roles import Choice
 from streamembed.data.table import in_order as order_of
 from streamembed.errors import FeatureError
 from streamembed.logs.paths import Paths
-from streamembed.logs.reader import EventLog, LogBatch, open_log
+from streamembed.logs.reader import EventLog, LogBatch, open_chosen
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
 __all__ = ["PairBatch", "PairLog", "in_order", "open_pairs"]
@@ -94,7 +95,7 @@ def open_pairs(paths: Paths) -> PairLog:
     ...     [(part.left.tolist(), part.similar.tolist()) for part in open_pairs(f"{folder}/p")]
     [([[1.0]], [True])]
     """
-    log = open_log(paths)
+    log = open_chosen(paths, Choice(trusted=True))
     names = set(log.feature_names)
     if SIMILAR not in names:
         raise FeatureError(

@@ -1,13 +1,15 @@
-"""The files of a log, from the paths that were given: files, folders of them, or ``-``."""
+"""The files of a log, from what was given: files, folders of them, patterns, or ``-``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from glob import glob
+from itertools import chain
 from pathlib import Path
 
-from streamembed.errors import LogError, ParameterError, path_text, said
-from streamembed.logs.file import LogFile, probe, probe_stdin
+from streamembed.errors import LogError, ParameterError, path_text, said, shown
+from streamembed.logs.file import LogFile, is_arrow, probe, probe_stdin
 from streamembed.logs.stdin import STDIN
 
 __all__ = ["Location", "Paths", "list_paths", "probe_files"]
@@ -36,11 +38,11 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
 
 
 def _paths(given: list[str]) -> list[Path]:
-    """The files of files and folders, in reading order."""
+    """The files of files, folders and patterns, in reading order."""
     if not given:
         raise ParameterError("paths=[] must name at least one file or folder")
     files: list[Path] = []
-    for path in map(Path, given):
+    for path in chain.from_iterable(map(_expand, given)):
         try:
             is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
         except OSError as error:
@@ -51,15 +53,55 @@ def _paths(given: list[str]) -> list[Path]:
         if not is_folder:  # a pipe would be waited for
             what = "neither a file nor a folder" if exists else "missing"
             raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
-        try:
-            names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-        except OSError as error:
-            raise LogError(f"{path} cannot be listed ({said(error)})") from error
-        found = [path / name for name in names if not name.startswith((".", "_"))]
-        if not found:
-            raise LogError(
-                f"{path} is a folder without log files; subfolders, and names starting with '.' or "
-                "'_' are ignored: name the files, or another folder"
-            )
-        files += found
+        files += _files_in(path)
     return files
+
+
+def _expand(given: str) -> list[Path]:
+    """A path, or the paths that a pattern stands for, in the order of their names."""
+    path = Path(given)
+    if os.path.lexists(path) or not any(sign in given for sign in "*?["):
+        return [path]
+    found = sorted(glob(given, recursive=True))
+    if not found:
+        raise ParameterError(
+            f"paths has the pattern {given!r}, which matches nothing; it must name files or folders"
+        )
+    return list(map(Path, found))
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The log files of a folder, and of those in it that are named ``key=value``."""
+    others: list[str] = []
+    found = list(_walk(folder, others))
+    if not found:
+        inside = f"; it has the folders {shown(sorted(others))}" if others else ""
+        raise ParameterError(
+            f"{folder} is a folder without log files{inside}: name the files, or another folder "
+            "(subfolders not named key=value, and names starting with '.' or '_', are ignored)"
+        )
+    if not any(is_arrow(path) for path in found):
+        raise ParameterError(
+            f"{folder} is a folder without log files: none of its {len(found)} files is Arrow IPC "
+            f"or Parquet ({shown(sorted(path.name for path in found)[:3])}): name the files, or "
+            "another folder"
+        )
+    return found
+
+
+def _walk(folder: Path, others: list[str]) -> Iterator[Path]:
+    """Files in the order of their names; ``others`` takes the folders that are passed over."""
+    try:
+        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+        kinds = [(entry, entry.is_file(), entry.is_dir()) for entry in entries]
+    except OSError as error:
+        raise LogError(f"{folder} cannot be listed ({said(error)})") from error
+    for entry, is_file, is_folder in kinds:
+        if entry.name.startswith((".", "_")):
+            continue
+        if is_file:
+            yield entry
+        elif is_folder and "=" in entry.name[1:]:
+            yield from _walk(entry, others)
+        elif is_folder:
+            others.append(entry.name)

@@ -15,19 +15,32 @@ in another format, or grow at their end.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from streamembed.data.table import in_order
-from streamembed.errors import FeatureError, ParameterError, shown
+from streamembed.data.roles import (
+    DISTANCES,
+    LOOKED_AT,
+    Choice,
+    Columns,
+    Found,
+    Layout,
+    layout_of,
+    named,
+)
+from streamembed.data.values import is_list_type
+from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, shown
 from streamembed.logs import columns
-from streamembed.logs.columns import RESERVED, Layout
-from streamembed.logs.file import LogFile, damaged, whole_rows
+from streamembed.logs.file import LogFile, ahead, damaged, whole_rows
 from streamembed.logs.paths import Paths, list_paths, probe_files
 from streamembed.logs.stdin import STDIN
 from streamembed.logs.writer import write_distance_log, write_log
@@ -38,7 +51,10 @@ __all__ = [
     "EventLog",
     "LogBatch",
     "LogDescription",
+    "choice_of",
     "describe_log",
+    "doubts",
+    "open_chosen",
     "open_log",
     "write_distance_log",
     "write_log",
@@ -71,6 +87,8 @@ class LogBatch:
         where only this one has none. They keep the memory of their whole record batch.
     offset : int
         Row number of the first row, counted from 0 over all files.
+    faults : dict of int to str
+        Rows, by index in the batch, that can be no points, and why: lists of another length.
     """
 
     points: Floats
@@ -80,6 +98,7 @@ class LogBatch:
     labels: Any
     event_times: Any
     offset: int
+    faults: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -110,12 +129,14 @@ class EventLog:
         a list column; none in a log of distances.
     list_column : str or None
         The list column that holds the points or the distances; None for numeric columns.
+    columns : Columns
+        What each column is for, and why others are left out; as text, one line.
     has_ids : bool
-        True where there is a column ``id``.
+        True where there is a column of ids.
     label_type, event_time_type : pyarrow.DataType or None
         Of these columns, dictionaries decoded; None where no file has it.
     ignored : tuple of str
-        Columns that are neither events nor reserved, sorted.
+        Columns that are left out, sorted.
     n_rows : int or None
         Rows of all files; None where a stream or damage leaves that open until all is read.
     """
@@ -125,6 +146,7 @@ class EventLog:
     kind: str
     feature_names: tuple[str, ...]
     list_column: str | None
+    columns: Columns
     has_ids: bool
     label_type: Any
     event_time_type: Any
@@ -174,7 +196,8 @@ class EventLog:
 
     def _batches(self, start: int) -> Iterator[LogBatch]:
         layout = Layout(self.kind, self.feature_names, self.list_column)
-        wanted = {*layout.columns, *RESERVED}
+        uses = self.columns.id, self.columns.label, self.columns.time
+        wanted = {*layout.columns, *(name for name in uses if name is not None)}
         offset = 0
         for file in self._files:
             if file.rows is not None and offset < start and offset + file.rows <= start:
@@ -192,20 +215,22 @@ class EventLog:
 
     def _batch(self, part: Any, layout: Layout, offset: int, file: LogFile) -> LogBatch:
         """The columns of a valid record batch, decoded."""
-        distances = None
+        distances, uses = None, self.columns
+        faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
         if layout.kind == "points":
-            points, nulls = columns.points_of(part, layout)
+            points, nulls, faults = columns.points_of(part, layout)
         else:
             distances = columns.distances_of(part, layout)
         return LogBatch(
             points,
             nulls,
             distances,
-            columns.ids_of(part, offset, file),
-            columns.carried(part, "label", self.label_type, offset, file),
-            columns.carried(part, "event_time", self.event_time_type, offset, file),
+            columns.ids_of(part, uses.id, offset, file),
+            columns.carried(part, uses.label, self.label_type, offset, file),
+            columns.carried(part, uses.time, self.event_time_type, offset, file),
             offset,
+            faults,
         )
 
 
@@ -251,25 +276,44 @@ class LogDescription:
     ignored: tuple[str, ...]
 
 
-def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
-    """Open files as one log, after inspecting the columns of each.
+def open_log(
+    paths: Paths,
+    features: Sequence[str] | None = None,
+    *,
+    exclude: Sequence[str] | None = None,
+    id: str | None = None,
+    label: str | None = None,
+    time: str | None = None,
+) -> EventLog:
+    """Open files as one log, after inspecting the columns and the first rows.
 
     Parameters
     ----------
     paths
-        A file, a folder, or several, read in this order; the files of a folder in the order of
-        their names, without subfolders and without names that begin with "." or "_". Formats may
-        be mixed. "-", alone, is standard input: a stream is read as it comes, an IPC file or
+        A file, a folder, a pattern of these (``events/*.parquet``), or several, read in this order;
+        the files of a folder in the order of their names, without names that begin with "." or "_",
+        and without subfolders but those named ``key=value``, whose names are no columns. Formats
+        may be mixed. "-", alone, is standard input: a stream is read as it comes, an IPC file or
         Parquet is copied to a temporary file first.
     features
-        The feature columns; None for all numeric columns that are not reserved (integers, floats,
-        booleans, decimals, and dictionaries of these), or the one column of fixed-size lists of
-        numbers. Names may be patterns (``x*``, ``pixel_?``, ``[ab]``) of numeric columns, in which
-        case counts; a column of exactly that name goes before. The name of a list column stands
+        The feature columns; None for all numeric columns (integers, floats, booleans, decimals, and
+        dictionaries of these) that are in no other use and do not look like ids, times or targets,
+        or the one column of lists of numbers of one length. Names may be patterns (``x*``,
+        ``pixel_?``, ``[ab]``) of such columns, in which case counts; a column of exactly that name
+        goes before, and is a feature whatever it looks like. The name of a list column stands
         alone; so do its places ("0", "1", ...), by which an engine knows it.
+    exclude
+        Names or patterns of columns that are left out, whatever they are called.
+    id, label, time
+        The columns with ids, labels and times; None for ``id``, ``label`` and ``event_time``, where
+        there are such columns.
 
     Notes
     -----
+    Columns look like something else that are named so (``user_id``, ``timestamp``, ``target``; a
+    ``y`` beside an ``x`` is a coordinate), or whose first 50 rows are whole numbers that ascend, or
+    large numbers that never fall. `EventLog.columns` says what became of each column.
+
     Where nothing is chosen, and there is a column ``distances`` of lists of numbers, the log is
     one of distances: row t holds the unsquared distances to all t rows before it, or to the most
     recent of them, oldest first.
@@ -277,14 +321,20 @@ def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
     Raises
     ------
     LogError
-        A path that is missing, an empty file or folder, bytes that are not Arrow, a first file cut
-        before its rows begin (such a later file is an error when reading comes to it).
+        A path that is missing, an empty file, bytes that are not Arrow, a first file cut before its
+        rows begin (such a later file is an error when reading comes to it).
     FeatureError
         No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
         matches none; vectors beside other features; two columns of one name; files that differ in
         their features, the kind of their ids or, beyond a cast, in the type of their labels.
     ParameterError
-        No paths, "-" beside others or at a terminal, or features that are not different names.
+        No paths, a folder without logs, a pattern of no files, "-" beside others or at a terminal;
+        features that are not different names, a column of two uses.
+
+    Warns
+    -----
+    ColumnWarning
+        Columns were left out because they look like ids, times or targets.
 
     Examples
     --------
@@ -294,35 +344,135 @@ def open_log(paths: Paths, features: Sequence[str] | None = None) -> EventLog:
     ...     [(batch.offset, batch.points.shape) for batch in open_log(folder)]
     [(0, (2, 3)), (2, (1, 3))]
     """
-    chosen = None if features is None else _chosen(features)
+    log = open_chosen(paths, choice_of(features, exclude, id, label, time))
+    if (told := doubts(log)) is not None:
+        warnings.warn(told, ColumnWarning, stacklevel=2)
+    return log
+
+
+def choice_of(
+    features: Sequence[str] | None,
+    exclude: Sequence[str] | None = None,
+    id: str | None = None,
+    label: str | None = None,
+    time: str | None = None,
+) -> Choice:
+    """What was said of the columns, checked; as `open_log` takes it."""
+    for name, given in (("id", id), ("label", label), ("time", time)):
+        if given is not None and (not isinstance(given, str) or not given):
+            raise ParameterError(f"{name}={shown(given)} must be the name of a column, or None")
+    return Choice(
+        None if features is None else named("features", features),
+        () if exclude is None else named("exclude", exclude),
+        id,
+        label,
+        time,
+    )
+
+
+def doubts(log: EventLog) -> str | None:
+    """What a warning says of columns that were left out because of their looks."""
+    left = log.columns.left_out
+    if not log.columns.doubtful:
+        return None
+    told = ", ".join(f"{name!r} ({left[name]})" for name in log.columns.doubtful)
+    return (
+        f"columns of the log are left out of the features: {told}; settle it with features=, "
+        "exclude=, id=, label= or time="
+    )
+
+
+def open_chosen(paths: Paths, choice: Choice) -> EventLog:
+    """`open_log` without its warning."""
     files = probe_files(paths)
     first = files[0]
     if first.columns is None:
         raise damaged(first, 0, str(first.damage))
-    layout, ids = columns.layout_of(first, chosen), columns.id_kind(first)
-    for file in (file for file in files if file.columns is not None):
-        _check_same(file, columns.layout_of(file, chosen), first, layout)
-        if columns.id_kind(file) != ids:
+    readable = [file for file in files if file.columns is not None]
+    head = _head(readable, choice)
+    found = Found.of(str(first), dict(first.columns), head, choice)
+    layout = _layout(first, found, choice)
+    used = {name: use for name, use in choice.uses.items() if name not in layout.columns}
+    has = {use: name for name, use in used.items() if any(name in file.names for file in files)}
+    for use, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
+        if name is not None and use not in has:
             raise FeatureError(
-                f"{file} has {columns.id_kind(file)}, but {first} has {ids}; all files of a log "
-                "must have the same kind of ids: read the files separately"
+                f"the column {name!r}, named by {use}, is not in {first}, which has "
+                f"{shown(sorted(first.names))}"
             )
+    ids = columns.id_kind(first, has.get("id"))
+    left_out: dict[str, str] = {}
+    for file in readable:
+        own = Found.of(str(file), dict(file.columns or ()), head, choice)
+        _check_same(file, _layout(file, own, choice), first, layout)
+        if columns.id_kind(file, has.get("id")) != ids:
+            raise FeatureError(
+                f"{file} has {columns.id_kind(file, has.get('id'))}, but {first} has {ids}; all "
+                "files of a log must have the same kind of ids: read the files separately"
+            )
+        for name in {*file.names}.difference(layout.columns, used):
+            left_out.setdefault(name, own.why_not(name, choice))
+    left_out = {name: left_out[name] for name in sorted(left_out)}
+    doubtful = tuple(n for n in left_out if choice.features is None and n in found.doubtful)
     counts = [file.rows for file in files if file.rows is not None]
     known = len(counts) == len(files) and first.stdin is None
-    used = (*layout.columns, *RESERVED)
     return EventLog(
         paths=tuple(file.path for file in files),
         folders=tuple(path for path in map(Path, list_paths(paths)) if path.is_dir()),
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,
+        columns=Columns(
+            layout.feature_names,
+            layout.list_column,
+            has.get("id"),
+            has.get("label"),
+            has.get("time"),
+            left_out,
+            doubtful,
+        ),
         has_ids=ids != "no ids",
-        label_type=columns.carried_type(files, "label"),
-        event_time_type=columns.carried_type(files, "event_time"),
-        ignored=tuple(sorted({name for file in files for name in file.names}.difference(used))),
+        label_type=columns.carried_type(files, has.get("label")),
+        event_time_type=columns.carried_type(files, has.get("time")),
+        ignored=tuple(left_out),
         n_rows=sum(counts) if known else None,
         _files=files,
     )
+
+
+def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
+    """The first rows of the columns that could be features, by name, as far as they are there."""
+    first = files[0]
+    found = Found.of(str(first), dict(first.columns or ()), {}, replace(choice, trusted=True))
+    lists = [name for name, kind in first.columns or () if is_list_type(kind)]
+    chosen = choice.features or ()
+    if choice.features is None and DISTANCES in lists:
+        return {}
+    wanted = {name for name in (*found.numeric, *lists) if name not in chosen or name in lists}
+    wanted -= {name for name in found.vectors if name in wanted}
+    if choice.trusted or (chosen and set(chosen) <= set(found.numeric)):
+        return {}
+    parts: list[Any] = []
+    rows = 0
+    with suppress(LogError):  # whoever reads the rows is told
+        for part in chain.from_iterable(ahead(file, wanted, LOOKED_AT) for file in files):
+            if rows >= LOOKED_AT or (parts and part.schema != parts[0].schema):
+                break
+            parts.append(part.slice(0, LOOKED_AT - rows))
+            rows += len(parts[-1])
+    if not parts:
+        return {}
+    table = pa.Table.from_batches(parts)
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _layout(file: LogFile, found: Found, choice: Choice) -> Layout:
+    """Where a file keeps its events, if each column that counts is there once."""
+    layout = layout_of(found, choice)
+    for name in (*layout.columns, *choice.uses):
+        if file.names.count(name) > 1:
+            raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
+    return layout
 
 
 def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
@@ -352,8 +502,9 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         raise ParameterError(
             "paths contains '-', standard input, which inspecting would consume: save it to a file"
         )
-    log = open_log(paths, features)
-    reserved = {*RESERVED, *((log.list_column,) if log.kind == "distances" else ())}
+    log = open_chosen(paths, choice_of(features))
+    uses = (log.columns.id, log.columns.label, log.columns.time)
+    reserved = {*uses, *((log.list_column,) if log.kind == "distances" else ())}
     return LogDescription(
         files=log.paths,
         formats=tuple(file.format for file in log._files),
@@ -365,15 +516,3 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         reserved=tuple(sorted({n for f in log._files for n in f.names if n in reserved})),
         ignored=log.ignored,
     )
-
-
-def _chosen(features: Sequence[str]) -> tuple[str, ...]:
-    given = features.tolist() if isinstance(features, np.ndarray) else features
-    listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
-    names = [str(name) for name in given if isinstance(name, str)] if listed else []
-    if not names or len(names) < len(given) or len(set(names)) < len(names):
-        raise ParameterError(
-            f"features={shown(features)} must be a list of different column names or patterns, at "
-            "least one, or None for all numeric columns"
-        )
-    return in_order(names)

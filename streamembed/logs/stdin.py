@@ -34,6 +34,7 @@ class Stdin:
         self._last = b""  # of what was handed out
         self._is_taken = False
         self.reader: Any = None  # of a stream, behind its schema
+        self.early: list[tuple[int, Any]] = []  # record batches that were looked at, not handed out
         self.spool: Path | None = None
         self._forget: Any = lambda: None
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.distances import read_row
+from streamembed.data.roles import DISTANCES, RESERVED
 from streamembed.data.table import array_values, feature_name
 from streamembed.data.values import sequence_of
 from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
-from streamembed.logs.columns import DISTANCES, RESERVED
 from streamembed.logs.file import FORMATS
 from streamembed.logs.paths import Location
 from streamembed.numeric.arrays import Floats

@@ -84,7 +84,7 @@ class PointFeed:
         if known not in ((), names):  # taught by places: "10" is after "9"
             order = [names.index(name) for name in known]
             names, points, nulls = known, points[:, order], nulls[:, order]
-        read = batch.check_table(points, names, self._ordered, nulls, {}, part.ids, "skip")
+        read = batch.check_table(points, names, self._ordered, nulls, part.faults, part.ids, "skip")
         rows = Rows(part.offset + read.kept, read.points, _carried(part, read.kept), read.ids)
         return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
 

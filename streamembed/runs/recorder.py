@@ -6,6 +6,7 @@ size, so that the files, record batches and row groups of the log leave no trace
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,10 @@ from streamembed.runs.spool import Spool
 from streamembed.runs.tables import Table
 
 __all__ = ["Recorder", "check_carried"]
+
+
+# Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
+COLUMNS = "streamembed-columns"
 
 
 def check_carried(log: EventLog) -> None:
@@ -96,7 +101,9 @@ class Recorder:
         self._spool: Spool | None = None
         self._places = PLACES if picture else ()
         self._pictures: Table | None = None
-        self._timeline = Table(folder / "timeline.parquet", _timeline_schema(k, picture))
+        told = json.dumps(log.columns.as_dict())
+        timeline = _timeline_schema(k, picture).with_metadata({COLUMNS: told})
+        self._timeline = Table(folder / "timeline.parquet", timeline)
         self._rejected = Table(folder / "rejected.parquet", _REJECTED)
         self._rejected_pairs: Table | None = None
 

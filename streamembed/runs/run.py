@@ -11,16 +11,25 @@ record batches and row groups leave no trace.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from streamembed.data.roles import Choice, Columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, LogError, ParameterError, path_text, shown
+from streamembed.errors import (
+    ColumnWarning,
+    FeatureError,
+    LogError,
+    ParameterError,
+    path_text,
+    shown,
+)
 from streamembed.logs.pairs import PairLog, in_order, open_pairs
 from streamembed.logs.paths import Location, Paths
-from streamembed.logs.reader import EventLog, open_log
+from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
 from streamembed.parameters import one_of, whole
 from streamembed.runs import folder as runfolder
 from streamembed.runs import origin
@@ -50,6 +59,8 @@ class Replayed:
         The final one; None if the log ended before the warm-up.
     damage : str or None
         Why the log could not be read to the end; None if it was.
+    columns : Columns
+        What the columns of the log were used for; also in the metadata of ``timeline.parquet``.
     pairs, rejected_pairs : int
         Rows of the pair log that were learned, and that were rejected; 0 without one.
     snapshot_every : int
@@ -64,6 +75,7 @@ class Replayed:
     position: int
     snapshot: Snapshot | None
     damage: str | None
+    columns: Columns
     pairs: int = 0
     rejected_pairs: int = 0
     snapshot_every: int = SNAPSHOT_EVERY
@@ -76,6 +88,10 @@ def replay(
     *,
     snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    id: str | None = None,
+    label: str | None = None,
+    time: str | None = None,
     pairs: Paths | None = None,
     on_bad_row: str = "skip",
     embed: str = "final",
@@ -100,6 +116,8 @@ def replay(
     features
         Columns to use as features, or patterns of them, as in `open_log`; default: the features of
         the engine, or those of the log.
+    exclude, id, label, time
+        Columns to leave out, and those with ids, labels and times, as in `open_log`.
     pairs
         A pair log (`streamembed.logs.pairs`) for the engine's metrics, learned completely at the
         end of the warm-up, before the first snapshot.
@@ -124,8 +142,8 @@ def replay(
         The run folder cannot be created or written to.
     ParameterError
         The run folder is not empty, another replay is using it, or the log or the pairs are read
-        from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` were given
-        with an open log, or ``pairs`` for an engine without metrics.
+        from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` or other
+        columns were given with an open log, or ``pairs`` for an engine without metrics.
     FeatureError
         The log lacks the features that the engine has learned, or has a label or time that Parquet
         cannot store.
@@ -135,6 +153,12 @@ def replay(
     BadRowError, DuplicateIdError
         With "raise"; the message has the row's offset in the log. Every row before it is learned
         and the run is written, as after a KeyboardInterrupt.
+
+    Warns
+    -----
+    ColumnWarning
+        Before anything is learned: columns are left out because they look like ids, times or
+        targets.
 
     Notes
     -----
@@ -159,7 +183,9 @@ def replay(
             f"progress={shown(progress)} must be a function of one number, or None"
         )
     every = cadence(engine.config.chunk_size, snapshot_every)
-    opened = _open(log, features, engine)
+    opened = _open(log, choice_of(features, exclude, id, label, time), engine)
+    if not isinstance(log, EventLog) and (told := doubts(opened)) is not None:
+        warnings.warn(told, ColumnWarning, stacklevel=2)
     check_carried(opened)
     known = None if pairs is None else _find_pairs(pairs, engine, opened)
     folder = Path(path_text(run, "run"))
@@ -191,6 +217,7 @@ def replay(
         engine.position,
         engine.snapshot() if engine.ready else None,
         damage,
+        opened.columns,
         driver.pairs,
         driver.rejected_pairs,
         every,
@@ -208,14 +235,16 @@ def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     return opened
 
 
-def _open(log: EventLog | Paths, features: Sequence[str] | None, engine: Engine) -> EventLog:
+def _open(log: EventLog | Paths, choice: Choice, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
-        known = engine.feature_names or None
-        return _fitting(open_log(log, known if features is None else features), engine)
-    if features is not None:
+        if choice.features is None and engine.feature_names:
+            choice = replace(choice, features=engine.feature_names)
+        return _fitting(open_chosen(log, choice), engine)
+    if choice != Choice():
         raise ParameterError(
-            "features were given with an EventLog, which already has its own: pass them to open_log"
+            "features or other columns were given with an EventLog, which already has its own: "
+            "pass them to open_log"
         )
     return _fitting(log, engine)
 

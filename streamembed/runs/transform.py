@@ -109,7 +109,8 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, i
     """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
     if part.distances is None:
         names, nulls = snapshot.feature_names, part.nulls[:, order]
-        read = batch.check_table(part.points[:, order], names, False, nulls, {}, None, "skip")
+        points, faults = part.points[:, order], part.faults
+        read = batch.check_table(points, names, False, nulls, faults, None, "skip")
         kept = read.kept.tolist()
         bad = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)

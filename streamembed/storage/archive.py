@@ -50,7 +50,7 @@ __all__ = [
     "write_table",
 ]
 
-VERSION = 3
+VERSION = 4
 _DIGITS = 8
 _BLANK = b"0" * _DIGITS
 # The seal as a string of Arrow's metadata: its length before it, a zero behind. No other string of

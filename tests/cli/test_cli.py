@@ -450,7 +450,11 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
         "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
-        "empty folder": (["replay", tmp_path / "empty", "--run", out], 3, "empty"),
+        "empty folder": (
+            ["replay", tmp_path / "empty", "--run", out],
+            2,
+            "a folder without log files",
+        ),
         "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
         "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
         "damaged run": (["inspect", damaged], 3, "timeline.parquet"),
@@ -530,7 +534,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(replay_command, "open_log", stop)
+    monkeypatch.setattr(replay_command, "open_chosen", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
     assert (done.exit_code, "holds" in done.stderr) == (exits.INTERRUPTED, False)
     assert "streamembed: interrupted" in done.stderr

@@ -1,0 +1,223 @@
+"""`Engine.learn` of data frames and Arrow tables: reserved names, lists, and kinds of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
+
+N = 60
+X = np.random.default_rng(0).normal(size=(N, 3))
+NAMES = ("a", "b", "c")
+COLUMNS = dict(zip(NAMES, X.T, strict=True))
+MAKERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "arrow": pa.table,
+    "batch": pa.record_batch,
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+}
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(**{"size": 40, "warm_up": 20, "chunk_size": 5, **changes})
+
+
+class Capsule:
+    """What a relation of duckdb is to us: an object with an Arrow stream, read once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+def test_reserved_columns_have_their_use(make: Callable[..., Any]) -> None:
+    """Ids, labels where metrics learn them, and times are no features, as in a log."""
+    ids, kinds = [f"e{j}" for j in range(N)], ["p", "q", "r"] * 20
+    table = make({"id": ids, "label": kinds, "event_time": list(range(N)), **COLUMNS})
+    engine, twin = small(metrics=("fenn",)), small(metrics=("fenn",))
+    for start in range(0, N, 20):
+        part = table.slice(start, 20) if hasattr(table, "slice") else table[start : start + 20]
+        engine.learn(part)
+    twin.learn(make(COLUMNS), y=kinds, ids=ids)
+    ours, theirs = engine.snapshot(), twin.snapshot()
+    assert ours.ids.tolist() == theirs.ids.tolist() == ids[20:]
+    np.testing.assert_array_equal(ours.coordinates, theirs.coordinates)
+    assert ours.metrics["fenn"] == theirs.metrics["fenn"]
+    np.testing.assert_array_equal(ours.transform(table), theirs.transform(make(COLUMNS)))
+    bare = small()
+    bare.learn(table, ids=range(N))
+    assert (bare.feature_names, bare.support_ids.tolist()) == (NAMES, list(range(20, N)))
+
+
+def test_pairs_and_readers_have_reserved_columns_too() -> None:
+    """Wherever points are learned from tables."""
+    table = pa.table({"id": pa.array(range(N)), **COLUMNS})
+    engine = small(metrics=("fenn",))
+    assert engine.learn(table.to_reader(max_chunksize=7)).accepted == N
+    assert engine.support_ids.tolist() == list(range(20, N))
+    engine.learn_pairs(table.slice(0, 4), table.slice(4, 4), [True, False] * 2)
+
+
+def test_arrays_and_dicts_are_as_they_were() -> None:
+    """Whatever their features are called: nobody took a file for them."""
+    rows = [{"id": float(j), "target": x} for j, x in enumerate(X[:, 0].tolist())]
+    engine = small()
+    engine.learn(rows)
+    assert engine.feature_names == ("id", "target")
+    assert engine.learn(pd.DataFrame(rows)).accepted == N
+    with pytest.raises(ParameterError, match="chooses columns of a data frame"):
+        small().learn(X, features=["a"])
+
+
+def test_features_are_chosen_by_name_or_pattern() -> None:
+    """Of every call; columns of text are no trouble then."""
+    table = pl.DataFrame({**COLUMNS, "target": X[:, 0], "note": ["n"] * N})
+    engine = small()
+    for _ in range(2):
+        engine.learn(table, features=["[ab]", "target"])
+    assert engine.feature_names == ("a", "b", "target")
+    with pytest.raises(FeatureError, match=r"column 'note' .* features must be numeric"):
+        small().learn(table.drop("target"))
+    with pytest.raises(ParameterError, match="features='a' must be a list"):
+        small().learn(table, features="a")
+
+
+LISTS: dict[str, Callable[[], Any]] = {
+    "fixed": lambda: pa.table({"e": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)}),
+    "sliced": lambda: pa.table(
+        {"e": pa.FixedSizeListArray.from_arrays(pa.array(np.tile(X.ravel(), 2)), 3)}
+    ).slice(N),
+    "lists": lambda: pa.table({"e": X.tolist()}),
+    "chunks": lambda: pa.concat_tables([pa.table({"e": X[:9].tolist()})] * 0 or [
+        pa.table({"e": X[:9].tolist()}), pa.table({"e": X[9:].tolist()})]),
+    "polars array": lambda: pl.DataFrame({"e": X}, schema={"e": pl.Array(pl.Float64, 3)}),
+    "polars list": lambda: pl.DataFrame({"e": X.tolist()}),
+    "arrays in pandas": lambda: pd.DataFrame({"e": list(X)}),
+    "lists in pandas": lambda: pd.DataFrame({"e": X.tolist()}),
+    "a capsule": lambda: Capsule(pa.table({"e": X.tolist()})),
+    "with ids": lambda: pa.table({"e": X.tolist(), "id": list(range(N))}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+def test_a_column_of_lists_is_a_matrix(make: Callable[[], Any]) -> None:
+    """Its features are known by place, as those of an array, for learning and transforming."""
+    engine, twin = small(), small()
+    engine.learn(make())
+    twin.learn(X)
+    assert engine.feature_names == ("0", "1", "2")
+    ours, theirs = engine.snapshot(), twin.snapshot()
+    np.testing.assert_array_equal(ours.coordinates, theirs.coordinates)
+    np.testing.assert_array_equal(ours.transform(make()), theirs.transform(X))
+
+
+def test_lists_that_cannot_be_rows() -> None:
+    """Of another length or null: bad rows; beside others: chosen alone; of text: refused."""
+    rows: list[Any] = X.tolist()
+    rows[3], rows[5], rows[7] = [1.0], None, [1.0, None, 2.0]
+    engine = small(on_bad_row="skip")
+    done = engine.learn(pa.table({"e": rows}))
+    assert [(row.index, row.reason) for row in done.rejected] == [
+        (3, "'e' has 1 numbers instead of 3"),
+        (5, "null in '0'"),
+        (7, "null in '1'"),
+    ]
+    done = engine.learn(pa.table({"e": [[1.0], [1.0, 2.0, 3.0]]}))
+    assert (done.accepted, done.rejected[0].index) == (1, 0)
+    with pytest.raises(BadRowError, match="'e' has 1 numbers instead of 3"):
+        small().learn(pl.DataFrame({"e": rows}))
+    both = pa.table({"e": X.tolist(), "a": X[:, 0]})
+    with pytest.raises(FeatureError, match=r"column 'e'.*take lists of one length alone: features"):
+        small().learn(both)
+    assert small().learn(both, features=["e"]).accepted == N
+    with pytest.raises(FeatureError, match=r"column 'e'.*must be numeric"):
+        small().learn(pa.table({"e": [["x"]] * N}))
+    with pytest.raises(FeatureError, match="X has 2 columns; it must have 3"):
+        engine.learn(pa.table({"e": [[1.0, 2.0]] * 4}))
+
+
+def test_lazy_frames_are_told_to_collect() -> None:
+    """They have no rows yet."""
+    with pytest.raises(InputError, match=r"X is a LazyFrame.*pass X\.collect\(\)"):
+        small().learn(pl.DataFrame(COLUMNS).lazy())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Capsule(pa.table(COLUMNS)),
+        lambda: pd.DataFrame({name: pd.array(x, "Float64") for name, x in COLUMNS.items()}),
+        lambda: pd.DataFrame(COLUMNS).convert_dtypes(dtype_backend="pyarrow"),
+    ],
+    ids=["capsule", "nullable", "pyarrow backend"],
+)
+def test_other_frames_are_the_same_numbers(make: Callable[[], Any]) -> None:
+    """Objects with an Arrow stream, as of duckdb, and the nullable columns of pandas."""
+    engine, twin = small(), small()
+    engine.learn(make())
+    twin.learn(pa.table(COLUMNS))
+    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+
+
+def test_half_floats_and_decimals_are_numbers() -> None:
+    """Exactly as they are."""
+    half = X.astype(np.float16)
+    cents = [Decimal(int(x * 100)).scaleb(-2) for x in X[:, 0]]
+    engine = small()
+    engine.learn(pa.table({"h": pa.array(half[:, 0]), "d": pa.array(cents)}))
+    points = engine.snapshot().points
+    assert engine.feature_names == ("d", "h")
+    np.testing.assert_array_equal(points[:, 1], half[20:, 0].astype(float))
+    np.testing.assert_array_equal(points[:, 0], [float(x) for x in cents[20:]])
+
+
+def _kinds() -> list[Any]:
+    """Columns of every type that Arrow can make of little."""
+    return [
+        pa.null(), pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.string(),
+        pa.large_binary(), pa.binary(2), pa.date32(), pa.time64("us"), pa.timestamp("ns", "UTC"),
+        pa.duration("s"), pa.month_day_nano_interval(), pa.decimal256(50, 3), pa.string_view(),
+        pa.struct([("x", pa.int8())]), pa.map_(pa.string(), pa.int8()), pa.uuid(),
+        pa.dense_union([pa.field("x", pa.int8())]), pa.run_end_encoded(pa.int32(), pa.float64()),
+        pa.dictionary(pa.int8(), pa.float64()), pa.dictionary(pa.int8(), pa.string()),
+        pa.list_(pa.list_(pa.float64())), pa.list_view(pa.float64()), pa.list_(pa.float64(), 0),
+        pa.list_(pa.string()), pa.list_(pa.decimal128(5, 2)), pa.list_(pa.bool_(), 2),
+        pa.list_(pa.dictionary(pa.int8(), pa.float64())), pa.fixed_shape_tensor(pa.float64(), [2]),
+        pa.json_(), pa.bool8(), pa.opaque(pa.int8(), "x", "y"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _kinds(), ids=str)
+@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.parametrize("name", ["a", "id", "label", "event_time"])
+def test_no_exception_of_pyarrow_reaches_a_user(kind: Any, rows: int, name: str) -> None:
+    """A column of any type, alone or beside others, in any use: learned, or an error of ours."""
+    try:
+        column = pa.nulls(rows, kind)
+    except (pa.ArrowException, TypeError):
+        pytest.skip("Arrow has no such array")
+    for others in ({}, {"b": pa.array(X[:rows, 0])}):
+        for table in (
+            pa.table({name: column, **others}),
+            pa.table({name: pa.chunked_array([], kind), "b": pa.chunked_array([], pa.float64())}),
+        ):
+            engine = small(on_bad_row="skip", metrics=("fenn",))
+            for call in (
+                lambda engine=engine, table=table: engine.learn(table),
+                lambda engine=engine, table=table: engine.learn(table, features=["a"]),
+            ):
+                with suppress(InputError):
+                    call()

@@ -1,0 +1,159 @@
+"""Labels that come late: learned as labels that come in time, once, of events that are held."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from streamembed.errors import InputError, ParameterError
+from streamembed.learners.metrics import NAMES
+from streamembed.numeric import codec
+
+X = np.random.default_rng(0).normal(size=(160, 3)) * [1.0, 5.0, 0.2]
+KINDS = (np.arange(160) * 7) % 3
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(
+        **{"size": 100, "warm_up": 40, "chunk_size": 10, "metrics": ("fenn",), **changes}
+    )
+
+
+def assert_same(one: se.Engine, other: se.Engine) -> None:
+    (ours, said), (theirs, told) = codec.pack(one), codec.pack(other)
+    assert said == told
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def matrix(engine: se.Engine, name: str = "fenn") -> np.ndarray:
+    return engine.snapshot().metrics[name].matrix
+
+
+@pytest.mark.parametrize("memory", ["window", "all", "landmarks"])
+def test_late_labels_teach_what_labels_in_time_teach(memory: str) -> None:
+    """The same metrics to the bit, where all are held and come in the same order."""
+    late, timely = small(metrics=NAMES, memory=memory), small(metrics=NAMES, memory=memory)
+    late.learn(X[:95])
+    before = late.snapshot()
+    assert late.label(np.arange(95), KINDS[:95]) == se.Labelled(95, 0, ())
+    timely.learn(X[:95], y=KINDS[:95])
+    for engine in (late, timely):
+        engine.flush()
+    for name in NAMES:
+        np.testing.assert_array_equal(matrix(late, name), matrix(timely, name), err_msg=name)
+    np.testing.assert_array_equal(before.coordinates, small_of(memory).snapshot().coordinates)
+
+
+def small_of(memory: str) -> se.Engine:
+    engine = small(metrics=NAMES, memory=memory)
+    engine.learn(X[:95])
+    return engine
+
+
+def test_how_they_are_cut_into_calls_does_not_matter() -> None:
+    """One call, or one for each, before and after the warm-up; saved and pickled in between."""
+    whole, parts = small(), small()
+    for engine in (whole, parts):
+        engine.learn(X[:30])
+    whole.label(np.arange(30), KINDS[:30])
+    for j in range(30):
+        parts.label([j], KINDS[j : j + 1])
+    for engine in (whole, parts):
+        engine.learn(X[30:96])
+    whole.label(np.arange(30, 96), KINDS[30:96])
+    for j in range(30, 96):
+        parts = pickle.loads(pickle.dumps(parts))
+        parts.label([j], [int(KINDS[j])])
+    for engine in (whole, parts):
+        engine.learn(X[96:])
+    assert_same(whole, parts)
+
+
+def test_a_saved_engine_knows_which_events_have_a_label(tmp_path: Path) -> None:
+    """A label that is repeated counts, and teaches nothing, also after loading."""
+    engine = small()
+    engine.learn(X[:85], y=[int(k) if j % 2 else None for j, k in enumerate(KINDS[:85])])
+    engine.label([0, 84], ["a", "b"])
+    engine.save(tmp_path / "engine")
+    loaded = se.Engine.load(tmp_path / "engine")
+    for one in (engine, loaded):
+        before = matrix(one)
+        assert one.label([0, 1, 83, 84, 84], [1] * 5) == se.Labelled(0, 5, ())
+        np.testing.assert_array_equal(matrix(one), before)
+        assert one.label([2, 2, 82], ["c", "d", None]) == se.Labelled(1, 1, ())
+    loaded.learn(X[85:])
+    engine.learn(X[85:])
+    np.testing.assert_array_equal(matrix(loaded), matrix(engine))
+
+
+def test_events_that_have_left_are_named() -> None:
+    """In the order of the call; ids that never came cannot be told from them."""
+    engine = small()
+    engine.learn(X, ids=[f"e{j}" for j in range(160)])
+    done = engine.label(["e3", "e70", "nobody", "e159"], [1, 2, 3, None])
+    assert done == se.Labelled(1, 0, ("e3", "nobody"))
+    assert len(engine._intake.progress.labelled) == 1
+    landmarks = small(memory="landmarks", size=40)
+    landmarks.learn(X)
+    done = landmarks.label(np.arange(160), KINDS)
+    assert done.taught == 40
+    assert set(landmarks.support_positions.tolist()).isdisjoint(done.not_held)
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_what_is_remembered_is_bounded_by_the_support(memory: str) -> None:
+    """Positions of labelled events go with their events."""
+    engine = small(memory=memory, size=50)
+    engine.learn(X, y=KINDS)
+    held = engine._intake.progress.labelled
+    assert set(held.tolist()) == set(engine.support_positions.tolist())
+    assert len(small_of("window")._intake.progress.labelled) == 0
+
+
+def test_of_two_events_of_one_id_the_later_is_meant() -> None:
+    """The pending one, where the window is about to lose the other."""
+    engine = small(size=40)
+    ids = [f"e{j}" for j in range(40)]
+    engine.learn(X[:40], ids=ids)
+    engine.learn(X[40:41], ids=["e0"])
+    engine.label(["e0"], ["late"])
+    assert engine._intake.progress.labelled_now().tolist() == [40]
+
+
+def test_wrong_calls_change_nothing() -> None:
+    """Refused by type, with what to try."""
+    with pytest.raises(ParameterError, match="learns no metrics: create it with metrics="):
+        se.Engine().label([0], ["a"])
+    engine = small()
+    assert engine.label([], []) == se.Labelled(0, 0, ())
+    assert engine.label([0], ["a"]) == se.Labelled(0, 0, (0,))
+    engine.learn(X[:60])
+    before = pickle.dumps(engine.__getstate__())
+    for ids, y, says in (
+        (3, "a", r"ids is 3; .*pass \[id\]"),
+        (None, ["a"], "ids is None"),
+        (["e1"], ["a"], "ids are strings in this call, but events are known by positions"),
+        ([1, None], ["a", "b"], "ids has None in row 1"),
+        ([1, 2], ["a"], "y has 1 entries; it must have 2"),
+        ([1], [object()], "labels must be strings, numbers or booleans"),
+    ):
+        with pytest.raises(InputError, match=says):
+            engine.label(ids, y)
+    assert pickle.dumps(engine.__getstate__()) == before
+
+
+def test_labels_beyond_the_classes_are_counted() -> None:
+    """The thousand-and-first class teaches nothing, and the event may get another label."""
+    engine = small(memory="all", metrics=("itml",), chunk_size=1000, warm_up=1000)
+    points = np.random.default_rng(1).normal(size=(1001, 2))
+    engine.learn(points, y=[*range(1000), None])
+    assert engine.label([1000], [1000]) == se.Labelled(0, 0, ())
+    assert engine.unlearned == 1
+    assert engine.label([1000], [7]) == se.Labelled(1, 0, ())
