@@ -17,9 +17,10 @@ from streamembed.data.batch import LARGEST_VALUE
 from streamembed.embedding import pictures
 from streamembed.embedding.publish import Columns
 from streamembed.engine import contents
+from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
 from streamembed.engine.picture import Drawn, Neighbours, Picture
-from streamembed.errors import FeatureError, shown
+from streamembed.errors import FeatureError, InputError, shown
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import linked
 from streamembed.learners import metrics as learners
@@ -455,6 +456,51 @@ class Snapshot:
         powers = np.sqrt(self.stationary @ self._tracked**2)  # lambda**t, since psi has norm 1
         kept = powers > 0.0
         return self._tracked[:, kept] / powers[kept], powers[kept] ** (1.0 / self.diffusion_time)
+
+    def compare(self, other: Snapshot) -> Comparison:
+        """What changed between an earlier snapshot of the same engine and this one.
+
+        Parameters
+        ----------
+        other
+            The earlier snapshot (of two, the later by its position is taken for the later one).
+
+        Returns
+        -------
+        Comparison
+            Events in both, their movement after the best rotation, the correlation of each
+            coordinate with its own, how well the earlier snapshot covered what is new, and which
+            components went and came. Its ``repr`` says it in words.
+
+        Raises
+        ------
+        InputError
+            It is no snapshot, of another method, or with ids of another kind.
+        FeatureError
+            It has other features.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamembed import Engine
+        >>> engine, X = Engine(size=100), np.random.default_rng(0).standard_normal((150, 2))
+        >>> engine.learn(X[:100]).accepted
+        100
+        >>> earlier = engine.snapshot()
+        >>> engine.learn(X[100:]).accepted
+        50
+        >>> engine.snapshot().compare(earlier).shared
+        50
+        """
+        if not isinstance(other, Snapshot):
+            raise InputError(f"other is a {type(other).__name__}; it must be a Snapshot")
+        if other.feature_names != self.feature_names:
+            raise FeatureError(
+                f"other has the features {shown(list(other.feature_names))} and this snapshot "
+                f"{shown(list(self.feature_names))}: they must be of the same engine"
+            )
+        earlier, later = sorted((other, self), key=lambda one: one.position)
+        return compare(earlier, later, earlier.frame.epoch == later.frame.epoch)
 
     # ------------------------------------------------------------------ distances
 

@@ -19,7 +19,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Floats
-from streamembed.parameters import one_of
+from streamembed.parameters import one_of, or_none, whole
 from streamembed.transformers.settling import SettlingTransformer
 
 __all__ = ["DiffusionMap"]
@@ -52,6 +52,10 @@ class DiffusionMap(SettlingTransformer):
         See `streamembed.Engine`.
     bandwidth, alpha, diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
+    hold
+        Events for which new points are placed in one and the same snapshot, so that whoever keeps
+        their coordinates can compare them: the snapshot is taken anew where the stream comes to a
+        multiple of it, and ``renewals`` counts how often. None: always the newest.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
         objects before it (see `learn_one`).
@@ -99,6 +103,7 @@ class DiffusionMap(SettlingTransformer):
         warm_up: int | None = None,
         scaling: str | None = "standard",
         seed: int = 0,
+        hold: int | None = None,
         metric: Any = "euclidean",
     ) -> None:
         self.method = method
@@ -125,7 +130,10 @@ class DiffusionMap(SettlingTransformer):
         self.warm_up = warm_up
         self.scaling = scaling
         self.seed = seed
+        self.hold = or_none(whole, "hold", hold, 1)
         self.metric = metric
+        self._renewals = 0
+        self._held: Snapshot | None = None
         self._check_metric(metric)
         self._warm_up_events = self._config().warm_up_events
         self._engine: Engine | None = None
@@ -152,6 +160,11 @@ class DiffusionMap(SettlingTransformer):
                 "arrived: the features are not known yet"
             )
         return self._engine
+
+    @property
+    def renewals(self) -> int:
+        """How often the snapshot that is held was taken; 0 without ``hold``."""
+        return self._renewals
 
     def snapshot(self) -> Snapshot:
         """The engine's snapshot; NotReadyError before the warm-up ends."""
@@ -195,7 +208,16 @@ class DiffusionMap(SettlingTransformer):
 
     def _shown(self) -> Snapshot | Picture:
         """What new points are placed in."""
-        return self.snapshot()
+        return self.snapshot() if self._held is None else self._held
+
+    def _renew(self) -> None:
+        """Take the snapshot that is held anew, where the stream has come to a multiple of it."""
+        engine = self._engine
+        if self.hold is None or engine is None or not engine.ready:
+            return
+        if self._held is None or engine.learned // self.hold > self._held.position // self.hold:
+            self._held = engine.publish()
+            self._renewals += 1
 
     # ------------------------------------------------------------------ learning
 
@@ -234,6 +256,7 @@ class DiffusionMap(SettlingTransformer):
             Before the warm-up ends: a warm-up is never cut short.
         """
         self.engine.flush()
+        self._renew()
 
     def _check_metric(self, metric: Any) -> None:
         one_of("metric", metric, ("euclidean", "precomputed"))
@@ -264,6 +287,7 @@ class DiffusionMap(SettlingTransformer):
             self._engine.admit(
                 batch.check_table(point, names, ordered, NO_NULLS, {}, None, "raise")
             )
+            self._renew()
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""
@@ -275,6 +299,7 @@ class DiffusionMap(SettlingTransformer):
             own = int(own) if own.lstrip("-").isdigit() else own  # frames have string columns
         engine.admit_distances([row], None if own is None else [own], "raise")
         self._engine = engine
+        self._renew()
 
 
 def _told(x: Mapping[Any, Any]) -> dict[Any, Any]:

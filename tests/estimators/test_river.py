@@ -115,6 +115,7 @@ def test_parameters_are_those_of_the_engine() -> None:
     del engine["on_bad_row"], engine["metrics"], engine["picture"], engine["spread"]
     face = dict(inspect.signature(DiffusionMap).parameters)
     assert face.pop("metric").default == "euclidean"
+    assert face.pop("hold").default is None
     assert {k: p.default for k, p in face.items()} == {k: p.default for k, p in engine.items()}
 
 
@@ -318,3 +319,21 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+def test_coordinates_are_held_for_as_long_as_was_said() -> None:
+    """From one multiple of the stream's positions to the next, in any split; then renewed."""
+    one, many = small(hold=50), small(hold=50)
+    seen = []
+    for row in DICTS[:200]:
+        one.learn_one(row)
+        if one.ready:
+            seen.append((one.renewals, tuple(one.transform_one(DICTS[0]).values())))
+    assert len(set(seen)) == one.renewals == 4  # as the warm-up ends, and from 50, 100 and 150 on
+    many.learn_many(pd.DataFrame(DICTS[:200]))
+    assert many.renewals == one.renewals
+    assert many.transform_one(DICTS[3]) == one.transform_one(DICTS[3])
+    again = pickle.loads(pickle.dumps(one))
+    assert again.transform_one(DICTS[3]) == one.transform_one(DICTS[3])
+    with pytest.raises(ParameterError, match="hold=0"):
+        small(hold=0)

@@ -1,0 +1,143 @@
+"""What changed between two snapshots of one engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamembed.errors import InputError
+from streamembed.numeric.arrays import Array, Floats
+from streamembed.spectral import frame
+
+__all__ = ["Comparison", "compare"]
+
+# A component went, or is new, where no component of the other map is as near to it as that.
+ALIKE = 0.5
+
+
+class Compared(Protocol):
+    """A snapshot, as far as it is compared."""
+
+    coordinates: Floats
+    psi: Floats
+    ids: Array
+    points: Floats
+    position: int
+    method: str
+
+    def coverage(self, X: Floats) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a later snapshot differs from an earlier one; numbers of components count from 0.
+
+    Attributes
+    ----------
+    positions : (int, int)
+        Of the stream: of the earlier and of the later snapshot.
+    shared : int
+        Events that are in both.
+    share : float
+        Of the later snapshot's events.
+    same_epoch : bool
+        Whether the axes can be compared as they are.
+    movement : float
+        Of the shared events, after the best rotation, reflection and shift: root mean square, in
+        units of the spread of the earlier coordinates. NaN where fewer than three are shared.
+    correlations : tuple of float
+        Of each coordinate with its own in the earlier snapshot, over the shared events.
+    covered : float
+        Median coverage of the later snapshot's new events by the earlier one: near 0, they are like
+        nothing that it had. NaN without new events, or of distances.
+    gone, come : tuple of int
+        Components of the earlier map that no component of the later one resembles, and of the later
+        one that the earlier did not have.
+    """
+
+    positions: tuple[int, int]
+    shared: int
+    share: float
+    same_epoch: bool
+    movement: float
+    correlations: tuple[float, ...]
+    covered: float
+    gone: tuple[int, ...]
+    come: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        first, last = self.positions
+        lines = [
+            f"<Comparison of events {first:,} and {last:,}: {self.shared:,} events in both "
+            f"({self.share:.0%})"
+        ]
+        if self.shared:
+            told = ", ".join(f"{value:.2f}" for value in self.correlations)
+            moved = "too few to compare" if np.isnan(self.movement) else f"{self.movement:.2f}"
+            lines += [
+                "  axes: " + ("one epoch" if self.same_epoch else "another epoch"),
+                f"  correlation of each coordinate with its own: {told}",
+                f"  movement after the best rotation: {moved} of the spread",
+            ]
+        if not np.isnan(self.covered):
+            lines.append(f"  the new events were covered by {self.covered:.2f} (median)")
+        for name, which in (("gone", self.gone), ("come", self.come)):
+            if which:
+                lines.append(f"  components {name}: {', '.join(map(str, which))}")
+        return "\n".join(lines) + ">"
+
+
+def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
+    """See `streamembed.Snapshot.compare`."""
+    if earlier.ids.dtype.kind != later.ids.dtype.kind or earlier.method != later.method:
+        raise InputError(
+            "other must be a snapshot of the same engine: it has ids of another kind, or another "
+            "method"
+        )
+    _, here, there = np.intersect1d(later.ids, earlier.ids, return_indices=True)
+    one, other = earlier.coordinates[there], later.coordinates[here]
+    k = min(one.shape[1], other.shape[1])
+    found = frame.agreement(other[:, :k], one[:, :k]) if len(here) > 1 else np.full(k, np.nan)
+    gone, come = _unlike(earlier.psi[there], later.psi[here])
+    fresh = np.delete(np.arange(len(later.ids)), here)
+    covered = np.nan
+    if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
+        covered = float(np.median(earlier.coverage(later.points[fresh])))
+    return Comparison(
+        (earlier.position, later.position),
+        len(here),
+        len(here) / len(later.ids),
+        same_epoch,
+        _movement(one[:, :k], other[:, :k]),
+        tuple(found.tolist()),
+        covered,
+        gone,
+        come,
+    )
+
+
+def _movement(one: Floats, other: Floats) -> float:
+    """Root mean square, after the best rotation, reflection and shift."""
+    if len(one) < 3:
+        return np.nan
+    one, other = one - one.mean(axis=0), other - other.mean(axis=0)
+    u, _, v = np.linalg.svd(other.T @ one)
+    spread = float((one**2).sum())
+    return float(np.sqrt(((other @ (u @ v) - one) ** 2).sum() / (spread or 1.0)))
+
+
+def _unlike(one: Floats, other: Floats) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Columns of each map of which less than a share lies in the span of the other's."""
+    if len(one) < 3:
+        return (), ()
+    return _outside(one, other), _outside(other, one)
+
+
+def _outside(columns: Floats, span: Floats) -> tuple[int, ...]:
+    centred = columns - columns.mean(axis=0)
+    basis = np.linalg.svd(span - span.mean(axis=0), full_matrices=False)[0]
+    sizes = (centred**2).sum(axis=0)
+    inside = ((basis.T @ centred) ** 2).sum(axis=0)
+    return tuple(np.flatnonzero(inside < ALIKE * sizes).tolist())
