@@ -18,7 +18,7 @@ from streamembed.version import __version__
 __all__ = ["main"]
 
 COMMANDS = {
-    "demo": "Follow a real stream through a change, with its picture and certificates.",
+    "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "replay": "Replay Arrow logs into a run folder.",
     "transform": "Embed the events of logs with a saved snapshot.",

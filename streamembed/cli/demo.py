@@ -67,7 +67,7 @@ class Step:
 @click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
 @click.option("--events", default=4000, show_default=True, help="Length of the stream.")
 def command(into: str, events: int) -> None:
-    """Follow a real stream through a change: its map, its picture, coverage and certificates."""
+    """Follow a real stream through a change: map, picture, coverage, certificates."""
     run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
 
 

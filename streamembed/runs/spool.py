@@ -82,8 +82,11 @@ def _rows_of(table: Any) -> Rows:
     numbers: Ints = table["number"].to_numpy()
     ids = None
     if "id" in table.column_names:
-        ids = np.array(table["id"].to_pylist())
-        ids = ids if ids.dtype.kind == "i" else ids.astype(object)
+        told = table["id"].to_pylist()
+        ids = np.empty(len(told), dtype=object)
+        ids[:] = told
+        if pa.types.is_integer(table.schema.field("id").type):
+            ids = ids.astype(np.int64)
     carried = {
         name[1:]: table[name].chunk(0) for name in table.column_names if name.startswith("+")
     }

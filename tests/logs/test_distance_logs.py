@@ -47,7 +47,8 @@ def replayed(folder: Path, rows: list[Any], taught: se.Engine, **options: Any) -
     ids = options.pop("ids", None)
     every = options.pop("snapshot_every", None)
     write_distance_log(folder / "log", rows, ids, **options)
-    return se.replay(folder / "log", taught, folder / "run", snapshot_every=every)
+    run, log = folder / "run", folder / "log"
+    return se.replay(log, taught, run, snapshot_every=every, embed="causal")
 
 
 def by_hand(memory: str, good: list[int], ids: list[str] | None = None) -> se.Engine:

@@ -352,7 +352,7 @@ def test_files_may_differ_in_what_was_not_chosen(tmp_path: Path) -> None:
     write_table(tmp_path / "1", pa.table({"z": [2.0], "x": [2.0]}))
     assert stacked(open_log(tmp_path, features=["x"])).tolist() == [[1.0], [2.0]]
     with pytest.raises(
-        FeatureError, match=r"1 lacks the numeric columns \['y'\] .* unexpected columns \['z'\]"
+        FeatureError, match=r"1 lacks the numeric columns \['w'\] .* unexpected columns \['z'\]"
     ):
         open_log(tmp_path)
 
