@@ -150,6 +150,8 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
 def _metric_line(certificate: MetricCertificate) -> str:
     """What a metric learned from, and its status."""
     source = certificate["source"]
+    if certificate.taught is False:
+        return "nothing learned yet: neither a label nor a pair came"
     if source == "generated":
         told = f"from {certificate['pairs']} generated pairs"
         share = certificate["reproduced"]

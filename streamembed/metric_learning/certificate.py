@@ -80,7 +80,15 @@ class MetricCertificate(Mapping[str, Any]):
         raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
 
     def __repr__(self) -> str:
-        return f"MetricCertificate({self._facts!r})"
+        told = "" if self.taught is not False else "nothing learned yet: "
+        return f"MetricCertificate({told}{self._facts!r})"
+
+    @property
+    def taught(self) -> bool | None:
+        """Whether the metric has learned from a label or a pair; None where its maker says not."""
+        told = [self._facts["labelled"], self._facts["pairs"]]
+        known = [count for count in told if count is not None]
+        return any(known) if known else None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MetricCertificate):

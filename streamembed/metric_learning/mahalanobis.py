@@ -74,6 +74,13 @@ class Mahalanobis:
     certificate: MetricCertificate = field(default_factory=MetricCertificate)
     feature_names: tuple[str, ...] | None = None
 
+    def __repr__(self) -> str:
+        proof, d = self.certificate, len(self.matrix)
+        told = f"from {proof['source']}" if proof["source"] else "as given"
+        if proof.taught is False:
+            told = "nothing learned yet: it is the metric that its learner starts from"
+        return f"<Mahalanobis of {d} feature{'s' * (d > 1)}, rank {len(self.factor)}: {told}>"
+
     @classmethod
     def of(
         cls, matrix: npt.ArrayLike, rank: int | None = None, certificate: Any = None

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streamembed as se
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from tests import oracle_itml as oracle
@@ -268,3 +269,20 @@ def test_names_must_be_one_a_column(names: Any) -> None:
     """Different ones, of text."""
     with pytest.raises(ParameterError, match="must be 2 different names"):
         NAMED.named(names)
+
+
+def test_a_metric_that_has_learned_nothing_says_so() -> None:
+    """In what is shown of it and of its certificate; one that has, says from what."""
+    rng = np.random.default_rng(0)
+    engine = se.Engine(metrics=("fenn",), size=100)
+    engine.learn(rng.standard_normal((100, 3)))
+    untaught = engine.publish().metrics["fenn"]
+    assert untaught.certificate.taught is False
+    assert "nothing learned yet" in repr(untaught)
+    assert "nothing learned yet" in repr(untaught.certificate)
+    engine.learn(rng.standard_normal((100, 3)), y=np.arange(100) % 2)
+    taught = engine.publish().metrics["fenn"]
+    assert taught.certificate.taught is True
+    assert repr(taught) == "<Mahalanobis of 3 features, rank 3: from labels>"
+    assert Mahalanobis.of(np.eye(1)).certificate.taught is None
+    assert repr(Mahalanobis.of(np.eye(1))) == "<Mahalanobis of 1 feature, rank 1: as given>"
