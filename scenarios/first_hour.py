@@ -135,7 +135,7 @@ def replay_an_own_parquet_file() -> None:
     pq.write_table(orders()[2], "mine.parquet")
     shell("streamembed inspect mine.parquet")
     shell("streamembed replay mine.parquet --run run")
-    shell("streamembed replay mine.parquet --run run2 --features basket,hour,items,distance")
+    shell("streamembed replay mine.parquet --run run2 --id order_id --label target")
     prompt("""
 import pyarrow.parquet as pq
 pq.read_schema("run2/embedding.parquet").names
@@ -242,11 +242,7 @@ _ = engine.learn(points[:1000])
 yesterday = engine.snapshot()
 _ = engine.learn(points[1000:1200])
 today = engine.snapshot()
-yesterday.frame.epoch == today.frame.epoch
-shared, here, there = np.intersect1d(today.ids, yesterday.ids, return_indices=True)
-moved = np.linalg.norm(today.psi[here] - yesterday.psi[there], axis=1)
-len(shared), float(np.median(moved).round(3))
-np.column_stack([yesterday.eigenvalues, today.eigenvalues]).round(3)
+today.compare(yesterday)
 """,
         points=orders()[0],
     )
