@@ -599,7 +599,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     arguments = ["--size", "200", "--metrics", "itml,fenn"]
     plain = call("replay", str(tmp_path / "plain"), "--run", str(tmp_path / "one"), *arguments)
     assert "generated pairs; reproducibility " in plain.output
-    assert "metric fenn: from labels; no class" in plain.output
+    assert "metric fenn: nothing learned yet" in plain.output
     told = call(
         "replay", str(tmp_path / "labelled"), "--run", str(tmp_path / "two"), *arguments, "--json"
     )

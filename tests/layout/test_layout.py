@@ -253,7 +253,7 @@ def test_outside_without_neighbours_is_finite() -> None:
 
 
 @pytest.mark.slow
-def test_drift_does_not_shrink_the_picture() -> None:
+def test_drift_does_not_shrink_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six turnovers of gas sensors: what a live Z, or a picture that is frozen, would lose."""
     try:
         points, _ = table("gas_drift_partial")
@@ -261,11 +261,18 @@ def test_drift_does_not_shrink_the_picture() -> None:
         pytest.skip(str(absent))
     points = np.sign(points) * np.log1p(np.abs(points))
     points = ((points - points.mean(axis=0)) / points.std(axis=0))[:3000]
-    window = Window(points, n=500)
+    window, mutant = Window(points, n=500), Window(points, n=500)
     radius = measures.radius(window.picture.places)
     frozen_places = window.picture.places
     while window.position < len(points):
         window.push()
+        with monkeypatch.context() as patched:  # the mutant of local steps and a live Z
+            patched.setattr(layout, "BREATH", 10**9)
+            mutant.push()
+        gamma = 500 / forces.sum_of_weights(mutant.picture.places)
+        mutant.picture = replace(mutant.picture, gamma=gamma)
+    shrunk = measures.radius(mutant.picture.places)
+    assert measures.radius(window.picture.places) > 1.5 * shrunk
     near = window.lists.nearest[0]
     assert measures.radius(window.picture.places) > 0.25 * radius
     fresh = layout.anew(window.lists, True, window.points[:, :2], window.births, RHO)
