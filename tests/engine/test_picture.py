@@ -194,6 +194,7 @@ def two_far_apart(rng: np.random.Generator) -> Floats:
     return points
 
 
+REST = ("graph", "gaussian")
 HARD = {
     "all points equal": lambda rng: np.ones((200, 3)),
     "two points": lambda rng: np.tile([[0.0, 0.0], [1.0, 2.0]], (100, 1)),
@@ -207,7 +208,10 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("kind", ["self-tuning", "graph", "gaussian", "landmarks"])
+@pytest.mark.parametrize(
+    "kind",
+    ["self-tuning", "landmarks", *(pytest.param(kind, marks=pytest.mark.long) for kind in REST)],
+)
 @pytest.mark.parametrize("name", HARD)
 def test_hard_data_have_finite_bounded_pictures(name: str, kind: str) -> None:
     """And the same twice; fewer points than neighbours, too."""
