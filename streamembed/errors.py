@@ -17,7 +17,7 @@
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
         └── DeniedFileError (PermissionError)
 
-    ColumnWarning (UserWarning)          columns that are left out because of what they look like
+    ColumnWarning (UserWarning)          columns that look like ids, times or targets
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map led by a few points, or of parts alone
@@ -129,7 +129,7 @@ class DeniedFileError(FileError, PermissionError):
 
 
 class ColumnWarning(UserWarning):
-    """Columns of a log are left out of the features: they look like ids, times or targets."""
+    """Columns look like ids, times or targets: a log leaves them out, a river face has them."""
 
 
 class ResolutionWarning(UserWarning):

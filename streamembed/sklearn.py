@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -14,8 +15,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from streamembed.errors import InputError, NotReadyError, ParameterError
+from streamembed.data import roles
+from streamembed.data.placed import column_names, prefix_of
+from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.transformers.face import Face
 
 __all__ = ["OnlineTransformer"]
 
@@ -60,7 +64,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     >>> model[0].get_feature_names_out().tolist()
-    ['geometricmeanmetric0', 'geometricmeanmetric1', 'geometricmeanmetric2']
+    ['geometric_mean_metric_0', 'geometric_mean_metric_1', 'geometric_mean_metric_2']
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -96,11 +100,13 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return coordinates
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The name of the estimator's class in lower case, and a number."""
+        """What the estimator calls its coordinates: its name and a number."""
         check_is_fitted(self, "estimator_")
         width = int(getattr(self.estimator_, "n_components", None) or self.n_features_in_)
-        prefix = type(self.estimator_).__name__.lower()
-        return np.array([f"{prefix}{j}" for j in range(width)], dtype=object)
+        prefix = prefix_of(type(self.estimator_).__name__)
+        if isinstance(self.estimator_, Face):
+            prefix = self.estimator_.prefix
+        return np.array(column_names(prefix, width), dtype=object)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The estimator, and its own parameters as ``estimator__name``."""
@@ -141,6 +147,9 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, reset: bool) -> None:
         points = validate_data(self, X, dtype=np.float64, reset=reset)
+        names = tuple(getattr(self, "feature_names_in_", ()))
+        if reset and names and (told := roles.suspects(names, points)) is not None:
+            warnings.warn(told, ColumnWarning, stacklevel=3)
         if not self.estimator_._supervised:
             self.estimator_.learn_many(points)
             return

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
-import pyarrow as pa
-from river.utils.dataframe import to_native_frame
 
 from streamembed.data.table import (
     Table,
-    are_dicts,
     are_places,
     in_order,
     one_point,
@@ -30,7 +26,6 @@ __all__ = [
     "Rows",
     "are_places",
     "check_pairs",
-    "give_back",
     "in_order",
     "names_of_columns",
     "read",
@@ -151,22 +146,6 @@ def _limit(table: Table, largest: float, smallest: float) -> Rows:
     return Rows(
         values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
     )
-
-
-def give_back(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...] | None = None) -> Any:
-    """Coordinates (n, m) as the kind of table that X is; columns ``names``, or 0 to m - 1.
-
-    As strings where frames must have strings; a pandas frame keeps its index.
-    """
-    keys = range(coordinates.shape[1]) if names is None else names
-    columns = {key: coordinates[:, j] for j, key in enumerate(keys)}
-    if isinstance(X, pa.RecordBatch):
-        return pa.record_batch({str(j): column for j, column in columns.items()})
-    if frame is not None:
-        return to_native_frame(columns, like=nw.from_native(frame))
-    if are_dicts(X):
-        return [dict(zip(keys, row, strict=True)) for row in coordinates.tolist()]
-    return coordinates
 
 
 def check_pairs(one: Rows, two: Rows) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.table import frame_of, in_order, is_frame
+from streamembed.data.table import are_places, frame_of, in_order, is_frame
 from streamembed.data.values import is_list_type, plain_type
 from streamembed.errors import FeatureError, ParameterError, shown
+from streamembed.numeric.arrays import Floats
 
 __all__ = [
     "DISTANCES",
@@ -34,6 +35,7 @@ __all__ = [
     "layout_of",
     "named",
     "split",
+    "suspects",
 ]
 
 RESERVED = ("id", "label", "event_time")
@@ -286,6 +288,33 @@ def _told_by_name(name: str, names: Iterable[str]) -> str | None:
     if low in TARGETS or (low == "y" and "x" not in {each.lower() for each in names}):
         return "named like a target"
     return None
+
+
+def suspects(names: Sequence[str], values: Floats) -> str | None:
+    """Of features that were learned already, those that look like none, in words; None: all do.
+
+    Parameters
+    ----------
+    names
+        Of d features; places, as an array has them, tell nothing.
+    values
+        Shape (n, d), their first rows, NaN where one is missing.
+    """
+    if are_places(names):
+        return None
+    looks = {}
+    for name, column in zip(names, values[:LOOKED_AT].T, strict=True):
+        known = column[~np.isnan(column)]
+        whole = np.array_equal(known, np.rint(known)) and np.abs(known).max(initial=0) < 2**53
+        numbers = pa.array(known.astype(np.int64) if whole else known)
+        looks[name] = _told_by_name(name, names) or _told_by_values(numbers)
+    told = [f"{name!r} ({why})" for name, why in looks.items() if why is not None]
+    if not told:
+        return None
+    return (
+        f"these features may be none: {', '.join(told)}; they are learned: to leave them out, "
+        "select the others before, as with river's compose.Discard"
+    )
 
 
 def _told_by_values(column: Any) -> str | None:

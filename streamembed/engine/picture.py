@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from streamembed.data.placed import as_given
 from streamembed.engine import drawing
 from streamembed.errors import InputError, ParameterError, shown
 from streamembed.geometry.lists import Slots
@@ -18,10 +19,12 @@ from streamembed.methods.placement import PictureExtension
 from streamembed.numeric.arrays import Array, Floats, Ints, frozen
 from streamembed.parameters import whole
 
-__all__ = ["Drawn", "Movement", "Picture"]
+__all__ = ["PREFIX", "Drawn", "Movement", "Picture"]
 
 # A picture that keeps so much less of its neighbours than when it was laid out has aged.
 AGED = 0.05
+# What the columns of transformed points are called after.
+PREFIX = "live_map"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +255,8 @@ class Picture:
 
     # ------------------------------------------------------------------ new points
 
-    def transform(self, X: Any) -> Floats:
-        """Places of new points, each by itself, shape (n, 2); ``X`` is as in `Snapshot.transform`.
+    def transform(self, X: Any) -> Any:
+        """Places of new points, each by itself, shape (n, 2), as `Snapshot.transform` has them.
 
         A point comes to rest among its nearest neighbours, which stay where they are. Far from
         the support that says nothing: see `Snapshot.coverage`. O(N (d + n_neighbors)) a point.
@@ -263,7 +266,7 @@ class Picture:
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        return self._extension.coordinates(self._seen._read(X))
+        return as_given(self._extension.coordinates(self._seen._read(X)), X, PREFIX)
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""

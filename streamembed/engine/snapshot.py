@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances, roles
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.placed import as_given
 from streamembed.embedding import pictures
 from streamembed.embedding.publish import Columns
 from streamembed.engine import contents
@@ -338,7 +339,7 @@ class Snapshot:
 
     # ------------------------------------------------------------------ new points
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Any:
         """Coordinates of new points, by extension of the eigenfunctions.
 
         Parameters
@@ -349,10 +350,12 @@ class Snapshot:
 
         Returns
         -------
-        Shape (n, n_components). At points of the support these are ``coordinates`` up to the
-        certificate's residual (of duplicates those of the oldest, for their ``widths`` may differ);
-        far from the support they tend to a mean over its near side (gaussian: to those of the
-        nearest point). Rows are independent of one another.
+        Shape (n, n_components): a data frame or Arrow table as its kind (pandas with its index),
+        with columns called after the method, such as ``isomap_0``; anything else as an array.
+        At points of the support these are ``coordinates`` up to the certificate's residual (of
+        duplicates those of the oldest, for their ``widths`` may differ); far from the support they
+        tend to a mean over its near side (gaussian: to those of the nearest point). Rows are
+        independent of one another.
         O(N (d + n_components)) per point.
 
         Raises
@@ -360,7 +363,7 @@ class Snapshot:
         FeatureError, BadRowError
             As in `Engine.learn`; see also `coverage`.
         """
-        return self._extension.coordinates(self._read(X))
+        return as_given(self._extension.coordinates(self._read(X)), X, self.method)
 
     def coverage(self, X: Any) -> Floats:
         """How well the support covers new points: min(1, q(x) / median q), shape (n,).
@@ -370,9 +373,10 @@ class Snapshot:
         """
         return self._extension.with_coverage(self._read(X))[1]
 
-    def transform_with_coverage(self, X: Any) -> tuple[Floats, Floats]:
+    def transform_with_coverage(self, X: Any) -> tuple[Any, Floats]:
         """`transform` and `coverage` in one pass."""
-        return self._extension.with_coverage(self._read(X))
+        coordinates, coverage = self._extension.with_coverage(self._read(X))
+        return as_given(coordinates, X, self.method), coverage
 
     def transform_distances(self, rows: Any) -> Floats:
         """Coordinates of new objects, from their distances to the support.

@@ -20,7 +20,7 @@ import numpy as np
 from river import base
 
 from streamembed import parameters
-from streamembed.data import batch, impute
+from streamembed.data import batch, impute, roles
 from streamembed.data.impute import Rows
 from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
 from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
@@ -32,6 +32,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
 from streamembed.threads import one_blas_thread
+from streamembed.transformers.face import Face
 
 __all__ = ["WARM_UP", "Early", "MetricEstimator"]
 
@@ -52,7 +53,9 @@ class _Settled:
     imputed: int
 
 
-class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC):
+class MetricEstimator(
+    Face, base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC
+):
     """A distance learned from a stream of labels or pairs; see the module.
 
     Attributes
@@ -195,30 +198,20 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return balance.root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The point in the metric's Euclidean space, keys 0 to d - 1.
+        """The point in the metric's Euclidean space, by names such as ``itml_0``.
 
         The space moves with whole chunks only, so that points mapped between two can be compared;
         `metric` may be ahead of it by the events that wait.
         """
-        return dict(enumerate(self._map_points(impute.read_one(x))[0].tolist()))
+        return super().transform_one(x)
 
-    def transform_many(self, X: Any) -> Any:
-        """Points in the metric's Euclidean space, as the same kind of data frame.
-
-        It moves with whole chunks, as in `transform_one`. Arrays come back as arrays, lists of
-        dicts as lists of dicts, record batches as record batches. Columns are 0 to d - 1, as
-        strings where frames must have strings.
-        """
-        table = impute.read(X)
-        return impute.give_back(self._map_points(table), X, table.frame)
-
-    def _map_points(self, table: Rows) -> Floats:
+    def _place(self, rows: Rows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
         if self._course is None:
-            names = self.feature_names or impute.in_order(set(table.names))
-            values = table.align(names)[0]
+            names = self.feature_names or impute.in_order(set(rows.names))
+            values = rows.align(names)[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._course.spread.fill_gaps(table.align(self._names)[0])
+        values = self._course.spread.fill_gaps(self._count_gaps(rows.align(self._names)))
         placed: Floats = values @ self._columns()
         return placed
 
@@ -321,6 +314,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         except StreamembedError:
             vars(self).update(before)
             raise
+        self._tell_suspects()
 
     def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
         self._check_width(table)
@@ -404,6 +398,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         with one_blas_thread():
             self._course = self._start(settled, whole=True)
         self._early, self._names = [], settled.names
+        self._suspects = roles.suspects(settled.names, settled.first)
         self.ignored += settled.ignored
         self.imputed += settled.imputed
         self._read = self._root = None
@@ -441,7 +436,7 @@ class MetricEstimator(base.SupervisedTransformer, base.MiniBatchSupervisedTransf
         return course.flush(begun, self._learning) if whole else begun
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": None, "_root": None}
+        return {**super().__getstate__(), "_read": None, "_root": None}
 
 
 def _named(

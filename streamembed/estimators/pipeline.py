@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamembed.data import batch
+from streamembed.data import batch, roles
 from streamembed.embedding.chunk import Events
 from streamembed.engine.engine import Engine
 from streamembed.engine.saved import check_pairs
@@ -209,13 +209,15 @@ class UnsupervisedPipeline:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, X: Any) -> int:
+    def learn(self, X: Any, features: Any = None) -> int:
         """Learn more events of the stream; every complete chunk is learned at once.
 
         Parameters
         ----------
         X
             Points (n, d), anything that `streamembed.Engine.learn` takes but a reader.
+        features
+            Of a data frame or Arrow table, the columns to take, as in `streamembed.Engine.learn`.
 
         Returns
         -------
@@ -227,7 +229,8 @@ class UnsupervisedPipeline:
             Other features than before, or NaN; nothing of the call was learned.
         """
         names, ordered = self._names or (None, False)
-        read = batch.read(X, None, names, ordered)
+        points = roles.split(X, names, features).points
+        read = batch.read(points, None, names, ordered)
         if self._names is None:
             self._names = (read.names, read.ordered)
         chunks, n = self._whole_config.chunks, len(read.points)
@@ -251,7 +254,7 @@ class UnsupervisedPipeline:
             self._push()
 
     @classmethod
-    def of(cls, X: Any, **parameters: Any) -> Self:
+    def of(cls, X: Any, features: Any = None, **parameters: Any) -> Self:
         """The batch form: all of X is the warm-up, and every row is kept.
 
         Examples
@@ -261,9 +264,9 @@ class UnsupervisedPipeline:
         >>> UnsupervisedPipeline.of(X).metric.matrix.shape
         (3, 3)
         """
-        n = len(batch.read(X).points)
+        n = len(batch.read(roles.split(X, None, features).points).points)
         pipeline = cls(**{"memory": "all", "warm_up": n, **parameters})
-        pipeline.learn(X)
+        pipeline.learn(X, features)
         return pipeline
 
     def _wait(self, points: Floats) -> None:

@@ -133,20 +133,11 @@ class UnsupervisedMetric(SettlingTransformer):
         """
         self._pipeline.flush()
 
-    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The point in the metric's Euclidean space, keys 0 to d - 1."""
-        return dict(enumerate(self._map_points(impute.read_one(x))[0].tolist()))
-
-    def transform_many(self, X: Any) -> Any:
-        """Points in the metric's Euclidean space, as the same kind of table."""
-        table = impute.read(X)
-        return impute.give_back(self._map_points(table), X, table.frame)
-
-    def _map_points(self, table: Rows) -> Floats:
+    def _place(self, rows: Rows) -> Floats:
         if not self.ready:
-            values = table.align(self._seen or impute.in_order(table.names))[0]
+            values = rows.align(self._seen or impute.in_order(rows.names))[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._fill(table.align(self._names)[0])
+        values = self._fill(self._count_gaps(rows.align(self._names)))
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
             self._read = (metric, balance.root(metric.matrix))
@@ -158,3 +149,4 @@ class UnsupervisedMetric(SettlingTransformer):
             table.check(self._names)
         for point in self._complete(table, SETTLING):
             self._pipeline.learn(point)
+        self._tell_suspects()

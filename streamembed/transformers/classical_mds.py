@@ -39,7 +39,7 @@ class ClassicalMDS(ThingEmbedding):
     >>> model = ClassicalMDS(metric=lambda a, b: abs(len(a) - len(b)), warm_up=6, n_components=1)
     >>> for word in ["a", "an", "and", "andy", "candy", "dandies", "handiest"]:
     ...     model.learn_one(word)
-    >>> here, there = (model.transform_one(word)[0] for word in ("xyz", "vwxyz"))
+    >>> here, there = (model.transform_one(word)["classical_mds_0"] for word in ("xyz", "vwxyz"))
     >>> round(abs(here - there), 6)
     2.0
     """

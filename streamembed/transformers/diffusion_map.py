@@ -11,6 +11,7 @@ import numpy as np
 from streamembed.data import batch, impute, precomputed
 from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows
+from streamembed.data.placed import column_names, give_back
 from streamembed.data.table import are_places, one_point, row_by_name
 from streamembed.data.values import NO_NULLS
 from streamembed.engine.engine import Engine
@@ -72,7 +73,7 @@ class DiffusionMap(SettlingTransformer):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['diffusion_map_0', 'diffusion_map_1']
     >>> model.snapshot().certificate.met
     True
     """
@@ -171,32 +172,38 @@ class DiffusionMap(SettlingTransformer):
         return self.engine.snapshot()
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Coordinates of one point, keys 0 to n_components - 1; zeros before the warm-up ends."""
+        """Coordinates of one point, by names such as ``isomap_0``; zeros in the warm-up."""
         if self.metric == "precomputed":
             row_by_name(one_point(x))
-            return dict(enumerate(self._place_things([x])[0].tolist()))
-        return dict(enumerate(self._place(self._read_one(x))[0].tolist()))
+            return self._called(self._place_things([x]))
+        return super().transform_one(x)
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
 
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
-        batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
+        batches. Columns are called as the keys of `transform_one`.
         """
         if self.metric == "precomputed":
             things, frame = precomputed.read_things(X)
-            return impute.give_back(self._place_things(things), X, frame)
-        rows = self._read(X)
-        return impute.give_back(self._place(rows), X, rows.frame)
+            placed = self._place_things(things)
+            return give_back(placed, X, frame, column_names(self.prefix, self.n_components))
+        return super().transform_many(X)
+
+    @property
+    def prefix(self) -> str:
+        """What coordinates are called after: the method."""
+        return self.method
 
     def _place(self, rows: Rows) -> Floats:
         """Coordinates of points, (n, n_components)."""
         if not self.ready:
             return np.zeros((len(rows), self.n_components))
-        points = self._fill(rows.arrange(self._names)[0])
+        points = self._fill(self._count_gaps(rows.arrange(self._names)))
         index = np.arange(len(points), dtype=np.int64)
         checked = Batch(points, self._names, are_places(self._names), None, index, ())
-        return self._shown().transform(checked)
+        placed: Floats = self._shown().transform(checked)
+        return placed
 
     def _place_things(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
         """Coordinates of things by their distances to what the snapshot holds."""
@@ -237,7 +244,7 @@ class DiffusionMap(SettlingTransformer):
         if self.metric == "precomputed":
             self._learn_thing(x)
         else:
-            self._take(self._read_one(x))
+            self._take(self._row_of(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts."""
@@ -245,7 +252,7 @@ class DiffusionMap(SettlingTransformer):
             for x in precomputed.read_things(X)[0]:
                 self._learn_thing(x)
         else:
-            self._take(self._read(X))
+            self._take(self._rows_of(X))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -261,10 +268,10 @@ class DiffusionMap(SettlingTransformer):
     def _check_metric(self, metric: Any) -> None:
         one_of("metric", metric, ("euclidean", "precomputed"))
 
-    def _read_one(self, x: Any) -> Rows:
+    def _row_of(self, x: Any) -> Rows:
         return impute.read_one(x, LARGEST_VALUE, 0.0)
 
-    def _read(self, X: Any) -> Rows:
+    def _rows_of(self, X: Any) -> Rows:
         """Rows of a mini-batch; arrays only where features are known by their places."""
         rows = impute.read(X, LARGEST_VALUE, 0.0)
         is_settled = bool(self._names) and len(rows) > 0
@@ -288,6 +295,7 @@ class DiffusionMap(SettlingTransformer):
                 batch.check_table(point, names, ordered, NO_NULLS, {}, None, "raise")
             )
             self._renew()
+        self._tell_suspects()
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""

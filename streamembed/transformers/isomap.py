@@ -37,7 +37,7 @@ class Isomap(DiffusionMap):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['isomap_0', 'isomap_1']
     """
 
     def __init__(

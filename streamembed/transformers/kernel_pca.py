@@ -55,7 +55,7 @@ class KernelPCA(ThingEmbedding):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['kernel_pca_0', 'kernel_pca_1']
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class LaplacianEigenmaps(DiffusionMap):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['laplacian_eigenmaps_0', 'laplacian_eigenmaps_1']
     """
 
     def __init__(

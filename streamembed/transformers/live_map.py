@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamembed.engine.picture import Picture
+from streamembed.engine.picture import PREFIX, Picture
 from streamembed.transformers.laplacian_eigenmaps import LaplacianEigenmaps
 
 __all__ = ["LiveMap"]
@@ -43,7 +43,7 @@ class LiveMap(LaplacianEigenmaps):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['live_map_0', 'live_map_1']
     >>> model.picture.coordinates.shape
     (100, 2)
     """
@@ -86,6 +86,11 @@ class LiveMap(LaplacianEigenmaps):
     def relayout(self) -> None:
         """Lay the picture out from scratch; see `streamembed.Engine.relayout`."""
         self.engine.relayout()
+
+    @property
+    def prefix(self) -> str:
+        """What places are called after."""
+        return PREFIX
 
     def _shown(self) -> Picture:
         return self.picture

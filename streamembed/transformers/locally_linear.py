@@ -35,7 +35,7 @@ class LocallyLinearEmbedding(DiffusionMap):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['lle_0', 'lle_1']
     """
 
     def __init__(

@@ -13,8 +13,9 @@ import numpy as np
 from river import base
 
 from streamembed import parameters
-from streamembed.data import batch, impute
+from streamembed.data import batch, impute, roles
 from streamembed.data.impute import Rows
+from streamembed.data.placed import as_given, column_names, give_back
 from streamembed.data.table import array_values
 from streamembed.errors import FeatureError, InputError, NotReadyError, ParameterError, shown
 from streamembed.manifold import following, principal
@@ -25,6 +26,7 @@ from streamembed.numeric.arrays import Floats, frozen
 from streamembed.numeric.moments import Spread
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
+from streamembed.transformers.face import Face
 
 __all__ = ["PCA", "PrincipalAxes"]
 
@@ -106,13 +108,14 @@ class PrincipalAxes:
         frozen(self.explained_variance_ratio)
         frozen(self.singular_values)
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Any:
         """Coordinates of points, shape (n, k). O(d k) a point.
 
         Parameters
         ----------
         X
-            Any table with exactly these features; an array only where an array was learned.
+            Any table with exactly these features; an array only where an array was learned. A data
+            frame or Arrow table comes back as its kind, its columns ``pca_0`` and so on.
 
         Raises
         ------
@@ -121,7 +124,7 @@ class PrincipalAxes:
         """
         remedy = "drop or fill them before transforming"
         points = batch.read(X, None, self.feature_names, self.ordered, remedy=remedy).points
-        return self._place(points)
+        return as_given(self._place(points), X, "pca")
 
     def inverse_transform(self, coordinates: Any) -> Floats:
         """Points, shape (n, d), of which these are the coordinates (n, k); of all such the nearest.
@@ -199,7 +202,7 @@ class PrincipalAxes:
         return self
 
 
-class PCA(base.MiniBatchTransformer):
+class PCA(Face, base.MiniBatchTransformer):
     """Principal component analysis of a stream, kept up to date, as a river transformer.
 
     Every event counts at once. ``learn_many`` in any split and ``learn_one`` n times give the same
@@ -252,7 +255,7 @@ class PCA(base.MiniBatchTransformer):
     >>> for x, _ in datasets.Phishing().take(100):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
-    [0, 1]
+    ['pca_0', 'pca_1']
     >>> axes = model.snapshot()
     >>> axes.components.shape, axes.met
     ((2, 9), True)
@@ -351,19 +354,6 @@ class PCA(base.MiniBatchTransformer):
             )
         return self._current()[0]
 
-    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Coordinates of one point, keys 0 to n_components - 1; zeros before the second event."""
-        return dict(enumerate(self._place(impute.read_one(x))[0].tolist()))
-
-    def transform_many(self, X: Any) -> Any:
-        """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
-
-        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
-        batches. Columns are 0 to n_components - 1, as strings where frames must have strings.
-        """
-        rows = impute.read(X)
-        return impute.give_back(self._place(rows), X, rows.frame)
-
     def inverse_transform_one(self, x: Mapping[Any, Any]) -> dict[str, float]:
         """The point, by feature, of which these are the coordinates; NotReadyError as `snapshot`.
 
@@ -380,7 +370,7 @@ class PCA(base.MiniBatchTransformer):
         """
         rows = impute.read(X)
         names = self.snapshot().feature_names
-        return impute.give_back(self._put_back(rows), X, rows.frame, names)
+        return give_back(self._put_back(rows), X, rows.frame, names)
 
     def _place(self, rows: Rows) -> Floats:
         """Coordinates of points, (n, n_components)."""
@@ -389,10 +379,12 @@ class PCA(base.MiniBatchTransformer):
         if not self.ready:
             return np.zeros((len(rows), int(self.n_components)))
         axes, seen = self._current()
-        return axes._place(seen.fill_gaps(rows.arrange(axes.feature_names)[0]))
+        return axes._place(seen.fill_gaps(self._count_gaps(rows.arrange(axes.feature_names))))
 
     def _put_back(self, rows: Rows) -> Floats:
-        names = tuple(map(str, range(int(self.n_components))))
+        names = column_names(self.prefix, int(self.n_components))
+        if rows.ordered:
+            names = tuple(map(str, range(len(names))))
         rows.check(names, "what this PCA gives")
         return self.snapshot()._put_back(np.nan_to_num(rows.arrange(names)[0]))
 
@@ -524,6 +516,7 @@ class PCA(base.MiniBatchTransformer):
             early += [rows.row(i) for i in range(first)]
             if len(early) == SETTLING:
                 names, followed = self._begin(early)
+                self._suspects = roles.suspects(names, _matrix(early, names))
                 imputed += sum(
                     math.isnan(row.get(name, math.nan)) for row in early for name in names
                 )
@@ -537,11 +530,12 @@ class PCA(base.MiniBatchTransformer):
             with one_blas_thread() if whole else nullcontext():
                 followed = following.extend(followed, values, self._settings(len(names)))
         self._keep(names, followed, early, ignored, imputed)
+        self._tell_suspects()
 
     def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], Followed]:
         """The features of the first events, and these events as a stream."""
         names = impute.in_order({name for row in early for name in row}) or ("0",)
-        values = np.array([[row.get(name, math.nan) for name in names] for row in early])
+        values = _matrix(early, names)
         settings = self._settings(len(names))
         with one_blas_thread():
             begun = following.init(len(names), settings)
@@ -575,4 +569,9 @@ class PCA(base.MiniBatchTransformer):
         return Settings(k, solver, rank, window, half_life)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": None}
+        return {**super().__getstate__(), "_read": None}
+
+
+def _matrix(rows: list[dict[str, float]], names: tuple[str, ...]) -> Floats:
+    """Rows as numbers, (n, d); NaN where one is missing."""
+    return np.array([[row.get(name, math.nan) for name in names] for row in rows])

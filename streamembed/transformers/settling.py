@@ -8,15 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 from river import base
 
-from streamembed.data import impute
+from streamembed.data import impute, roles
 from streamembed.data.impute import Rows
 from streamembed.data.table import in_order
 from streamembed.numeric.arrays import Floats
+from streamembed.transformers.face import Face
 
 __all__ = ["SettlingTransformer"]
 
 
-class SettlingTransformer(base.MiniBatchTransformer):
+class SettlingTransformer(Face, base.MiniBatchTransformer):
     """A face whose features are those of the first events; missing values become means.
 
     Attributes
@@ -53,7 +54,9 @@ class SettlingTransformer(base.MiniBatchTransformer):
                 self._names = self._seen or ("0",)
                 self._sums, self._counts = np.zeros((2, len(self._names)))
                 early, self._early = self._early, []
-                yield from self._impute(impute.read(early, math.inf, 0.0))
+                first = impute.read(early, math.inf, 0.0)
+                self._suspects = roles.suspects(self._names, first.arrange(self._names)[0])
+                yield from self._impute(first)
 
     def _impute(self, rows: Rows) -> Iterator[Floats]:
         values, unknown = rows.arrange(self._names)

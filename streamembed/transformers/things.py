@@ -83,9 +83,9 @@ class ThingEmbedding(DiffusionMap):
             super().learn_many(X)
 
     def transform_one(self, x: Any) -> dict[Any, Any]:
-        """Coordinates of one point or object, keys 0 to n_components - 1."""
+        """Coordinates of one point or object, by name."""
         if self._by_call:
-            return dict(enumerate(self._place_objects([x])[0].tolist()))
+            return self._called(self._place_objects([x]))
         return super().transform_one(x)
 
     def transform_many(self, X: Any) -> Any:

@@ -459,7 +459,7 @@ def test_river_takes_distances_by_id() -> None:
             rng.shuffle(keys)
             x = {names[i]: float(d[t, i]) for i in keys}
             if not model.ready:
-                assert model.transform_one(x) == {0: 0.0, 1: 0.0}
+                assert model.transform_one(x) == {"diffusion_map_0": 0.0, "diffusion_map_1": 0.0}
             model.learn_one(x)
             engine.learn_distances([row_for(engine, d)], ids=[names[t]])
         np.testing.assert_array_equal(model.snapshot().coordinates, engine.snapshot().coordinates)

@@ -273,7 +273,7 @@ def test_the_river_face_places_in_its_picture() -> None:
     """Zeros before the warm-up, then the picture's own places."""
     model = LiveMap(size=90, warm_up=30, n_neighbors=7)
     rows = [dict(enumerate(row)) for row in POINTS.tolist()]
-    assert model.transform_one(rows[0]) == {0: 0.0, 1: 0.0}
+    assert model.transform_one(rows[0]) == {"live_map_0": 0.0, "live_map_1": 0.0}
     with pytest.raises(NotReadyError):
         _ = model.picture
     for row in rows[:150]:
@@ -387,7 +387,8 @@ def test_transform_of_a_log_has_places(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "out.parquet")
     assert done.snapshot is not None
     assert done.snapshot.picture is not None
-    expected = done.snapshot.picture.transform(pa.table(dict(zip("abcd", POINTS.T, strict=True))))
+    rows = [dict(zip("abcd", row, strict=True)) for row in POINTS.tolist()]
+    expected = done.snapshot.picture.transform(rows)
     np.testing.assert_allclose(table["picture_x"].to_numpy(), expected[:, 0], rtol=1e-9)
 
 

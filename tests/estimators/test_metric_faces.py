@@ -117,7 +117,7 @@ def test_transformed_points_have_the_metrics_distances(way: str) -> None:
     )
     one = model.transform_one(dict(enumerate(POINTS[5])))
     np.testing.assert_allclose(list(one.values()), placed[5], rtol=1e-9, atol=1e-9)
-    assert list(one) == [0, 1, 2, 3]
+    assert list(one) == [f"{model.prefix}_{j}" for j in range(4)]
     scale = POINTS.std(axis=0)
     standard = model.metric.matrix * np.outer(scale, scale)
     assert np.abs(standard / np.trace(standard) - np.eye(4) / 4).max() > 0.02
@@ -197,7 +197,7 @@ def test_every_kind_of_frame_is_learned_and_given_back(kind: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     if kind == "pandas":
         assert out.index.equals(X.index)
-        assert list(out.columns) == [0, 1, 2, 3]
+        assert list(out.columns) == [f"geometric_mean_metric_{j}" for j in range(4)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -209,7 +209,7 @@ def test_the_cold_start_is_the_identity(way: str) -> None:
     model = built(way)
     with pytest.raises(NotReadyError, match="features are unknown"):
         _ = model.metric
-    assert model.transform_one(DICTS[0]) == dict(enumerate(POINTS[0]))
+    assert list(model.transform_one(DICTS[0]).values()) == POINTS[0].tolist()
     model.learn_many(DICTS[:20], LABELS[:20])
     assert not model.ready
     if way in ADDITIVE:
@@ -261,7 +261,8 @@ def test_missing_values_become_means() -> None:
     assert (model.imputed, model.ignored) == (6, 1)
     # the deviation that features are divided by is that of the values that were there
     np.testing.assert_allclose(model.metric.matrix, plain.metric.matrix, rtol=0.05)
-    assert model.transform_one({}).keys() == {0, 1, 2, 3}
+    assert model.transform_one({}).keys() == model.transform_one(DICTS[0]).keys()
+    assert (model.imputed_in_transform, model.ignored_in_transform) == (4, 0)
     means = {name: np.mean([row[name] for row in DICTS]) for name in NAMES}
     means["x"] = np.mean([row["x"] for i, row in enumerate(DICTS) if not 50 <= i < 56])
     assert model.transform_one({}) == pytest.approx(model.transform_one(means), rel=1e-9)

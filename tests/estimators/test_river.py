@@ -182,13 +182,15 @@ def test_every_kind_of_frame_is_learned_and_given_back(kind: str) -> None:
         found = [list(row.values()) for row in out]
     elif kind == "record batch":
         found = np.column_stack([column.to_numpy() for column in out.columns])
-        assert out.schema.names == ["0", "1"]
     else:
         found = out.to_pandas().to_numpy() if kind == "table" else out.to_numpy()
     np.testing.assert_allclose(found, expected, atol=1e-12)
     if kind == "pandas":
         assert out.index.equals(X.index)
-        assert list(out.columns) == [0, 1]
+    if kind != "dicts":
+        arrow = kind in ("table", "record batch")
+        names = out.schema.names if arrow else list(out.columns)
+        assert names == list(plain.transform_one(DICTS[0]))
 
 
 def test_arrays_are_learned_and_given_back() -> None:
@@ -204,7 +206,7 @@ def test_arrays_are_learned_and_given_back() -> None:
 def test_the_cold_start_is_zeros_of_the_final_width() -> None:
     """Keys are stable from the first event on."""
     model = small(n_components=3)
-    assert model.transform_one(DICTS[0]) == {0: 0.0, 1: 0.0, 2: 0.0}
+    assert model.transform_one(DICTS[0]) == {f"diffusion_map_{j}": 0.0 for j in range(3)}
     assert not model.transform_many(POINTS).any()
     assert not model.ready
     with pytest.raises(NotReadyError, match="20 events and 0 have arrived"):
@@ -231,7 +233,11 @@ def test_missing_values_are_imputed_by_running_means() -> None:
     plain.learn_many(filled)
     assert (model.imputed, model.ignored) == (6, 1)
     np.testing.assert_allclose(model.snapshot().points, plain.snapshot().points, atol=1e-12)
-    assert model.transform_one({}).keys() == {0, 1}
+    assert model.imputed_in_transform == 0
+    assert list(model.transform_one({})) == ["diffusion_map_0", "diffusion_map_1"]
+    model.transform_many([{**DICTS[0], "new": 1.0}, {**DICTS[1], "x": None}])
+    assert (model.imputed_in_transform, model.ignored_in_transform) == (len(NAMES) + 1, 1)
+    assert (model.imputed, model.ignored) == (6, 1)
 
 
 def test_features_of_the_warm_up_are_the_schema() -> None:
@@ -290,7 +296,7 @@ def test_it_works_in_a_union_and_with_frames() -> None:
     union = compose.Select("w") + small()
     for row in DICTS:
         union.learn_one(row)
-    assert set(union.transform_one(DICTS[0])) == {"w", 0, 1}
+    assert set(union.transform_one(DICTS[0])) == {"w", "diffusion_map_0", "diffusion_map_1"}
     pipeline = preprocessing.StandardScaler() | small()
     pipeline.learn_many(FRAMES["pandas"])
     assert pipeline.transform_many(FRAMES["pandas"]).shape == (90, 2)

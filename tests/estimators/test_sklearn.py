@@ -122,12 +122,12 @@ def test_frames_and_names() -> None:
     frame = pd.DataFrame(X, columns=names)
     model = OnlineTransformer(FENN()).set_output(transform="pandas").fit(frame, Y)
     out = model.transform(frame)
-    assert list(out.columns) == [f"fenn{j}" for j in range(13)]
+    assert list(out.columns) == [f"fenn_{j}" for j in range(13)]
     assert model.feature_names_in_.tolist() == names
     with pytest.raises(ValueError, match="feature names"):
         model.transform(frame.rename(columns={"x0": "other"}))
     embedding = OnlineTransformer(DiffusionMap(warm_up=50, n_components=3)).fit(X)
-    assert embedding.get_feature_names_out().tolist() == [f"diffusionmap{j}" for j in range(3)]
+    assert embedding.get_feature_names_out().tolist() == [f"diffusion_map_{j}" for j in range(3)]
     assert embedding.estimator_.snapshot().certificate.met
 
 
