@@ -10,6 +10,7 @@
     │   └── DuplicateIdError             an id that the support already holds
     ├── NotReadyError (RuntimeError)     a snapshot was asked for before the warm-up ended
     ├── ConcurrentUseError (RuntimeError) an engine was used while it learns
+    ├── StoppedError (RuntimeError)      a run refuses to write after an error
     ├── LogError (OSError)               an event log that cannot be read to its end
     ├── DamagedFileError (OSError)       a saved file whose bytes are not what was written
     └── FileError (OSError)              a file or folder that cannot be opened, read or written
@@ -50,6 +51,7 @@ __all__ = [
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
+    "StoppedError",
     "StreamembedError",
 ]
 
@@ -102,6 +104,10 @@ class ConcurrentUseError(StreamembedError, RuntimeError):
     Two threads learned with one engine at the same time; or a signal handler or a callback called
     back into the engine that it had interrupted. Reading from another thread waits instead.
     """
+
+
+class StoppedError(StreamembedError, RuntimeError):
+    """A run writes nothing more: an error came before, or it was opened for reading."""
 
 
 class LogError(StreamembedError, OSError):

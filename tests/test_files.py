@@ -203,6 +203,7 @@ def test_two_replays_cannot_share_a_run_folder(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "embedding.parquet",
         "rejected.parquet",
+        "run.db",
         "snapshot.arrow",
         "timeline.parquet",
     ]
@@ -219,8 +220,8 @@ def python(source: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_replay_leaves_no_lock_and_the_next_says_what_to_do(tmp_path: Path) -> None:
-    """kill -9 in mid-run: a rerun is refused with the remedy, and with it leaves a whole run."""
+def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> None:
+    """kill -9 in mid-run: another configuration is refused by name, the same goes on."""
     write_log(tmp_path / "log", X, ["a", "b", "c"], rows_per_batch=10)
     killed = python(
         """
@@ -243,12 +244,15 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_says_what_to_do(tmp_path: P
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     (tmp_path / "run" / f"embedding.parquet.{killed.pid}.part").touch()
-    with pytest.raises(ParameterError, match=r"unfinished replay .*overwrite=True .--overwrite"):
+    with pytest.raises(ParameterError, match=r"snapshot_every was 10 and is 100.*--overwrite"):
         se.replay(tmp_path / "log", small(), tmp_path / "run")
+    engine = se.Engine(size=60, warm_up=50)
+    done = se.replay(tmp_path / "log", engine, tmp_path / "run", snapshot_every=10)
+    assert (done.accepted, done.resumed_at) == (80, 50)
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
-    assert done.accepted == 80
+    assert (done.accepted, done.resumed_at) == (80, 0)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {*folder.FILES} - {"rejected_pairs.parquet", "picture.parquet"}
+    assert names == {*folder.FILES, "run.db"} - {"rejected_pairs.parquet", "picture.parquet"}
 
 
 def test_run_folders_that_cannot_be_made_are_refused_by_type(tmp_path: Path) -> None:

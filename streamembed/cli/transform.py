@@ -43,7 +43,7 @@ def command(
     order of its ids.
     """
     path = _snapshot_in(Path(snapshot))
-    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in folder.FILES]
+    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in folder.KNOWN]
     for read in inputs:
         if folder.same(output, read):
             raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")

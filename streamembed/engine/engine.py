@@ -741,6 +741,11 @@ class Engine:
         arrays, header = codec.pack(self)
         archive.write_table(path, archive.table_of(arrays), "engine", header)
 
+    def to_bytes(self) -> bytes:
+        """What `save` would write, for a store of one's own."""
+        arrays, header = codec.pack(self)
+        return archive.seal(archive.table_of(arrays), "engine", header)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The engine that `save` wrote, bit for bit.
@@ -752,11 +757,32 @@ class Engine:
         FileError
             The file is missing, or cannot be read.
         """
-        table, header = archive.read_table(path, "engine")
+        return cls._of_table(*archive.read_table(path, "engine"), path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The engine of which `to_bytes` gave these; DamagedFileError where they are others."""
+        return cls._of_table(*archive.unseal(data, "engine", "data"), "data")
+
+    @classmethod
+    def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         with archive.sound(path, "engine"):
             engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
             saved.check_metrics(engine._intake.state)
             return engine
+
+    @_alone
+    def become(self, other: Engine) -> None:
+        """Go on where another engine of the same parameters stands.
+
+        Raises
+        ------
+        ParameterError
+            The other has other parameters.
+        """
+        if not isinstance(other, Engine) or other.config != self.config:
+            raise ParameterError(f"other={other!r} must be an engine of the same parameters")
+        self._intake, self._published = other._intake, other._published
 
     def __getstate__(self) -> dict[str, Any]:
         arrays, header = codec.pack(self)

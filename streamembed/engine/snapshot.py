@@ -542,6 +542,15 @@ class Snapshot:
         Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
         `load` needs besides. The bytes are a function of the snapshot alone.
         """
+        table, header = self._packed()
+        archive.write_table(path, table, "snapshot", header)
+
+    def to_bytes(self) -> bytes:
+        """What `save` would write, for a store of one's own."""
+        table, header = self._packed()
+        return archive.seal(table, "snapshot", header)
+
+    def _packed(self) -> tuple[Any, dict[str, Any]]:
         columns = {"tracked": archive.vectors_of(self._tracked)}
         for name, column in COLUMNS.items():
             array = getattr(self, name)
@@ -569,7 +578,7 @@ class Snapshot:
                 for name, one in self.metrics.items()
             },
         }
-        archive.write_table(path, pa.table(columns), "snapshot", header)
+        return pa.table(columns), header
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -584,6 +593,13 @@ class Snapshot:
         """
         table, header = archive.read_table(path, "snapshot")
         with archive.sound(path, "snapshot"):
+            return cls._of_table(table, header)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The snapshot of which `to_bytes` gave these; DamagedFileError where they are others."""
+        table, header = archive.unseal(data, "snapshot", "data")
+        with archive.sound("data", "snapshot"):
             return cls._of_table(table, header)
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -17,8 +18,10 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, shown
 from streamembed.logs.pairs import PairLog, in_order
+from streamembed.logs.prefix import Prefix
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.runs.feed import feed_of, own_slots
+from streamembed.runs.ledger import Counts
 from streamembed.runs.rows import Embedded, Rows
 
 __all__ = ["Driver", "Sink"]
@@ -27,8 +30,8 @@ __all__ = ["Driver", "Sink"]
 class Sink(Protocol):
     """Where a driver leaves what came of a log: a recorder, or what stands before one.
 
-    Everything comes in the order of the stream. When `keep_snapshot` is called for a snapshot that
-    was due, every row of the log before ``engine.log_offset`` has been handed on, as an event or
+    Everything comes in the order of the stream. `settle` follows `keep_snapshot` of a snapshot that
+    was due: every row of the log before ``engine.log_offset`` has been handed on, as an event or
     as set aside, no event waits in the engine, and no row behind it has been looked at by either:
     an engine that is saved there, and what the sink has by then, belong together.
     """
@@ -54,6 +57,20 @@ class Sink(Protocol):
 
     def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A snapshot; ``refreshes`` of the factor were made since the first event."""
+        ...
+
+    def settle(
+        self, engine: Engine, snapshot: Snapshot, counts: Counts, prefix: dict[str, int]
+    ) -> None:
+        """The engine as it stands is that of all that was handed on; see the class.
+
+        Parameters
+        ----------
+        counts
+            Of the rows of the log so far.
+        prefix
+            Their fingerprint, see `streamembed.logs.prefix`.
+        """
         ...
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
@@ -101,10 +118,15 @@ class Driver:
         Of a log that is gone on with, the rows before ``log_offset`` that were set aside,
         ascending; needed where it is a log of distances.
 
+    counts
+        Of the rows before ``log_offset``.
+    prefix
+        The fingerprint of these rows, see `streamembed.logs.prefix`; goes on with the others.
+
     Attributes
     ----------
-    accepted, rejected, snapshots, pairs, rejected_pairs : int
-        As those of `streamembed.Replayed`.
+    counts : Counts
+        Of all rows so far.
     """
 
     def __init__(
@@ -117,8 +139,11 @@ class Driver:
         pairs: PairLog | None = None,
         aside: Sequence[int] = (),
         causal: bool = True,
+        counts: Counts | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
-        self.accepted = self.rejected = self.snapshots = self.pairs = self.rejected_pairs = 0
+        self.counts = counts or Counts()
+        self._prefix = prefix or Prefix(engine.log_offset)
         self._engine = engine
         self._log = log
         self._sink = sink
@@ -130,8 +155,9 @@ class Driver:
         self._unseen: list[Rows] = []  # events since the last snapshot,
         self._first = 0  # and the stream position of the first of them
         self._is_begun = False
-        self._start = engine.position
+        self._start = engine.position - self.counts.accepted
         self._last = engine.learned  # is published already, or was
+        self._part: LogBatch | None = None  # that is being learned
         self._progress: Callable[[int], None] | None = None
         self._told = 0  # rows
 
@@ -166,6 +192,7 @@ class Driver:
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
+        self._part = part
         rows, unusable = self._feed.read(part)
         fatal = unusable[0] if unusable and self._on_bad_row == "raise" else None
         if fatal is not None:
@@ -185,11 +212,13 @@ class Driver:
             self._teach()
             if self._engine.position == cut and self._is_due(cut):
                 self._publish()
+                self._settle()
             self._tell()
         if fatal is not None:
             raise _bad_row(fatal.index, fatal.reason)
         self._set_aside(unusable[done:])
         self._engine.log_offset = part.offset + len(part)
+        self._prefix.take(part, self._engine.log_offset)
 
     def _tell(self) -> None:
         """How many rows of the log are taken, where they have become more."""
@@ -213,13 +242,22 @@ class Driver:
             if not self._unseen:
                 self._first = position
             self._unseen.append(events)
-        self.accepted += len(events)
+        self._count(accepted=len(events))
         return refused
 
     def _set_aside(self, rows: list[Rejected]) -> None:
         if rows:
-            self.rejected += len(rows)
+            self._count(rejected=len(rows))
             self._sink.set_aside(sorted(rows, key=lambda row: row.index))
+
+    def _count(self, **more: int) -> None:
+        known = {name: getattr(self.counts, name) + number for name, number in more.items()}
+        self.counts = replace(self.counts, **known)
+
+    @property
+    def prefix(self) -> dict[str, int]:
+        """The fingerprint of all rows so far."""
+        return self._prefix.told()
 
     @property
     def _next_cut(self) -> int:
@@ -248,8 +286,7 @@ class Driver:
                 for side in (part.left, part.right)
             )
             self._engine.learn_pairs(left, right, part.similar)
-            self.pairs += len(part.similar)
-            self.rejected_pairs += len(part.rejected)
+            self._count(pairs=len(part.similar), rejected_pairs=len(part.rejected))
             self._sink.set_aside_pairs(part.rejected)
 
     def _publish(self) -> None:
@@ -259,8 +296,15 @@ class Driver:
         snapshot = self._engine.snapshot()
         self._last = snapshot.position
         self._embed(snapshot)
-        self.snapshots += 1
+        self._count(snapshots=1)
         self._sink.keep_snapshot(snapshot, self._engine.refreshes)
+
+    def _settle(self) -> None:
+        """What was handed on is all that the engine knows of the log."""
+        assert self._part is not None
+        self._prefix.take(self._part, self._engine.log_offset)
+        told = self._prefix.told()
+        self._sink.settle(self._engine, self._engine.publish(), self.counts, told)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Hand on the events that the snapshot has learned; keep those that wait for their chunk.
@@ -285,7 +329,7 @@ class Driver:
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
         """
         is_ready = self._engine.ready
-        if is_ready and self._engine.position == self._start + self.accepted:
+        if is_ready and self._engine.position == self._start + self.counts.accepted:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
         if not self._causal:

@@ -1,29 +1,41 @@
-"""The run folder: created, cleared of an older run on request, held by one replay at a time.
+"""The run folder: created, cleared of an older run on request, held by one writer at a time.
 
-A replay holds the lock of the file ``.lock`` until it ends. The system releases it when the process
-is gone, however that came about, so that no lock is ever stale; what a killed process leaves are
-the file itself and partial tables, whose names carry its number. Nothing is written where a log is
-read.
+A replay, or a run that is learned into, holds the lock of the file ``.lock`` until it ends. The
+system releases it when the process is gone, however that came about, so that no lock is ever stale;
+what a killed process leaves are the file itself, the database, and partial tables, whose names
+carry its number. Nothing is written where a log is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
 from streamembed.logs.reader import EventLog
-from streamembed.parameters import flag
+from streamembed.storage.database import BESIDE, NAME
 
 try:
     import fcntl
 except ImportError:  # where the system has no such locks, two replays are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FILES", "LOCK", "UNFINISHED", "apart", "partial", "same", "taken", "unfinished"]
+__all__ = [
+    "FILES",
+    "KNOWN",
+    "LOCK",
+    "UNFINISHED",
+    "apart",
+    "clear",
+    "partial",
+    "same",
+    "taken",
+    "unfinished",
+]
 
 FILES = (
     "snapshot.arrow",
@@ -32,12 +44,14 @@ FILES = (
     "picture.parquet",
     "rejected.parquet",
     "rejected_pairs.parquet",
-    "picture.parquet",
 )
+# Besides tables, the database with what SQLite has beside it.
+DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")
+KNOWN = (*FILES, *DATABASE)
 LOCK = ".lock"
 UNFINISHED = (
     "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
-    "replay the log again with --overwrite"
+    "start the same command again, which goes on, or replay the log again with --overwrite"
 )
 
 
@@ -50,11 +64,12 @@ def unfinished(folder: Path) -> bool:
     """True if a replay is at work in the folder, or was killed there."""
     names = [path.name for path in folder.iterdir()]
     left = [name for name in names if name == LOCK or _is_partial(name)]
-    return bool(left) and {*names} <= {*left, *FILES}
+    begun = NAME in names and "timeline.parquet" not in names
+    return (bool(left) or begun) and {*names} <= {*left, *KNOWN, BESIDE}
 
 
 def _is_partial(name: str) -> bool:
-    return name.endswith(".part") and name.startswith(FILES)
+    return name.endswith(".part") and name.startswith((*FILES, NAME))
 
 
 def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
@@ -121,18 +136,17 @@ def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
-    """The folder, made and cleared; nobody else's until the block ends.
+def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
+    """The folder, made; nobody else's until the block ends.
 
     Raises
     ------
     ParameterError
-        It is not empty, and not to be overwritten; or another replay is at work in it.
+        Another process is at work in it.
     FileError
         It cannot be made, read or written to, or is no folder.
     """
     folder = Path(path_text(run, "run"))
-    overwrite = flag("overwrite", overwrite)
     try:
         if folder.exists() and not folder.is_dir():
             raise ParameterError(
@@ -143,7 +157,6 @@ def taken(run: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
     except OSError as error:
         raise _fail(error, folder) from error
     try:
-        _clear(folder, overwrite)
         yield folder
     except OSError as error:
         raise _fail(error, folder) from error
@@ -181,7 +194,7 @@ def _lock(folder: Path) -> BinaryIO:
             owner = lock.read(20).decode(errors="replace")
             lock.close()
             raise ParameterError(
-                f"run={shown(str(folder))} is being written by another replay (process {owner}): "
+                f"run={shown(str(folder))} is being written by another writer (process {owner}): "
                 "wait until it ends, or choose another folder"
             ) from error
         except BaseException:
@@ -190,7 +203,7 @@ def _lock(folder: Path) -> BinaryIO:
         lock.close()
 
 
-def _clear(folder: Path, overwrite: bool) -> None:
+def clear(folder: Path, overwrite: bool) -> None:
     """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     partials = [name for name in found if _is_partial(name)]
@@ -205,5 +218,7 @@ def _clear(folder: Path, overwrite: bool) -> None:
                 "the run with overwrite=True (--overwrite), which learns the log from the start"
             )
         raise ParameterError(f"run={shown(str(folder))} {what}")
-    for name in (*FILES, *partials):
+    for name in (*KNOWN, *partials):
         (folder / name).unlink(missing_ok=True)
+    if (folder / BESIDE).is_dir():
+        shutil.rmtree(folder / BESIDE)

@@ -14,19 +14,24 @@ from streamembed.logs.reader import EventLog
 from streamembed.methods.config import Config
 from streamembed.version import __version__
 
-__all__ = ["KEY", "describe", "pack", "unpack"]
+__all__ = ["KEY", "SHOWN", "describe", "differences", "pack", "unpack"]
 
+# What the timeline says of it.
+SHOWN = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
 # Of the metadata of timeline.parquet; its value is JSON.
 KEY = "streamembed-run"
 
 
-def describe(log: EventLog, config: Config, snapshot_every: int, on_bad_row: str) -> dict[str, Any]:
+def describe(
+    log: EventLog, config: Config, snapshot_every: int, on_bad_row: str, embed: str
+) -> dict[str, Any]:
     """What is known before the first row, JSON-ready."""
     return {
         "version": __version__,
         "engine": config.as_dict(),
         "snapshot_every": snapshot_every,
         "on_bad_row": on_bad_row,
+        "embed": embed,
         "log": {
             "kind": log.kind,
             "features": list(log.feature_names),
@@ -36,6 +41,22 @@ def describe(log: EventLog, config: Config, snapshot_every: int, on_bad_row: str
             "event_time": None if log.event_time_type is None else str(log.event_time_type),
         },
     }
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Where two descriptions differ, a line each.
+
+    Examples
+    --------
+    >>> differences({"engine": {"size": 5}, "embed": "final"}, {"engine": {"size": 7}})
+    ['engine.size was 5 and is 7', "embed was 'final' and is None"]
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = dict.fromkeys([*before, *now])
+        parts = [(f"{name}.{key}" if name else key, key) for key in names]
+        lists = [differences(before.get(key), now.get(key), told) for told, key in parts]
+        return [line for lines in lists for line in lines]
+    return [] if before == now else [f"{name} was {before!r} and is {now!r}"]
 
 
 def pack(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:

@@ -1,14 +1,15 @@
 """The recorder: what is kept of a replay, as the tables of a run folder.
 
-Rows come in the order of the stream, in pieces of any size; the tables grow by row groups of one
-size, so that the files, record batches and row groups of the log leave no trace in their bytes.
+Rows come in the order of the stream, in pieces of any size, and wait in the ledger. When no more
+come, the tables are written, by row groups of one size: the files, record batches and row groups of
+the log leave no trace in their bytes, and neither does an interrupt.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, said
@@ -24,8 +26,9 @@ from streamembed.logs.reader import EventLog
 from streamembed.methods.config import Config
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.runs import origin as origins
+from streamembed.runs import spool
+from streamembed.runs.ledger import Counts, Ledger
 from streamembed.runs.rows import Embedded, Rows
-from streamembed.runs.spool import Spool
 from streamembed.runs.tables import Table
 
 __all__ = ["Recorder", "check_carried"]
@@ -66,6 +69,10 @@ class Recorder:
     ----------
     folder
         Where its files go; each gets its name when it is whole.
+    ledger
+        Where rows wait; what it holds already comes first.
+    first
+        Stream position of the first event.
     log
         Whose labels and times are kept beside the events.
     config
@@ -74,6 +81,11 @@ class Recorder:
         How the run came about, see `streamembed.runs.origin`; the timeline says it.
     causal
         Whether events are embedded as of when each was learned, and by which snapshot is kept.
+
+    has_pairs
+        Whether there is a log of given pairs.
+    stop
+        Asked where it may be committed; True ends the replay there.
 
     Attributes
     ----------
@@ -84,28 +96,31 @@ class Recorder:
     def __init__(
         self,
         folder: Path,
+        ledger: Ledger,
+        first: int,
         log: EventLog,
         config: Config,
         origin: Mapping[str, Any],
         causal: bool = False,
+        has_pairs: bool = False,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
         k, picture = config.n_components, config.picture
         self.events: int | None = None
         self._folder = folder
+        self._ledger = ledger
+        self._first = first
+        self._stop = stop
         self._origin = origin
         self._k = k
         self._carried = carried_types(log)
         self._clock = time.perf_counter()
         self._embedding: Table | None = None
         self._has_picture, self._causal = picture, causal
-        self._spool: Spool | None = None
         self._places = PLACES if picture else ()
-        self._pictures: Table | None = None
         told = json.dumps(log.columns.as_dict())
-        timeline = _timeline_schema(k, picture).with_metadata({COLUMNS: told})
-        self._timeline = Table(folder / "timeline.parquet", timeline)
-        self._rejected = Table(folder / "rejected.parquet", _REJECTED)
-        self._rejected_pairs: Table | None = None
+        self._timeline = _timeline_schema(k, picture).with_metadata({COLUMNS: told})
+        self._has_pairs = has_pairs
 
     def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
         """Events from a stream position on; None where they are not learned."""
@@ -128,17 +143,31 @@ class Recorder:
         if self._has_picture and where.places is not None and where.kept is not None:
             columns["picture_x"], columns["picture_y"] = map(_nullable, where.places.T)
             columns["picture_kept"] = _nullable(where.kept)
-        self._embedding_of(ids).add({**columns, **rows.carried})
+        table = self._embedding_of(ids)
+        if self._causal:
+            self._ledger.add("embedding", pa.table({**columns, **rows.carried}, table.schema))
+        else:  # nothing more comes
+            table.add({**columns, **rows.carried})
 
     def remember(self, position: int, rows: Rows) -> None:
         """Events that are to be embedded by the last snapshot."""
-        if self._spool is None:
-            self._spool = Spool(self._folder / "embedding.parquet", position)
-        self._spool.add(rows)
+        self._ledger.add("events", spool.packed(rows))
 
     def remembered(self) -> Iterator[tuple[int, Rows]]:
         """All of them, `streamembed.runs.tables.ROW_GROUP` at a time."""
-        return iter(()) if self._spool is None else self._spool.read()
+        position = self._first
+        for rows in spool.pieces(self._ledger.read("events")):
+            yield position, rows
+            position += len(rows)
+
+    def settle(
+        self, engine: Engine, snapshot: Snapshot, counts: Counts, prefix: dict[str, int]
+    ) -> None:
+        """Commit what came so far, if it is time, or if it is to stop here."""
+        if self._stop is not None and self._stop():
+            self._ledger.commit(engine, snapshot, counts, prefix)
+            raise KeyboardInterrupt
+        self._ledger.settle(engine, snapshot, counts, prefix)
 
     def _embedding_of(self, ids: Array | None) -> Table:
         """The table of events; the first ids tell whether they are text."""
@@ -159,7 +188,8 @@ class Recorder:
     def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
         now = time.perf_counter()
-        self._timeline.add(_timeline_row(snapshot, refreshes, now - self._clock))
+        row = _timeline_row(snapshot, refreshes, now - self._clock)
+        self._ledger.add("timeline", pa.table(row, self._timeline))
         self._clock = now
         if snapshot.picture is not None:
             self._keep_picture(snapshot, snapshot.picture)
@@ -170,48 +200,58 @@ class Recorder:
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(one.astype(np.float32) for one in told)
         rows = dict(zip(PICTURE, columns, strict=True))
-        self._pictures_of(picture.ids.dtype.kind != "i").add(rows)
-
-    def _pictures_of(self, text: bool) -> Table:
-        """The table of pictures; the first ids tell whether they are text."""
-        if self._pictures is None:
-            kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
-            schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
-            self._pictures = Table(self._folder / "picture.parquet", schema)
-        return self._pictures
+        schema = _picture_schema(text=picture.ids.dtype.kind != "i")
+        self._ledger.add("picture", pa.table(rows, schema))
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
-        self._rejected.add(_reasons(rows))
+        self._ledger.add("rejected", _reasons(rows))
 
     def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
         """Rows of a pair log that could not be learned, none of them perhaps."""
-        if self._rejected_pairs is None:
-            self._rejected_pairs = Table(self._folder / "rejected_pairs.parquet", _REJECTED)
-        self._rejected_pairs.add(_reasons(rows))
+        self._ledger.add("rejected_pairs", _reasons(rows))
+
+    def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
+        """One table of the folder; ``schema`` is that of one without rows."""
+        table: Table | None = None
+        for batch in self._ledger.read(name):
+            kind = batch.schema.with_metadata(schema.metadata)
+            table = table or Table(self._folder / f"{name}.parquet", kind)
+            table.add_table(pa.Table.from_batches([batch]).cast(kind))
+        (table or Table(self._folder / f"{name}.parquet", schema)).close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
-        """Give the files their names, and write the final snapshot, if there is one."""
+        """Write the tables, and the final snapshot, if there is one."""
+        if self._causal:
+            for batch in self._ledger.read("embedding"):
+                self._embedding_of(None).add_table(pa.Table.from_batches([batch]))
         self._embedding_of(None).close()
-        self._timeline.close(origins.pack(self._origin, whole))
+        self._write("timeline", self._timeline, origins.pack(self._origin, whole))
+        self._write("rejected", _REJECTED)
+        if self._has_pairs:
+            self._write("rejected_pairs", _REJECTED)
         if self._has_picture:
-            self._pictures_of(text=False)
-        for table in (self._rejected, self._rejected_pairs, self._pictures):
-            if table is not None:
-                table.close()
+            self._write("picture", _picture_schema(text=False))
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
         self.events = pq.read_metadata(self._embedding_of(None).path).num_rows
 
 
-def _reasons(rows: Sequence[Rejected]) -> dict[str, Any]:
-    """Rejected rows, as columns of `_REJECTED`."""
-    return {
+def _reasons(rows: Sequence[Rejected]) -> Any:
+    """Rejected rows, as a table."""
+    columns = {
         "offset": [row.index for row in rows],
         "id": [None if row.id is None else str(row.id) for row in rows],
         "reason": [row.reason for row in rows],
     }
+    return pa.table(columns, _REJECTED)
+
+
+def _picture_schema(text: bool) -> pa.Schema:
+    """Of the table of pictures, where ids are text or numbers."""
+    kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
+    return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
 
 
 def _nullable(values: Floats) -> Any:

@@ -4,9 +4,10 @@ A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`
 event by the final snapshot, or as of when it was learned, with its label and time),
 ``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
 `streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
-(every row that could not be learned, with its offset in the log and why). All but the column
-``seconds`` of the timeline are a function of the log's rows and the engine's parameters: files,
-record batches and row groups leave no trace.
+(every row that could not be learned, with its offset in the log and why); beside them ``run.db``
+and ``parts``, from which a replay goes on. All but these and the column ``seconds`` of the timeline
+are a function of the log's rows and the engine's parameters: files, record batches, row groups and
+interrupts leave no trace.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from streamembed.errors import (
 from streamembed.logs.pairs import PairLog, in_order, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
-from streamembed.parameters import one_of, whole
+from streamembed.parameters import flag, one_of, whole
 from streamembed.runs import folder as runfolder
-from streamembed.runs import origin
+from streamembed.runs import origin, resuming
 from streamembed.runs.driver import Driver
+from streamembed.runs.ledger import Cadence, Counts, Ledger
 from streamembed.runs.recorder import Recorder, check_carried
 
 __all__ = ["Replayed", "cadence", "replay"]
@@ -65,6 +67,8 @@ class Replayed:
         Rows of the pair log that were learned, and that were rejected; 0 without one.
     snapshot_every : int
         Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
+    resumed_at : int
+        Rows of the log that an earlier call had taken and committed; 0 where it began anew.
     """
 
     path: Path
@@ -79,6 +83,7 @@ class Replayed:
     pairs: int = 0
     rejected_pairs: int = 0
     snapshot_every: int = SNAPSHOT_EVERY
+    resumed_at: int = 0
 
 
 def replay(
@@ -96,9 +101,16 @@ def replay(
     on_bad_row: str = "skip",
     embed: str = "final",
     overwrite: bool = False,
+    checkpoint_every: int | str | None = None,
     progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Replayed:
-    """Learn a whole log and write a run folder.
+    """Learn a whole log and write a run folder; or go on with one that ended early.
+
+    The same call again goes on after the last commit, whatever ended the one before (a kill, a full
+    disk, an interrupt, a damaged log that is mended), and ends with the same files, bit for bit, as
+    one that was never interrupted. A run that is whole is only read; a log that has grown since is
+    gone on with. ``engine`` must be as it was at the first call.
 
     Parameters
     ----------
@@ -108,8 +120,9 @@ def replay(
     engine
         Learns the log, and can continue learning afterwards.
     run
-        The folder to create. It must be empty or not exist, unless ``overwrite``, and be outside
-        the folders that are read. Only one replay at a time can use it.
+        The folder to create. It must be empty or not exist, unless ``overwrite``, or hold a run
+        that began with the same parameters, engine and rows; and be outside the folders that are
+        read. Only one replay at a time can use it.
     snapshot_every
         Events between snapshots; default: 100. Rounded up to whole chunks, with which snapshots
         change: ``Replayed.snapshot_every`` is the number that was used.
@@ -128,9 +141,16 @@ def replay(
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
+    checkpoint_every
+        How often the run is committed, with everything that going on needs: a number of events, or
+        seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
+        At a snapshot, and for the first time at the first.
     progress
         Called with the rows of the log taken so far, learned or rejected: after every chunk, and
         after every batch of the log.
+    stop
+        Asked after every snapshot; once it says True, the run is committed and ends as by a
+        KeyboardInterrupt.
 
     Returns
     -------
@@ -141,8 +161,9 @@ def replay(
     FileError
         The run folder cannot be created or written to.
     ParameterError
-        The run folder is not empty, another replay is using it, or the log or the pairs are read
-        from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` or other
+        The run folder holds something else, or a run that began in another way or with other rows
+        (the message says what differs); another replay is using it, or the log or the pairs are
+        read from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` or other
         columns were given with an open log, or ``pairs`` for an engine without metrics.
     FeatureError
         The log lacks the features that the engine has learned, or has a label or time that Parquet
@@ -162,8 +183,9 @@ def replay(
 
     Notes
     -----
-    Memory does not grow with the log: only the events since the last snapshot are held, and with
-    ``embed="final"`` their points wait in a file of the run folder, which is removed at the end.
+    Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
+    rows at most. The rest is in ``run.db`` and the folder ``parts``, the points of all events with
+    ``embed="final"``; a finished run needs these only to go on with a log that has grown.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -191,36 +213,88 @@ def replay(
     folder = Path(path_text(run, "run"))
     logs = (opened,) if known is None else (opened, known.log)
     runfolder.apart("run", folder, logs, folder=True)
-    damage = None
-    with runfolder.taken(run, overwrite) as folder:
+    made = {
+        "kind": "replay",
+        **origin.describe(opened, engine.config, every, on_bad_row, embed),
+        "start": resuming.start_of(engine),
+        "pairs": known is not None,
+        "columns": opened.columns.as_dict(),
+    }
+    cadence_of = Cadence.of(checkpoint_every)
+    overwrite = flag("overwrite", overwrite)
+    with (
+        runfolder.taken(run) as folder,
+        resuming.opened(folder, opened, made, overwrite) as database,
+    ):
         engine.log_offset = 0
-        made = origin.describe(opened, engine.config, every, on_bad_row)
-        recorder = Recorder(folder, opened, engine.config, made, causal)
-        driver = Driver(engine, opened, recorder, every, on_bad_row, known, causal=causal)
+        begun = resuming.begin(folder, database, opened, engine)
+        if begun.finished:
+            return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
+        ledger = Ledger(database, cadence_of)
+        recorder = Recorder(
+            folder,
+            ledger,
+            made["start"]["position"],
+            opened,
+            engine.config,
+            {name: made[name] for name in origin.SHOWN},
+            causal,
+            known is not None,
+            stop,
+        )
+        aside = [row for part in ledger.read("rejected") for row in part["offset"].to_pylist()]
+        driver = Driver(
+            engine,
+            opened,
+            recorder,
+            every,
+            on_bad_row,
+            None if begun.rows else known,
+            [row for row in aside if row < begun.rows],
+            causal,
+            begun.counts,
+            begun.prefix,
+        )
+        damage, whole = None, False
         try:
             driver.run(progress)
+            whole = True
         except LogError as error:
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
                 error.add_note(
                     f"interrupted at {held:,} events; {folder} holds them and "
-                    f"{driver.snapshots:,} snapshots"
+                    f"{driver.counts.snapshots:,} snapshots"
                 )
             raise
+        resuming.end(database, engine, driver.counts, driver.prefix, whole)
+    return _result(folder, driver.counts, engine, opened, every, damage, begun.rows)
+
+
+def _result(
+    folder: Path,
+    counts: Counts,
+    engine: Engine,
+    log: EventLog,
+    every: int,
+    damage: str | None,
+    resumed_at: int,
+) -> Replayed:
     return Replayed(
         folder,
-        driver.accepted,
-        max(0, driver.accepted - engine.pending),  # some may have waited before the replay
-        driver.rejected,
-        driver.snapshots,
+        counts.accepted,
+        max(0, counts.accepted - engine.pending),  # some may have waited before the replay
+        counts.rejected,
+        counts.snapshots,
         engine.position,
         engine.snapshot() if engine.ready else None,
         damage,
-        opened.columns,
-        driver.pairs,
-        driver.rejected_pairs,
+        log.columns,
+        counts.pairs,
+        counts.rejected_pairs,
         every,
+        resumed_at,
     )
 
 

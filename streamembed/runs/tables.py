@@ -30,7 +30,10 @@ class Table:
 
     def add(self, columns: dict[str, Any]) -> None:
         """Add rows; write every full row group."""
-        part = pa.table(columns, schema=self.schema)
+        self.add_table(pa.table(columns, schema=self.schema))
+
+    def add_table(self, part: Any) -> None:
+        """The same of an Arrow table of this schema."""
         self.waiting.append(part)
         self.rows += part.num_rows
         if self.rows >= ROW_GROUP:

@@ -42,9 +42,11 @@ __all__ = [
     "must",
     "read_table",
     "replacing",
+    "seal",
     "sound",
     "table_of",
     "unpack",
+    "unseal",
     "vectors_of",
     "writable",
     "write_table",
@@ -67,8 +69,6 @@ def write_table(
 ) -> None:
     """Write a table and its header under ``path``, whole or not at all (temporary file, rename).
 
-    The bytes are a function of the table, the kind and the header alone.
-
     Raises
     ------
     FileError
@@ -77,6 +77,13 @@ def write_table(
         ``path`` is no path.
     """
     target = writable(path)
+    data = seal(table, kind, header)
+    with replacing(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
+    """The bytes of such a file: a function of the table, the kind and the header alone."""
     meta = {
         "streamembed-kind": kind,
         "streamembed-version": str(VERSION),
@@ -88,11 +95,10 @@ def write_table(
         writer.write_table(table.replace_schema_metadata(meta))
     data = bytearray(sink.getvalue())
     places = _places(data)
-    seal = b"%08x" % _checksum(data, places)
+    digits = b"%08x" % _checksum(data, places)
     for place in places:
-        data[place : place + _DIGITS] = seal
-    with replacing(target) as temporary:
-        temporary.write_bytes(data)
+        data[place : place + _DIGITS] = digits
+    return bytes(data)
 
 
 def _plain(value: Any) -> Any:
@@ -196,7 +202,17 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     ParameterError
         ``path`` is no path.
     """
-    data = _bytes_of(path)
+    return unseal(_bytes_of(path), kind, path)
+
+
+def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
+    """The table and the header of what `seal` made; ``path`` is where it comes from, for errors.
+
+    Raises
+    ------
+    DamagedFileError
+        As `read_table`.
+    """
     try:
         if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
             raise ValueError("it does not begin and end like an Arrow file")
@@ -206,8 +222,8 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
             f"{path} is not a file that streamembed saved, or it is damaged ({error}): "
             "restore it from a copy, or save it again"
         ) from error
-    seal = b"%08x" % _checksum(data, places)
-    if any(data[place : place + _DIGITS] != seal for place in places):
+    digits = b"%08x" % _checksum(data, places)
+    if any(data[place : place + _DIGITS] != digits for place in places):
         raise DamagedFileError(
             f"{path} is damaged: its bytes do not match the checksum it was saved with; restore it "
             "from a copy, or save it again"

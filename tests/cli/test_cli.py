@@ -119,7 +119,8 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     assert "met" in done.stdout
     assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"}
+    tables = {"embedding.parquet", "timeline.parquet", "rejected.parquet"}
+    assert names == {"snapshot.arrow", "run.db", *tables}
 
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:

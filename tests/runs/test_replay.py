@@ -140,7 +140,7 @@ def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
     good = np.delete(np.arange(437), BAD)[:310]
     expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
     np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
-    assert {path.name for path in run.path.iterdir()} == {*STABLE, "timeline.parquet"}
+    assert {path.name for path in run.path.iterdir()} == {*STABLE, "timeline.parquet", "run.db"}
     with pytest.raises(ParameterError, match="embed='first'"):
         se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
 
@@ -220,7 +220,7 @@ def test_a_damaged_log_is_learned_up_to_the_damage(tmp_path: Path) -> None:
     assert 200 <= done.accepted <= 320
     assert done.snapshot is not None
     assert sorted(path.name for path in done.path.iterdir()) == sorted(
-        (*STABLE, "timeline.parquet")
+        (*STABLE, "timeline.parquet", "run.db")
     )
 
 
@@ -252,7 +252,11 @@ def test_a_run_folder_is_not_overwritten_by_chance(tmp_path: Path) -> None:
     log = written(tmp_path / "log", "stream", 100)
     se.replay(log, engine(), tmp_path / "run")
     with pytest.raises(ParameterError, match=r"is not empty.* overwrite=True \(--overwrite\)"):
-        se.replay(log, engine(), tmp_path / "run")
+        se.replay(log, engine(), tmp_path / "run", snapshot_every=200)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    with pytest.raises(ParameterError, match=r"is not empty.* overwrite=True \(--overwrite\)"):
+        se.replay(log, engine(), tmp_path / "other")
     se.replay(log, engine(), tmp_path / "run", overwrite=True)
     with pytest.raises(ParameterError, match="is a file"):
         se.replay(log, engine(), log)
@@ -381,7 +385,7 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         se.replay(log, taught, tmp_path / "run", progress=stop)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert names == sorted((*STABLE, "timeline.parquet"))
+    assert names == sorted((*STABLE, "timeline.parquet", "run.db"))
     said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
     assert origin.unpack(said)["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position

@@ -1,0 +1,188 @@
+"""Where a replay begins: with the first row, or where one that ended early was committed last."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from streamembed.engine.engine import Engine
+from streamembed.errors import ParameterError, shown
+from streamembed.logs.prefix import Prefix
+from streamembed.logs.reader import EventLog
+from streamembed.logs.stdin import STDIN
+from streamembed.runs import folder as runfolder
+from streamembed.runs.ledger import Counts, Ledger
+from streamembed.runs.origin import differences
+from streamembed.storage.database import NAME, Database
+
+__all__ = ["FINAL", "ORIGIN", "STATE", "Beginning", "begin", "end", "opened", "start_of"]
+
+# Facts of the database: how the run came about, and how far it is; the chain of final engines.
+ORIGIN, STATE, FINAL = "origin", "state", "final"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a replay begins.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the log that were taken before.
+    counts : Counts
+    prefix : Prefix
+        Of these rows.
+    finished : bool
+        Whether the log has no others, and the run is whole.
+    """
+
+    rows: int
+    counts: Counts
+    prefix: Prefix
+    finished: bool = False
+
+
+def start_of(engine: Engine) -> dict[str, int]:
+    """What tells the engine that a run began with from others."""
+    crc = zlib.crc32(engine.to_bytes()) if engine.position else 0
+    return {"position": engine.position, "crc": crc}
+
+
+@contextmanager
+def opened(
+    folder: Path, log: EventLog, origin: Mapping[str, Any], overwrite: bool
+) -> Iterator[Database]:
+    """The database of the run, a new one or one that goes on.
+
+    Raises
+    ------
+    ParameterError
+        The folder holds something else, or a run that came about in another way.
+    """
+    if overwrite or not (folder / NAME).exists():
+        runfolder.clear(folder, overwrite)
+        database = Database.create(folder)
+    else:
+        database = Database.open(folder, writes=True)
+    with database:
+        before = database.fact(ORIGIN)
+        if before is None:
+            with database.commit():
+                database.note(ORIGIN, origin)
+                database.note(STATE, {"finished": False, "rows": 0})
+        elif before.get("kind") != "replay":
+            raise ParameterError(
+                f"run={shown(str(folder))} is a run that is learned into (open_run), no replay: "
+                "choose another folder"
+            )
+        else:
+            _must_be_same(folder, log, before, origin)
+        yield database
+
+
+def _must_be_same(
+    folder: Path, log: EventLog, before: Mapping[str, Any], origin: Mapping[str, Any]
+) -> None:
+    place = f"run={shown(str(folder))}"
+    lines = differences(dict(before), json.loads(json.dumps(origin)))
+    if lines:
+        more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
+        raise ParameterError(
+            f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
+            "repeat it as it was, choose another folder, or replace it with overwrite=True "
+            "(--overwrite)"
+        )
+    if STDIN in log.paths:
+        raise ParameterError(
+            f"{place} is not empty, and standard input cannot be gone on with, since what was read "
+            "is gone: choose another folder, or replace the run with overwrite=True (--overwrite)"
+        )
+
+
+def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Beginning:
+    """Bring the engine to where the run was committed last; check that the log still leads there.
+
+    Raises
+    ------
+    ParameterError
+        The rows that were taken are not those of the log any more.
+    """
+    last = _last(database)
+    state = database.fact(STATE, {})
+    if last is None and not state.get("finished"):
+        return Beginning(0, Counts(), Prefix())
+    ends: dict[int, dict[str, int]] = {}
+    if last is not None:
+        ends[last[2]["rows"]] = last[2]
+    if state.get("finished"):
+        ends[state["rows"]] = state["prefix"]
+    prefixes, more = _read_prefixes(folder, log, ends)
+    if state.get("finished") and not more:
+        number, _ = database.numbers(FINAL)[-1]
+        engine.become(Engine.from_bytes(database.read(FINAL, number).data))
+        return Beginning(state["rows"], Counts(**state["counts"]), Prefix(), finished=True)
+    if last is None:
+        return Beginning(0, Counts(), Prefix())
+    saved, counts, told = last
+    engine.become(saved)
+    return Beginning(told["rows"], counts, prefixes[told["rows"]])
+
+
+def _last(database: Database) -> tuple[Engine, Counts, dict[str, int]] | None:
+    return Ledger(database).last()
+
+
+def _read_prefixes(
+    folder: Path, log: EventLog, ends: Mapping[int, dict[str, int]]
+) -> tuple[dict[int, Prefix], bool]:
+    """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
+    wanted = sorted(ends)
+    found: dict[int, Prefix] = {}
+    prefix, more = Prefix(), False
+    for part in log.batches(0):
+        for end in wanted[len(found) :]:
+            prefix.take(part, end)
+            if prefix.rows < end:
+                break
+            if prefix.told() != ends[end]:
+                columns = [
+                    name for name, crc in prefix.told().items() if ends[end].get(name) != crc
+                ]
+                raise ParameterError(
+                    f"the first {end} rows of the log are not those that run="
+                    f"{shown(str(folder))} has learned (they differ in {', '.join(columns)}): "
+                    "replay the log that it began with, or replace the run with overwrite=True "
+                    "(--overwrite)"
+                )
+            found[end] = prefix.copy()
+        more = part.offset + len(part) > wanted[-1]
+        if more:
+            break
+    if len(found) < len(wanted):
+        raise ParameterError(
+            f"the log has {prefix.rows} rows, and run={shown(str(folder))} has learned "
+            f"{wanted[len(found)]}: replay the log that it began with"
+        )
+    return found, more
+
+
+def end(
+    database: Database, engine: Engine, counts: Counts, prefix: Mapping[str, int], whole: bool
+) -> None:
+    """The run is whole, or has ended early: say so, and keep the engine as it is at its end."""
+    state: dict[str, Any] = {"finished": whole, "rows": engine.log_offset}
+    if whole:
+        state |= {"counts": asdict(counts), "prefix": dict(prefix)}
+    gone: list[Path] = []
+    with database.commit():
+        if whole:
+            number = database.append(FINAL, engine.position, 0, engine.to_bytes())
+            gone = database.keep_only(FINAL, {number})
+        database.note(STATE, state)
+    for path in gone:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,446 @@
+"""The database of a run: numbered records in chains, and facts. Large records are files beside it.
+
+SQLite is the well-kept answer to torn writes, locks, concurrent readers and full disks; it checks
+structure, not content. So every record carries a CRC32 of its bytes, its place and its number,
+chained over the record before it, and every fact one of its own: a record that was changed, moved
+or lost is seen when it is read. Whatever belongs together is written in one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+from streamembed.errors import DamagedFileError, FileError, MissingFileError, StoppedError
+
+__all__ = ["BESIDE", "NAME", "Database", "Record", "sync_folder", "thinned"]
+
+# Of a run folder: the database, and the folder of files beside it.
+NAME, BESIDE = "run.db", "parts"
+# "SEdb", so that other tools can tell what the file is; and the version of the tables.
+APPLICATION, VERSION = 0x53456462, 1
+# Records of more bytes than that are files: SQLite's own limit is a billion.
+LARGEST_BLOB = 1 << 22
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE chains (
+    chain TEXT PRIMARY KEY, length INTEGER NOT NULL, crc INTEGER NOT NULL, seal INTEGER NOT NULL
+);
+CREATE TABLE records (
+    key INTEGER PRIMARY KEY, chain TEXT NOT NULL, number INTEGER NOT NULL,
+    position INTEGER NOT NULL, rows INTEGER NOT NULL, file TEXT, data BLOB NOT NULL,
+    before INTEGER NOT NULL, crc INTEGER NOT NULL, UNIQUE (chain, number)
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a chain.
+
+    Attributes
+    ----------
+    chain : str
+        What it is one of.
+    number : int
+        Its place there, from 0.
+    position : int
+        Of the stream, once it was written.
+    rows : int
+        How many it holds.
+    data : bytes
+    """
+
+    chain: str
+    number: int
+    position: int
+    rows: int
+    data: bytes
+
+
+class Database:
+    """The database of one run folder; used by any thread, written by one process.
+
+    After an error of the disk it refuses to write, and goes on reading: what was asked for last may
+    be written or not, and is found out by opening it again.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, writes: bool) -> None:
+        """Use `create` or `open`."""
+        self.folder = folder
+        self._connection = connection
+        self._writes = writes
+        self._failure: str | None = None
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------ opening
+
+    @classmethod
+    def create(cls, folder: Path) -> Self:
+        """A new one, empty; it gets its name once it is whole."""
+        path = folder / NAME
+        temporary = path.with_name(f"{NAME}.{os.getpid()}.part")
+        with _told(path, "written"):
+            temporary.unlink(missing_ok=True)
+            connection = _connect(temporary, "rwc")
+            try:
+                connection.executescript(
+                    f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={VERSION};{_TABLES}"
+                )
+            finally:
+                connection.close()
+            os.replace(temporary, path)
+            sync_folder(folder)
+            connection = _connect(path, "rw")
+            connection.execute("PRAGMA journal_mode=WAL")
+        return cls(folder, connection, True)
+
+    @classmethod
+    def open(cls, folder: Path, writes: bool = False) -> Self:
+        """One that is there.
+
+        Raises
+        ------
+        MissingFileError
+            There is none.
+        DamagedFileError
+            It is no database of a run, of another version, or damaged.
+        FileError
+            It cannot be read.
+        """
+        path = folder / NAME
+        if not path.exists():
+            raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")
+        with _told(path, "read"):
+            connection = _connect(path, "rw" if writes else "ro")
+            try:
+                (application,) = connection.execute("PRAGMA application_id").fetchone()
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if application != APPLICATION:
+                    raise DamagedFileError(f"{path} is not the database of a run, or it is damaged")
+                if version != VERSION:
+                    raise DamagedFileError(
+                        f"{path} has layout version {version}; this release reads {VERSION}: "
+                        "use the release that wrote it, or replay anew with --overwrite"
+                    )
+            except BaseException:
+                connection.close()
+                raise
+        found = cls(folder, connection, writes)
+        if writes:
+            found._sweep()
+        return found
+
+    def _sweep(self) -> None:
+        """Remove files that no record knows: they were written before a commit that never came."""
+        with _told(self.folder / NAME, "read"):
+            known = {name for (name,) in self._connection.execute("SELECT file FROM records")}
+        for path in (self.folder / BESIDE).glob("*"):
+            if path.name not in known:
+                path.unlink()
+
+    def close(self) -> None:
+        """Nothing more is read or written."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ writing
+
+    @contextlib.contextmanager
+    def commit(self) -> Iterator[None]:
+        """What is written in here is there afterwards, all of it or nothing.
+
+        Raises
+        ------
+        FileError
+            The system refuses, as a full disk does; whether it is written is not known.
+        StoppedError
+            That happened before: nothing more is written.
+        """
+        with self._lock:
+            self._must_write()
+            try:
+                with _told(self.folder / NAME, "written"):
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    yield
+                    self._connection.execute("COMMIT")
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                self._failure = str(error) or type(error).__name__
+                raise
+
+    def _must_write(self) -> None:
+        if not self._writes:
+            raise StoppedError(f"{self.folder} was opened for reading")
+        if self._failure is not None:
+            raise StoppedError(
+                f"{self.folder} refuses to write after an error ({self._failure}): what was "
+                "committed is safe and can be read; mend the cause and open the run again"
+            )
+
+    def append(self, chain: str, position: int, rows: int, data: bytes) -> int:
+        """A record behind all of its chain, within `commit`; its number."""
+        length, before = self._head(chain)
+        crc = _crc(chain, length, position, rows, data, before)
+        file = None
+        if len(data) > LARGEST_BLOB:
+            file = f"{chain}-{length:08d}"
+            self._write_beside(file, data)
+            data = b""
+        self._connection.execute(
+            "INSERT INTO records (chain, number, position, rows, file, data, before, crc)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (chain, length, position, rows, file, data, before, crc),
+        )
+        self._connection.execute(
+            "INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?)",
+            (chain, length + 1, crc, _seal(chain, length + 1, crc)),
+        )
+        return length
+
+    def _write_beside(self, file: str, data: bytes) -> None:
+        """A file, on the disk before the record that names it."""
+        path = self.folder / BESIDE / file
+        if not path.parent.exists():
+            path.parent.mkdir()
+            sync_folder(self.folder)
+        with path.open("wb") as sink:
+            sink.write(data)
+            sink.flush()
+            os.fsync(sink.fileno())
+        sync_folder(path.parent)
+
+    def keep_only(self, chain: str, numbers: Collection[int]) -> list[Path]:
+        """Drop the other records of a chain, within `commit`; files to be removed after it."""
+        rows = self._connection.execute(
+            "SELECT number, file FROM records WHERE chain = ?", (chain,)
+        ).fetchall()
+        gone = [(number, file) for number, file in rows if number not in numbers]
+        for number, _ in gone:
+            self._connection.execute(
+                "DELETE FROM records WHERE chain = ? AND number = ?", (chain, number)
+            )
+        return [self.folder / BESIDE / file for _, file in gone if file is not None]
+
+    def note(self, name: str, value: Any) -> None:
+        """A fact, anything that JSON has, within `commit`."""
+        text = json.dumps(value, sort_keys=True)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, text, _fact_crc(name, text))
+        )
+
+    # ------------------------------------------------------------------ reading
+
+    def fact(self, name: str, default: Any = None) -> Any:
+        """A fact; ``default`` where it was never noted."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            row = self._connection.execute(
+                "SELECT value, crc FROM facts WHERE name = ?", (name,)
+            ).fetchone()
+        if row is None:
+            return default
+        if row[1] != _fact_crc(name, row[0]):
+            raise self._damage(f"the fact {name!r} does not match its checksum")
+        return json.loads(row[0])
+
+    def length(self, chain: str) -> int:
+        """Records that the chain ever had."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            return self._head(chain)[0]
+
+    def numbers(self, chain: str) -> list[tuple[int, int]]:
+        """Number and stream position of each record that it has, ascending."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            query = "SELECT number, position FROM records WHERE chain = ? ORDER BY number"
+            return list(self._connection.execute(query, (chain,)))
+
+    def read(self, chain: str, number: int) -> Record:
+        """One record, checked.
+
+        Raises
+        ------
+        DamagedFileError
+            It is not there, or not what was written.
+        """
+        return self._read(chain, number)[0]
+
+    def chain(self, chain: str, start: int = 0) -> Iterator[Record]:
+        """All records of a chain of which none is ever dropped, checked one by one.
+
+        Raises
+        ------
+        DamagedFileError
+            One is lost, or not what was written; those before it were yielded.
+        """
+        length, last = self._head_of(chain)
+        before = 0
+        for number in range(start, length):
+            record, found, crc = self._read(chain, number)
+            if number > start and found != before:
+                raise self._damage(f"record {number} of {chain} does not follow the one before it")
+            before = crc
+            yield record
+        if start < length and before != last:
+            raise self._damage(f"the last record of {chain} is not the one that was written last")
+
+    def _head_of(self, chain: str) -> tuple[int, int]:
+        with self._lock, _told(self.folder / NAME, "read"):
+            return self._head(chain)
+
+    def _head(self, chain: str) -> tuple[int, int]:
+        """How many records a chain ever had, and the checksum of the last."""
+        row = self._connection.execute(
+            "SELECT length, crc, seal FROM chains WHERE chain = ?", (chain,)
+        ).fetchone()
+        if row is None:
+            (left,) = self._connection.execute(
+                "SELECT count(*) FROM records WHERE chain = ?", (chain,)
+            ).fetchone()
+            if left:
+                raise self._damage(f"the end of the chain {chain} is lost")
+            return 0, 0
+        if row[2] != _seal(chain, row[0], row[1]):
+            raise self._damage(f"the end of the chain {chain} does not match its checksum")
+        return row[0], row[1]
+
+    def _read(self, chain: str, number: int) -> tuple[Record, int, int]:
+        """A record, the checksum before it, and its own."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            row = self._connection.execute(
+                "SELECT position, rows, file, data, before, crc FROM records"
+                " WHERE chain = ? AND number = ?",
+                (chain, number),
+            ).fetchone()
+        if row is None:
+            raise self._damage(f"record {number} of {chain} is lost")
+        position, rows, file, data, before, crc = row
+        if file is not None:
+            path = self.folder / BESIDE / file
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise self._damage(f"{path.name} cannot be read ({error.strerror})") from error
+        if _crc(chain, number, position, rows, data, before) != crc:
+            raise self._damage(f"record {number} of {chain} does not match its checksum")
+        return Record(chain, number, position, rows, data), before, crc
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself, by SQLite's own check; nothing where all is well."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            rows = self._connection.execute("PRAGMA integrity_check").fetchall()
+        return [text for (text,) in rows if text != "ok"]
+
+    def chains(self) -> list[str]:
+        """Of which chains there are records, or were."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            query = "SELECT chain FROM chains UNION SELECT chain FROM records ORDER BY 1"
+            return [str(name) for (name,) in self._connection.execute(query)]
+
+    def facts(self) -> list[str]:
+        """Names of the facts."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            return [name for (name,) in self._connection.execute("SELECT name FROM facts")]
+
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[None]:
+        """What is read in here is of one moment, whatever is written meanwhile."""
+        with self._lock, _told(self.folder / NAME, "read"):
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+
+    def _damage(self, what: str) -> DamagedFileError:
+        return DamagedFileError(
+            f"{self.folder / NAME} is damaged: {what}; `streamembed verify {self.folder}` says "
+            "what is left"
+        )
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=30.0,
+    )
+    for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+@contextlib.contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """Errors of SQLite and of the system as those of this package."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise FileError(
+            f"{path} cannot be {what}: {error}; free or mend the disk, then open the run again"
+        ) from error
+    except (sqlite3.DatabaseError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DamagedFileError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        if isinstance(error, (FileError, DamagedFileError, StoppedError)):
+            raise
+        raise FileError(f"{path} cannot be {what}: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created, renamed or removed there is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _crc(chain: str, number: int, position: int, rows: int, data: bytes, before: int) -> int:
+    head = f"{chain}|{number}|{position}|{rows}|{len(data)}|{before}|".encode()
+    return zlib.crc32(data, zlib.crc32(head))
+
+
+def _seal(chain: str, length: int, crc: int) -> int:
+    return zlib.crc32(f"{chain}|{length}|{crc}".encode())
+
+
+def _fact_crc(name: str, text: str) -> int:
+    return zlib.crc32(f"{name}|{text}".encode())
+
+
+def thinned(length: int) -> set[int]:
+    """Which of so many records of a history are kept: the newest, and about one an octave of age.
+
+    What is not among them once never is again.
+
+    Examples
+    --------
+    >>> sorted(thinned(20))
+    [0, 8, 12, 16, 18, 19]
+    """
+    newest = length - 1
+    kept = set()
+    for number in range(length):
+        step = 1 << max(0, (newest - number).bit_length() - 1)
+        if number % step == 0:
+            kept.add(number)
+    return kept
