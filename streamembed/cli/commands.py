@@ -7,6 +7,7 @@ version, the list of commands or a completion of them does not wait for numba.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -48,7 +49,15 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import the command that was named, and run it."""
-        with exit_codes():
+        with exit_codes(), warnings.catch_warnings():
+            told: set[str] = set()
+
+            def show(message: Warning | str, *_: Any, **__: Any) -> None:
+                if str(message) not in told:
+                    told.add(str(message))
+                    click.echo(f"warning: {message}", err=True)
+
+            warnings.showwarning = show
             return super().invoke(ctx)
 
 
@@ -62,5 +71,5 @@ def main() -> None:
     """Streaming embeddings: certified, stable, bounded, replayable.
 
     Exit codes: 0 done; 2 wrong usage, parameters or input; 3 damaged data; 4 input or output failed
-    (a missing file, no permission, a full disk); 130 interrupted.
+    (a missing file, no permission, a full disk); 130 interrupted, 143 terminated.
     """

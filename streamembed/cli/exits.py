@@ -41,7 +41,7 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt as error:
         click.echo(err=True)  # behind the terminal's ^C
         notes = getattr(error, "__notes__", ())  # of a replay whose run is whole
-        stop(next(iter(notes), "interrupted"), INTERRUPTED)
+        stop(next(iter(notes), "interrupted"), getattr(error, "exit_code", INTERRUPTED))
 
 
 def stop(error: object, code: int) -> None:

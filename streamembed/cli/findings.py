@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamembed.data.roles import folded
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, MissingFileError
+from streamembed.errors import DamagedFileError, MissingFileError, said
 from streamembed.logs.reader import LogDescription, describe_log
 from streamembed.methods.config import Config
 from streamembed.numeric import codec
@@ -23,6 +23,9 @@ from streamembed.runs import folder, origin
 from streamembed.storage import archive
 
 __all__ = ["Finding", "find"]
+
+# What tells the folder of a run from one of logs.
+RUN = ("timeline.parquet", "run.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def find(path: Path) -> Finding:
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and folder.unfinished(path):
         raise DamagedFileError(folder.UNFINISHED.format(path))
-    if path.is_dir() and (path / "timeline.parquet").exists():
+    if path.is_dir() and any((path / name).exists() for name in RUN):
         return _find_run(path)
     kind = archive.kind_of(path) if path.is_file() else None
     if kind == "snapshot":
@@ -72,16 +75,21 @@ def find(path: Path) -> Finding:
 
 def _find_run(path: Path) -> Finding:
     try:
-        timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met"])
+        timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
         events = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
         learned = pc.sum(events).as_py() or 0
         tables = {name: _describe_table(path / name) for name in _tables_in(path)}
         made = origin.unpack(pq.read_metadata(path / "timeline.parquet").metadata)
+    except FileNotFoundError as error:
+        raise DamagedFileError(
+            f"the run {path} lacks a table ({said(error)}): the same replay again makes it"
+        ) from error
     except (pa.ArrowException, ValueError) as error:
         raise DamagedFileError(
             f"a table of the run {path} is damaged ({error}): replay the log again"
         ) from error
     met = timeline["met"].to_pylist()
+    epochs = len(set(timeline["epoch"].to_pylist()))
     facts: dict[str, Any] = {
         "kind": "run",
         "events": len(events),
@@ -107,6 +115,10 @@ def _find_run(path: Path) -> Finding:
         facts["final snapshot"] = final.facts
         brief["final snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
         hints += tuple(f"final snapshot: {hint}" for hint in final.hints)
+    elif met:
+        hints += (f"{path / 'snapshot.arrow'} is missing: the same replay again makes it",)
+    if advice.is_restless(epochs, len(met)):
+        hints += (advice.restless(epochs, len(met)),)
     return Finding(_verdict_of_run(facts, missed), facts, hints, brief)
 
 
@@ -140,7 +152,7 @@ def _hints_of_run(facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
     if facts.get("whole") is False:
         hints.append(
             "the log was not read to its end: it is damaged, or the replay was interrupted or "
-            "stopped at a row; replay it again with --overwrite"
+            "stopped at a row; the same command again goes on"
         )
     if not facts["snapshots"]:
         hints.append("the log ended before the warm-up: there is no snapshot (see --warm-up)")
@@ -154,23 +166,7 @@ def _hints_of_run(facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
 
 
 def _tell_table(table: dict[str, Any]) -> str:
-    return f"{table['rows']:,} rows: {', '.join(_fold_numbered(table['columns']))}"
-
-
-def _fold_numbered(names: list[str]) -> list[str]:
-    """Column names, three and more that differ only in their number as one.
-
-    Examples
-    --------
-    >>> _fold_numbered(["id", "c0", "c1", "c2", "coverage", "x1", "x2"])
-    ['id', 'c0 … c2', 'coverage', 'x1', 'x2']
-    """
-    told = []
-    for stem, group in groupby(names, lambda name: name.rstrip("0123456789")):
-        run = list(group)
-        numbered = len(run) > 2 and stem not in run
-        told += [f"{run[0]} … {run[-1]}"] if numbered else run
-    return told
+    return f"{table['rows']:,} rows: {', '.join(folded(table['columns']))}"
 
 
 def _unusual(parameters: dict[str, Any]) -> str:

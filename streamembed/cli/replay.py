@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 import click
+import pyarrow.parquet as pq
 
 from streamembed.cli.exits import DAMAGED, stop
 from streamembed.cli.options import columns_options, engine_options, existing
 from streamembed.cli.progress import watch
+from streamembed.cli.signals import stops_gently
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -21,6 +24,8 @@ from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.runs.run import Replayed, cadence, replay
 
 __all__ = ["command"]
+
+MOST_REASONS = 3  # that the summary names
 
 
 @click.command("replay")
@@ -43,6 +48,17 @@ __all__ = ["command"]
     show_default=True,
     help="Embed all events by the last snapshot, or each by the first that has learned it.",
 )
+@click.option(
+    "--checkpoint-every",
+    metavar="EVENTS|SECONDSs",
+    help="How often the run is committed, so that it can be gone on with: 5000 or 10s.  "
+    "[default: 30s]",
+)
+@click.option(
+    "--max-rejected",
+    metavar="ROWS|SHARE%",
+    help="Stop where more rows than that are rejected: 100 or 1%.  [default: no limit]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -57,6 +73,8 @@ def command(
     snapshot_every: int | None,
     embed: str,
     overwrite: bool,
+    checkpoint_every: str | None,
+    max_rejected: str | None,
     as_json: bool,
     **parameters: Any,
 ) -> None:
@@ -64,7 +82,8 @@ def command(
 
     A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
     with a column distances, of lists of numbers, is a log of distances to the rows before. Writes
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet.
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db: the same
+    command again goes on after whatever ended it, and with a log that has grown.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
@@ -74,7 +93,17 @@ def command(
         if not as_json:
             click.echo(str(log.columns), err=True)
         _tell_cadence(snapshot_every, engine, as_json)
-        with watch(log.n_rows, as_json) as advance:
+        with (
+            watch(log.n_rows, as_json) as advance,
+            stops_gently(gently="-" not in logs) as is_stopped,
+        ):
+
+            def learned(rows: int) -> None:
+                if advance is not None:
+                    advance(rows)
+                if is_stopped() and not engine.ready:  # nothing can be committed before
+                    raise KeyboardInterrupt
+
             done = replay(
                 log,
                 engine,
@@ -84,7 +113,10 @@ def command(
                 on_bad_row=parameters["on_bad_row"],
                 embed=embed,
                 overwrite=overwrite,
-                progress=advance,
+                checkpoint_every=checkpoint_every,
+                max_rejected=max_rejected,
+                progress=learned,
+                stop=is_stopped,
             )
     _tell_replay(done, engine.config.tolerance, as_json)
     if done.damage is not None:
@@ -112,6 +144,7 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
         "snapshots": done.snapshots,
         "snapshot_every": done.snapshot_every,
         "position": done.position,
+        "resumed_at": done.resumed_at,
         "damage": done.damage,
         "columns": done.columns.as_dict(),
         "pairs": done.pairs,
@@ -129,12 +162,19 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps(facts))
         return
+    if done.resumed_at:
+        more = done.accepted + done.rejected > done.resumed_at
+        told = f"went on at row {done.resumed_at:,} of the log" if more else "was finished already"
+        click.echo(f"{done.path} {told}")
     click.echo(
         f"{done.accepted} events, {done.learned} learned, {done.rejected} rejected, "
         f"{done.snapshots} snapshots in {done.path}"
     )
+    if done.rejected:
+        click.echo(_reasons_line(done))
     if done.snapshot is None:
-        click.echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
+        if done.accepted:
+            click.echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
         return
     click.echo(_certificate_line(done.snapshot))
     for name, metric in done.snapshot.metrics.items():
@@ -145,6 +185,18 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
         )
     for told in advice.hints(done.snapshot, tolerance):
         click.echo(told)
+    epochs = pq.read_table(done.path / "timeline.parquet", columns=["epoch"])["epoch"]
+    if advice.is_restless(len(epochs.unique()), len(epochs)):
+        click.echo(advice.restless(len(epochs.unique()), len(epochs)))
+
+
+def _reasons_line(done: Replayed) -> str:
+    """Why rows were rejected, the most frequent reasons first."""
+    reasons = pq.read_table(done.path / "rejected.parquet", columns=["reason"])["reason"]
+    counts = Counter(reasons.to_pylist()).most_common()
+    told = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
+    rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
+    return f"rejected: {', '.join(told)}{rest}; see rejected.parquet"
 
 
 def _metric_line(certificate: MetricCertificate) -> str:

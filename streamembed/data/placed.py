@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import Batch
-from streamembed.data.table import are_dicts, frame_of, is_frame
+from streamembed.data.table import Frame, are_dicts, frame_of, is_frame
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["as_given", "column_names", "give_back", "prefix_of"]
+__all__ = ["as_given", "column_names", "give_back", "prefix_of", "whole_frame"]
 
 
 @lru_cache
@@ -45,12 +45,19 @@ def prefix_of(kind: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
 
 
-def as_given(coordinates: Floats, X: Any, prefix: str) -> Any:
-    """Coordinates (n, m) as the kind of data frame or Arrow table that X is; else as they are."""
-    if isinstance(X, (np.ndarray, Batch)) or not is_frame(X):
+def whole_frame(X: Any) -> Any:
+    """A data frame or Arrow table, read from its source, which may give it only once; or X."""
+    return X if isinstance(X, (np.ndarray, Batch)) or not is_frame(X) else frame_of(X)
+
+
+def as_given(coordinates: Floats, X: Any, read: Any, prefix: str) -> Any:
+    """Coordinates (n, m) as the kind of data frame or Arrow table that X is; else as they are.
+
+    ``read`` is what `whole_frame` made of X.
+    """
+    if not isinstance(read, Frame):
         return coordinates
-    names = column_names(prefix, coordinates.shape[1])
-    return give_back(coordinates, X, frame_of(X).native, names)
+    return give_back(coordinates, X, read.native, column_names(prefix, coordinates.shape[1]))
 
 
 def give_back(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...]) -> Any:

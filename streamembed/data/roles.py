@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "Found",
     "Layout",
     "Split",
+    "folded",
     "is_numeric",
     "layout_of",
     "named",
@@ -52,8 +54,15 @@ FEWEST = 10
 SMALLEST_TIME = 1e8
 AN_ID = re.compile(r"(?:^|[\W_\d])(?:id|uuid)$", re.IGNORECASE)
 AN_ID_IN_ONE_WORD = re.compile(r"[a-z](?:Id|ID)$")
-A_TIME = re.compile(r"(?:^|[\W_])(?:timestamp|date|datetime|event_time)$|^time$", re.IGNORECASE)
-TARGETS = ("label", "target", "class")
+# A row number that a frame of pandas was written or read with.
+AN_INDEX = re.compile(r"^__index_level_\d+__$|^Unnamed: \d+$")
+A_TIME = re.compile(
+    r"(?:^|[\W_])(?:timestamp|date|datetime|event_time)$|^time$|^ts$"
+    r"|(?:^|_)(?:created|updated|modified)_at$",
+    re.IGNORECASE,
+)
+A_TIME_IN_ONE_WORD = re.compile(r"[a-z](?:Date|DateTime|Timestamp)$|^eventTime$")
+TARGETS = ("label", "labels", "target", "targets", "class", "class_label", "y_true")
 MANY = 8  # features that a line names
 
 
@@ -172,10 +181,8 @@ class Columns:
         n, names = len(self.features), list(self.features)
         if self.list_column is not None:
             told = f"{n} numbers of {self.list_column}" if n else f"distances of {self.list_column}"
-        elif n > MANY:
-            told = f"{', '.join(names[:3])} ... {names[-1]} ({n})"
         else:
-            told = ", ".join(names)
+            told = ", ".join(folded(names)) + (f" ({n})" if n > MANY else "")
         uses = [f"{use}: {getattr(self, use) or 'none'}" for use in ("id", "label", "time")]
         aside = [f"{name} ({why})" for name, why in self.left_out.items()]
         line = "; ".join([f"features: {told}", *uses, f"left out: {', '.join(aside) or 'none'}"])
@@ -282,12 +289,30 @@ def _told_by_name(name: str, names: Iterable[str]) -> str | None:
     """What a column is called like, that is no feature; a ``y`` beside an ``x`` is a coordinate."""
     if AN_ID.search(name) or AN_ID_IN_ONE_WORD.search(name):
         return "named like an id"
-    if A_TIME.search(name):
+    if AN_INDEX.search(name):
+        return "the index of a pandas frame"
+    if A_TIME.search(name) or A_TIME_IN_ONE_WORD.search(name):
         return "named like a time"
     low = name.lower()
     if low in TARGETS or (low == "y" and "x" not in {each.lower() for each in names}):
         return "named like a target"
     return None
+
+
+def folded(names: Sequence[str]) -> list[str]:
+    """Names, three and more that differ only in the number at their end as one.
+
+    Examples
+    --------
+    >>> folded(["id", "c0", "c1", "c2", "coverage", "x1", "x2"])
+    ['id', 'c0 … c2', 'coverage', 'x1', 'x2']
+    """
+    told = []
+    for stem, group in groupby(names, lambda name: name.rstrip("0123456789")):
+        run = list(group)
+        numbered = len(run) > 2 and stem not in run
+        told += [f"{run[0]} … {run[-1]}"] if numbered else run
+    return told
 
 
 def suspects(names: Sequence[str], values: Floats) -> str | None:
@@ -313,21 +338,33 @@ def suspects(names: Sequence[str], values: Floats) -> str | None:
         return None
     return (
         f"these features may be none: {', '.join(told)}; they are learned: to leave them out, "
-        "select the others before, as with river's compose.Discard"
+        "select the others before (features=[...] of Engine.learn, compose.Discard of river)"
     )
 
 
 def _told_by_values(column: Any) -> str | None:
     """What the first rows of a column look like, that is no feature."""
-    if column is None or pa.types.is_decimal(plain_type(column.type)):
+    if column is None:
+        return None
+    kind = plain_type(column.type)
+    if pa.types.is_decimal(kind) and kind.scale > 0:
         return None
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    whole = pa.types.is_integer(column.type)
+    has_gaps = column.null_count > 0
     column = column.drop_null()
-    if len(column) < FEWEST or pa.types.is_boolean(column.type):
+    if len(column) < FEWEST or pa.types.is_boolean(kind):
         return None
-    values = np.asarray(column) if whole else np.asarray(column, dtype=np.float64)
+    if pa.types.is_integer(column.type):
+        values, whole = np.asarray(column), True
+    else:
+        values = np.asarray([float(each) for each in column.to_pylist()])
+        given, values = len(values), values[~np.isnan(values)]
+        # of whole numbers with a gap pandas makes floats
+        could_be = has_gaps or len(values) < given or pa.types.is_decimal(kind)
+        whole = could_be and bool((values == np.rint(values)).all())
+        if len(values) < FEWEST:
+            return None
     before, after = values[:-1], values[1:]
     if whole and (after > before).all():
         return "whole numbers that ascend, like ids or times"

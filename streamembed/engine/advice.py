@@ -14,8 +14,11 @@ __all__ = [
     "cost_of_snapshot",
     "degenerate",
     "hints",
+    "is_restless",
     "parts_apart",
+    "restless",
     "unmet",
+    "untaught",
 ]
 
 # Times as dear as usual from which a warning is due.
@@ -30,6 +33,8 @@ COARSE = 0.5
 # Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
 # than their own neighbours are, and the data have more dimensions than so many can cover.
 COARSE_WIDTHS = 0.7
+# Snapshots from which on it is told that few of them have common axes.
+LEAST_SNAPSHOTS = 10
 # Share of the points outside of the largest part, up to which they are outliers.
 APART = 0.01
 
@@ -50,6 +55,20 @@ def cost_of_chunk(config: Config) -> str | None:
     return (
         f"{name}={getattr(config, name)} needs a factor of {r} columns, which makes every chunk "
         f"and snapshot about {ratio:.0f} times as expensive as the usual {LARGEST_RANK}: use fewer"
+    )
+
+
+def is_restless(epochs: int, snapshots: int) -> bool:
+    """Whether hardly any two snapshots of a run can be compared by their axes."""
+    return snapshots >= LEAST_SNAPSHOTS and epochs > snapshots // 2
+
+
+def restless(epochs: int, snapshots: int) -> str:
+    """That axes began anew too often for snapshots to be compared."""
+    return (
+        f"{snapshots:,} snapshots have {epochs:,} different epochs of their axes: coordinates of "
+        "two of them cannot be compared; those of embedding.parquet can (--embed final), or hold "
+        "one snapshot for longer"
     )
 
 
@@ -79,9 +98,17 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
 
 def hints(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
     """All that is off in a snapshot, what matters most first; see `unmet` for the tolerance."""
-    lines = (coarse, degenerate, parts_apart, aged)
+    lines = (coarse, degenerate, parts_apart, aged, untaught)
     told = [unmet(snapshot, tolerance), *(line(snapshot) for line in lines)]
     return tuple(line for line in told if line is not None)
+
+
+def untaught(snapshot: Snapshot) -> str | None:
+    """Metrics that have learned nothing."""
+    names = [name for name, one in snapshot.metrics.items() if one.certificate.taught is False]
+    if not names:
+        return None
+    return f"nothing was learned by the metrics {', '.join(names)}: no label and no pair came"
 
 
 def unmet(snapshot: Snapshot, tolerance: float | None = None) -> str | None:

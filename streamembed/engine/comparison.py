@@ -27,7 +27,7 @@ class Compared(Protocol):
     position: int
     method: str
 
-    def coverage(self, X: Floats) -> Floats: ...
+    def _covers(self, points: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,9 @@ def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
             "method"
         )
     _, here, there = np.intersect1d(later.ids, earlier.ids, return_indices=True)
+    # an id may be used again once its event is gone
+    same = (later.points[here] == earlier.points[there]).all(axis=1)
+    here, there = here[same], there[same]
     one, other = earlier.coordinates[there], later.coordinates[here]
     k = min(one.shape[1], other.shape[1])
     found = frame.agreement(other[:, :k], one[:, :k]) if len(here) > 1 else np.full(k, np.nan)
@@ -104,7 +107,7 @@ def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
-        covered = float(np.median(earlier.coverage(later.points[fresh])))
+        covered = float(np.median(earlier._covers(later.points[fresh])))
     return Comparison(
         (earlier.position, later.position),
         len(here),

@@ -21,6 +21,7 @@ from streamembed.engine.progress import NO_FEATURES
 from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
+    ColumnWarning,
     CostWarning,
     DegenerateMapWarning,
     InputError,
@@ -241,6 +242,7 @@ class Engine:
         self._intake = Intake(self.config)
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
+        self._has_chosen = False  # somebody said which columns are features
         self._warn(advice.cost_of_chunk(self.config), CostWarning)
 
     def __repr__(self) -> str:
@@ -465,6 +467,12 @@ class Engine:
         ConcurrentUseError
             The engine is learning already: in another thread, or in a call that this one
             interrupts. Nothing of the call was learned.
+
+        Warns
+        -----
+        ColumnWarning
+            At the end of the warm-up, where nothing was chosen: features look like ids, times or
+            targets (of dicts, or of first calls too short to tell); they are learned.
         """
         if y is not None and not self.config.metrics:
             raise ParameterError(
@@ -482,12 +490,24 @@ class Engine:
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        return self._learn(X, y, ids, features)
+        begins = not self.ready
+        learned = self._learn(X, y, ids, features)
+        if begins and self.ready and not self._has_chosen:
+            self._warn(self._suspects(), ColumnWarning)
+        return learned
+
+    def _suspects(self) -> str | None:
+        """Which features of the warm-up look like none, in words."""
+        state, (names, _) = self._intake.state, self._intake.progress.features or NO_FEATURES
+        if state is None or not names:
+            return None
+        return roles.suspects(names, state.support.points[state.support.oldest_first])
 
     @_alone
     def _learn(self, X: Any, y: Any, ids: Any, features: Any) -> Learned:
         names, ordered = self._features_of_points()
         table = roles.split(X, names, features)
+        self._has_chosen |= features is not None
         ids = table.ids if ids is None else ids
         y = table.labels if y is None and self.config.metrics else y
         read = batch.read(table.points, ids, names, ordered, self.config.on_bad_row)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from streamembed.data.placed import as_given
+from streamembed.data.placed import as_given, whole_frame
 from streamembed.engine import drawing
 from streamembed.errors import InputError, ParameterError, shown
 from streamembed.geometry.lists import Slots
@@ -266,7 +266,8 @@ class Picture:
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        return as_given(self._extension.coordinates(self._seen._read(X)), X, PREFIX)
+        read = whole_frame(X)
+        return as_given(self._extension.coordinates(self._seen._read(read)), X, read, PREFIX)
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""

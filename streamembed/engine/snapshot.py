@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamembed.data import batch, distances, roles
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.data.placed import as_given
+from streamembed.data.placed import as_given, whole_frame
 from streamembed.embedding import pictures
 from streamembed.embedding.publish import Columns
 from streamembed.engine import contents
@@ -59,7 +59,9 @@ class Frame:
         signs and bases of near-equal eigenvalues: root mean square over the points shared with the
         frame.
     movement : float
-        How far the points moved against the frame after alignment, likewise.
+        How far the points moved against the frame after alignment, likewise. Above about 0.3 what
+        is published has turned with the last chunk: so it is with locally linear embedding on data
+        without a clear sheet, whose epoch follows a chunk later.
     """
 
     epoch: int
@@ -363,7 +365,8 @@ class Snapshot:
         FeatureError, BadRowError
             As in `Engine.learn`; see also `coverage`.
         """
-        return as_given(self._extension.coordinates(self._read(X)), X, self.method)
+        read = whole_frame(X)
+        return as_given(self._extension.coordinates(self._read(read)), X, read, self.method)
 
     def coverage(self, X: Any) -> Floats:
         """How well the support covers new points: min(1, q(x) / median q), shape (n,).
@@ -373,10 +376,15 @@ class Snapshot:
         """
         return self._extension.with_coverage(self._read(X))[1]
 
+    def _covers(self, points: Floats) -> Floats:
+        """`coverage` of points that are checked."""
+        return self._extension.with_coverage(points)[1]
+
     def transform_with_coverage(self, X: Any) -> tuple[Any, Floats]:
         """`transform` and `coverage` in one pass."""
-        coordinates, coverage = self._extension.with_coverage(self._read(X))
-        return as_given(coordinates, X, self.method), coverage
+        read = whole_frame(X)
+        coordinates, coverage = self._extension.with_coverage(self._read(read))
+        return as_given(coordinates, X, read, self.method), coverage
 
     def transform_distances(self, rows: Any) -> Floats:
         """Coordinates of new objects, from their distances to the support.

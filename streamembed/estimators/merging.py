@@ -49,6 +49,7 @@ class MergeableMetric(MetricEstimator):
         merged._classes, merged._labels = dict(first._classes), list(first._labels)
         merged._take_in(second)
         vars(self).update(vars(merged))
+        self._tell_suspects()
 
     def _check_alike(self, other: Self) -> None:
         """Refuse another class, other parameters, other features."""

@@ -269,6 +269,10 @@ class UnsupervisedPipeline:
         pipeline.learn(X, features)
         return pipeline
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what can be computed again."""
+        return {**vars(self), "_fitted": None}
+
     def _wait(self, points: Floats) -> None:
         """These are accepted, and keep the array."""
         ids = np.arange(self.position, self.position + len(points), dtype=np.int64)

@@ -150,3 +150,6 @@ class UnsupervisedMetric(SettlingTransformer):
         for point in self._complete(table, SETTLING):
             self._pipeline.learn(point)
         self._tell_suspects()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_read": None}

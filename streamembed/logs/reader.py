@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -452,18 +452,37 @@ def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
     wanted -= {name for name in found.vectors if name in wanted}
     if choice.trusted or (chosen and set(chosen) <= set(found.numeric)):
         return {}
-    parts: list[Any] = []
+    parts: dict[str, list[Any]] = {}
     rows = 0
     with suppress(LogError):  # whoever reads the rows is told
         for part in chain.from_iterable(ahead(file, wanted, LOOKED_AT) for file in files):
-            if rows >= LOOKED_AT or (parts and part.schema != parts[0].schema):
+            if rows >= LOOKED_AT:
                 break
-            parts.append(part.slice(0, LOOKED_AT - rows))
-            rows += len(parts[-1])
-    if not parts:
-        return {}
-    table = pa.Table.from_batches(parts)
-    return dict(zip(table.column_names, table.columns, strict=True))
+            if isinstance(part, int):  # rows that were passed over
+                continue
+            part = part.slice(0, LOOKED_AT - rows)
+            rows += len(part)
+            for name, column in zip(part.schema.names, part.columns, strict=True):
+                parts.setdefault(name, []).append(_widest(column))
+    return {name: _joined(columns) for name, columns in parts.items()}
+
+
+def _widest(column: Any) -> Any:
+    """Numbers in the type that holds those of all files, as far as they are looked at."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _widest(column.dictionary_decode())
+    if pa.types.is_floating(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return column.cast(pa.int64())
+    return column
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    """The column of several files, up to the first that has another type."""
+    kind = columns[0].type
+    return pa.chunked_array([*takewhile(lambda column: column.type == kind, columns)], kind)
 
 
 def _layout(file: LogFile, found: Found, choice: Choice) -> Layout:

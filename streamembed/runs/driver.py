@@ -22,6 +22,7 @@ from streamembed.logs.prefix import Prefix
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.runs.feed import feed_of, own_slots
 from streamembed.runs.ledger import Counts
+from streamembed.runs.limit import Limit
 from streamembed.runs.rows import Embedded, Rows
 
 __all__ = ["Driver", "Sink"]
@@ -122,6 +123,8 @@ class Driver:
         Of the rows before ``log_offset``.
     prefix
         The fingerprint of these rows, see `streamembed.logs.prefix`; goes on with the others.
+    limit
+        How many rows may be rejected.
 
     Attributes
     ----------
@@ -141,8 +144,10 @@ class Driver:
         causal: bool = True,
         counts: Counts | None = None,
         prefix: Prefix | None = None,
+        limit: Limit | None = None,
     ) -> None:
         self.counts = counts or Counts()
+        self._limit = limit or Limit()
         self._prefix = prefix or Prefix(engine.log_offset)
         self._engine = engine
         self._log = log
@@ -186,6 +191,8 @@ class Driver:
             for part in self._log.batches(self._engine.log_offset):
                 self.learn(part)
                 self._tell()
+            counts = self.counts
+            self._limit.check(counts.rejected, counts.accepted + counts.rejected, ended=True)
             whole = True
         finally:
             self._finish(whole)
@@ -249,6 +256,8 @@ class Driver:
         if rows:
             self._count(rejected=len(rows))
             self._sink.set_aside(sorted(rows, key=lambda row: row.index))
+            counts = self.counts
+            self._limit.check(counts.rejected, counts.accepted + counts.rejected)
 
     def _count(self, **more: int) -> None:
         known = {name: getattr(self.counts, name) + number for name, number in more.items()}
@@ -296,8 +305,8 @@ class Driver:
         snapshot = self._engine.snapshot()
         self._last = snapshot.position
         self._embed(snapshot)
-        self._count(snapshots=1)
         self._sink.keep_snapshot(snapshot, self._engine.refreshes)
+        self._count(snapshots=1)
 
     def _settle(self) -> None:
         """What was handed on is all that the engine knows of the log."""

@@ -91,6 +91,8 @@ def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> No
         It is or holds a file of a log, or is a folder of one, or a file in it.
     """
     places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
+    if folder and "=" in target.name[1:]:  # it would be read with the folder above it
+        places.append(target.parent)
     inside = _identities(places)
     touched = _identities([target, *(target / file for file in FILES)])
     for log in logs:

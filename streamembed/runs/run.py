@@ -36,6 +36,7 @@ from streamembed.runs import folder as runfolder
 from streamembed.runs import origin, resuming
 from streamembed.runs.driver import Driver
 from streamembed.runs.ledger import Cadence, Counts, Ledger
+from streamembed.runs.limit import Limit
 from streamembed.runs.recorder import Recorder, check_carried
 
 __all__ = ["Replayed", "cadence", "replay"]
@@ -102,6 +103,7 @@ def replay(
     embed: str = "final",
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
+    max_rejected: int | str | None = None,
     progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Replayed:
@@ -145,6 +147,9 @@ def replay(
         How often the run is committed, with everything that going on needs: a number of events, or
         seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
         At a snapshot, and for the first time at the first.
+    max_rejected
+        A number of rows, or a share such as "1%" of those that were taken (looked at from 1,000 on,
+        and at the end): where more are rejected, the replay stops with an error.
     progress
         Called with the rows of the log taken so far, learned or rejected: after every chunk, and
         after every batch of the log.
@@ -171,6 +176,8 @@ def replay(
     LogError
         Nothing of the log can be read. A log that is damaged further on is learned up to there, the
         run is complete up to that point, and ``Replayed.damage`` says why it ended.
+    BadRowError
+        More rows are rejected than ``max_rejected``.
     BadRowError, DuplicateIdError
         With "raise"; the message has the row's offset in the log. Every row before it is learned
         and the run is written, as after a KeyboardInterrupt.
@@ -220,7 +227,7 @@ def replay(
         "pairs": known is not None,
         "columns": opened.columns.as_dict(),
     }
-    cadence_of = Cadence.of(checkpoint_every)
+    cadence_of, limit = Cadence.of(checkpoint_every), Limit.of(max_rejected)
     overwrite = flag("overwrite", overwrite)
     with (
         runfolder.taken(run) as folder,
@@ -254,6 +261,7 @@ def replay(
             causal,
             begun.counts,
             begun.prefix,
+            limit,
         )
         damage, whole = None, False
         try:
@@ -265,7 +273,7 @@ def replay(
             if (held := recorder.events) is not None:
                 error.add_note(
                     f"interrupted at {held:,} events; {folder} holds them and "
-                    f"{driver.counts.snapshots:,} snapshots"
+                    f"{driver.counts.snapshots:,} snapshots; the same again goes on"
                 )
             raise
         resuming.end(database, engine, driver.counts, driver.prefix, whole)

@@ -15,7 +15,7 @@ from river import base
 from streamembed import parameters
 from streamembed.data import batch, impute, roles
 from streamembed.data.impute import Rows
-from streamembed.data.placed import as_given, column_names, give_back
+from streamembed.data.placed import as_given, column_names, give_back, whole_frame
 from streamembed.data.table import array_values
 from streamembed.errors import FeatureError, InputError, NotReadyError, ParameterError, shown
 from streamembed.manifold import following, principal
@@ -123,8 +123,10 @@ class PrincipalAxes:
             Other features, or values that are missing: here nothing is imputed.
         """
         remedy = "drop or fill them before transforming"
-        points = batch.read(X, None, self.feature_names, self.ordered, remedy=remedy).points
-        return as_given(self._place(points), X, "pca")
+        read = whole_frame(X)
+        table = roles.split(read, self.feature_names).points
+        points = batch.read(table, None, self.feature_names, self.ordered, remedy=remedy).points
+        return as_given(self._place(points), X, read, "pca")
 
     def inverse_transform(self, coordinates: Any) -> Floats:
         """Points, shape (n, d), of which these are the coordinates (n, k); of all such the nearest.
@@ -448,9 +450,11 @@ class PCA(Face, base.MiniBatchTransformer):
             if not self._early:
                 return
             names, followed = self._begin(self._early)
+            self._suspects = roles.suspects(names, _matrix(self._early, names))
         with one_blas_thread():
             followed = following.flush(followed, self._settings(len(names)))
         self._keep(names, followed, [], self.ignored, self.imputed)
+        self._tell_suspects()
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.

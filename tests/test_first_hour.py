@@ -1,0 +1,189 @@
+"""What newcomers and attackers found in their first hour; each was wrong once."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, ColumnWarning, FeatureError, ParameterError
+from streamembed.estimators import FENN, PCA, UnsupervisedMetric
+from streamembed.logs import open_log
+from tests.cli.test_cli import call
+
+RNG = np.random.default_rng(5)
+POINTS = RNG.standard_normal((400, 3))
+FRAME = pd.DataFrame(POINTS, columns=list("abc"))
+
+
+def test_snapshots_of_named_features_are_compared() -> None:
+    """Events that came between them were refused as an array of unknown columns."""
+    engine = se.Engine(size=100)
+    engine.learn(FRAME[:150])
+    earlier = engine.snapshot()
+    engine.learn(FRAME[150:190])
+    found = engine.snapshot().compare(earlier)
+    assert (found.shared, 0 < found.covered <= 1) == (60, True)
+
+
+def test_an_id_that_is_used_again_is_another_event() -> None:
+    """It counted as shared, and all that was said of it was of unrelated points."""
+    engine = se.Engine(size=60, warm_up=60)
+    engine.learn(POINTS[:60], ids=np.arange(60))
+    earlier = engine.snapshot()
+    engine.learn(POINTS[60:120], ids=np.arange(100, 160))
+    engine.learn(POINTS[120:180], ids=np.arange(60))
+    assert engine.snapshot().compare(earlier).shared == 0
+
+
+@pytest.mark.parametrize("first", [0, 20])
+def test_empty_parquet_files_are_passed_over(tmp_path: Path, first: int) -> None:
+    """As Spark leaves them; they were read as numbers of rows."""
+    table = pa.Table.from_pandas(FRAME)
+    for name, part in enumerate((table[:first], table[:0], table[first:])):
+        pq.write_table(part, tmp_path / f"{name}.parquet")
+    log = open_log(tmp_path)
+    assert (log.n_rows, log.feature_names) == (400, ("a", "b", "c"))
+
+
+def test_columns_are_judged_over_files_of_other_schemas(tmp_path: Path) -> None:
+    """Five rows of one file are too few to tell, and the next differed in its integers."""
+    for name, rows, kind in (("0", slice(0, 5), np.int32), ("1", slice(5, 60), np.int64)):
+        part = FRAME[rows].assign(number=np.arange(60)[rows].astype(kind))
+        pq.write_table(pa.Table.from_pandas(part, preserve_index=False), tmp_path / name)
+    with pytest.warns(ColumnWarning, match="number"):
+        assert open_log(tmp_path).feature_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("n", [np.nan, *np.arange(1.0, 400.0)]),  # whole numbers with a gap, as pandas has them
+        ("n", pd.Series(range(400), dtype=pd.ArrowDtype(pa.decimal128(38, 0)))),
+        ("__index_level_0__", RNG.permutation(400)),
+        ("Unnamed: 0", RNG.permutation(400)),
+        ("labels", RNG.integers(0, 2, 400)),
+        ("y_true", RNG.integers(0, 2, 400)),
+        ("birthDate", RNG.integers(0, 9, 400)),
+        ("created_at", RNG.integers(0, 9, 400)),
+        ("ts", RNG.integers(0, 9, 400)),
+    ],
+)
+def test_more_columns_look_like_no_features(column: str, values: Any) -> None:
+    with pytest.raises(FeatureError, match=column):
+        se.Engine().learn(FRAME.assign(**{column: values}))
+
+
+@pytest.mark.parametrize("kind", ["small frames", "dicts"])
+def test_what_the_first_call_cannot_tell_is_told_after_the_warm_up(kind: str) -> None:
+    """Once, and only where nobody chose; the rule itself needs ten rows, and dicts have none."""
+    frame = FRAME.assign(n=range(400))
+    parts: list[Any] = [frame[i : i + 5] for i in range(0, 100, 5)]
+    if kind == "dicts":
+        parts = [part.to_dict("records") for part in parts]
+    engine = se.Engine(size=100)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ColumnWarning)
+        for part in parts:
+            engine.learn(part)
+    assert ["'n'" in str(one.message) for one in told] == [True]
+    assert engine.position == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnWarning)
+        chosen = se.Engine(size=100)
+        for part in (frame[i : i + 5] for i in range(0, 100, 5)):
+            chosen.learn(part, features=["a", "b", "c", "n"])
+    assert chosen.feature_names == ("a", "b", "c", "n")
+
+
+def test_faces_tell_however_their_features_are_settled() -> None:
+    """By `flush` and `merge`, too."""
+    doubtful = FRAME.assign(user_id=range(400))
+    early = PCA()
+    early.learn_many(doubtful[:15])
+    with pytest.warns(ColumnWarning, match="user_id"):
+        early.flush()
+    one, other = FENN(), FENN()
+    labels = [bool(v) for v in POINTS[:, 0] > 0]
+    one.learn_many(doubtful[:30], labels[:30])
+    other.learn_many(doubtful[30:63], labels[30:63])
+    with pytest.warns(ColumnWarning, match="user_id"):
+        one.merge(other)
+
+
+def test_transforming_leaves_no_trace_in_the_metric_of_a_stream() -> None:
+    """Its pickle was of other bytes."""
+    model = UnsupervisedMetric(warm_up=50)
+    model.learn_many(POINTS[:120])
+    before = pickle.dumps(model)
+    model.transform_many(POINTS[:3])
+    assert pickle.dumps(model) == before
+
+
+class Once:
+    """A table that can be read only once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.left = [table]
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.left.pop().__arrow_c_stream__(requested_schema)
+
+
+def test_a_source_is_read_once() -> None:
+    """By transform, too, which gives its kind back."""
+    engine = se.Engine(size=100)
+    engine.learn(FRAME[:150])
+    table = pa.Table.from_pandas(FRAME[:20], preserve_index=False)
+    assert engine.snapshot().transform(Once(table)).column_names[0] == "diffusion_map_0"
+
+
+def test_a_run_is_not_put_where_it_would_be_read(tmp_path: Path) -> None:
+    """A folder named ``key=value`` is read with the one above it."""
+    (tmp_path / "log" / "day=1").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "log" / "day=1" / "a.parquet")
+    with pytest.raises(ParameterError, match=r"the folder .* from which the log is read"):
+        se.replay(tmp_path / "log", se.Engine(), tmp_path / "log" / "day=2")
+
+
+def test_the_summary_says_why_rows_were_rejected(tmp_path: Path) -> None:
+    """A column of nulls rejected every row, and the advice was about the warm-up."""
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"a": POINTS[:, 0], "gone": pa.nulls(400, pa.float64())}), path)
+    done = call("replay", path, "--run", tmp_path / "run")
+    assert "rejected: null in 'gone' (400); see rejected.parquet" in done.stdout
+    assert "warm-up" not in done.stdout
+    done = call("replay", path, "--run", tmp_path / "two", "--max-rejected", "5%")
+    assert (done.exit_code, "more than max_rejected allows" in done.stderr) == (2, True)
+    with pytest.raises(BadRowError, match=r"400 of 400 .*\(12\)"):
+        se.replay(path, se.Engine(), tmp_path / "three", max_rejected=12)
+    with pytest.raises(ParameterError, match="max_rejected='much'"):
+        se.replay(path, se.Engine(), tmp_path / "four", max_rejected="much")
+
+
+def test_a_run_that_lacks_a_table_is_told(tmp_path: Path) -> None:
+    """It was read as a log, or as whole."""
+    pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "log.parquet")
+    se.replay(tmp_path / "log.parquet", se.Engine(size=100), tmp_path / "run", features=["a", "b"])
+    (tmp_path / "run" / "snapshot.arrow").unlink()
+    assert "snapshot.arrow is missing" in call("inspect", tmp_path / "run").stdout
+    (tmp_path / "run" / "timeline.parquet").unlink()
+    done = call("inspect", tmp_path / "run")
+    assert (done.exit_code, "unfinished run" in done.stderr) == (3, True)
+
+
+def test_metrics_that_learned_nothing_are_a_hint(tmp_path: Path) -> None:
+    """The verdict of `inspect` was that all is well."""
+    frame = pa.Table.from_pandas(FRAME, preserve_index=False)
+    pq.write_table(frame, tmp_path / "log.parquet")
+    call("replay", tmp_path / "log.parquet", "--run", tmp_path / "run", "--metrics", "fenn")
+    told = call("inspect", tmp_path / "run").stdout
+    assert "nothing was learned by the metrics fenn" in told
