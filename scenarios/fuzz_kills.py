@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import shutil
 import signal
@@ -164,6 +165,54 @@ def try_replay(folder: Path, kind: str, seed: int, tally: Tally) -> str | None:
     return None if digest(run) == clean else f"the files of the run differ ({kind})"
 
 
+def try_online(folder: Path, seed: int, tally: Tally) -> str | None:
+    """Batches into a run, killed until all are acknowledged; what is wrong, if anything is."""
+    rng = np.random.default_rng([seed, 2])
+    points = np.random.default_rng(seed).standard_normal((N, 3))
+    labels = np.random.default_rng(seed).choice(["a", "b"], N).tolist()
+    engine = {**SMALL, "metrics": ("fenn",)}
+    cuts = [0, *sorted(rng.choice(np.arange(1, N), 30, replace=False).tolist()), N]
+    parts = list(itertools.pairwise(cuts))
+    began = time.monotonic()
+
+    def learn(run: Path, acks: Path | None) -> None:
+        with se.open_run(run, engine, checkpoint_every=100) as opened:
+            for number, (start, stop) in enumerate(parts):
+                rows = slice(start, stop)
+                opened.learn(points[rows], labels[rows], batch_id=str(number))
+                if acks is not None:
+                    with acks.open("a") as file:
+                        file.write(f"{stop}\n")
+
+    learn(folder / "clean", None)
+    longest = time.monotonic() - began
+    with se.open_run(folder / "clean") as opened:
+        clean = opened.engine.to_bytes()
+    run, acks = folder / "run", folder / "acks"
+    acks.touch()
+    tally.runs += 1
+    for _ in range(int(rng.integers(3, 9))):
+        if not killed(lambda: learn(run, acks), rng, longest):
+            break
+        tally.kills += 1
+        done = max([0, *map(int, acks.read_text().split())])
+        if not (run / database.NAME).exists():
+            if done:
+                return f"event {done} was acknowledged and the run is gone"
+            continue
+        with se.open_run(run) as opened:
+            if opened.position < done:
+                return f"event {done} was acknowledged and event {opened.position} is the last"
+            if opened.position not in cuts:
+                return f"the run stands at {opened.position}, within a batch"
+            tally.resumed += opened.position > 0
+    learn(run, acks)
+    with se.open_run(run) as opened:
+        if opened.engine.to_bytes() != clean:
+            return "the engine has other bytes"
+    return None
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Exit code 1 at the first thing that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
@@ -183,10 +232,16 @@ def fuzz(kills: int, seed: int) -> Tally | None:
     """So many kills at least; None where one left something wrong."""
     tally, number = Tally(), seed
     while tally.kills < kills:
-        kind = list(KINDS)[number % len(KINDS)]
+        kinds = [*KINDS, "online"]
+        kind = kinds[number % len(kinds)]
         folder = Path(tempfile.mkdtemp())
         try:
-            wrong = try_replay(folder, kind, number, tally)
+            online = kind == "online"
+            wrong = (
+                try_online(folder, number, tally)
+                if online
+                else try_replay(folder, kind, number, tally)
+            )
         except (AssertionError, OSError, ValueError, sqlite3.Error) as error:
             wrong = f"{type(error).__name__}: {error}"
         finally:

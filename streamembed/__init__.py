@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
     from streamembed.metric_learning.mahalanobis import Mahalanobis
+    from streamembed.online.reader import RunReader, read_run
+    from streamembed.online.run import Run, open_run
     from streamembed.runs.run import Replayed, replay
     from streamembed.spectral.certificate import Certificate
 
@@ -50,7 +52,11 @@ __all__ = [
     "PairGenerator",
     "Picture",
     "Replayed",
+    "Run",
+    "RunReader",
     "Snapshot",
+    "open_run",
+    "read_run",
     "replay",
 ]
 
@@ -65,7 +71,11 @@ _HOMES = {
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
     "Replayed": "runs.run",
+    "Run": "online.run",
+    "RunReader": "online.reader",
     "Snapshot": "engine.snapshot",
+    "open_run": "online.run",
+    "read_run": "online.reader",
     "replay": "runs.run",
 }
 _PACKAGES = ("errors", "estimators", "logs")

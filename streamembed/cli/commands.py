@@ -1,4 +1,4 @@
-"""The commands: demo, inspect, replay, transform.
+"""The commands: config, demo, export, inspect, replay, transform, verify.
 
 Data goes to standard output, progress and errors to standard error. ``--json`` prints one object
 and nothing else on standard output. A command is imported when it is called: asking for the
@@ -19,10 +19,13 @@ from streamembed.version import __version__
 __all__ = ["main"]
 
 COMMANDS = {
+    "config": "Show what a replay would run with, and where each value comes from.",
     "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
+    "export": "Write what a run holds as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "replay": "Replay Arrow logs into a run folder.",
     "transform": "Embed the events of logs with a saved snapshot.",
+    "verify": "Check every checksum of a run.",
 }
 
 

@@ -1,11 +1,17 @@
-"""How a command ends: an error is one line on standard error and an exit code."""
+"""How a command ends: an error is one line on standard error and an exit code; signals are noted.
+
+Of Ctrl-C and SIGTERM the first asks to stop where all is committed, the second stops at once.
+"""
 
 from __future__ import annotations
 
 import errno
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import click
 
@@ -17,7 +23,7 @@ from streamembed.errors import (
     ParameterError,
 )
 
-__all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "exit_codes", "stop"]
+__all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "exit_codes", "stop", "stops_gently"]
 
 OK, USAGE, DAMAGED, IO = 0, 2, 3, 4
 INTERRUPTED = 130  # 128 + SIGINT: what a shell says of a program that Ctrl-C has ended
@@ -48,3 +54,37 @@ def stop(error: object, code: int) -> None:
     """Say why, and exit with the code."""
     click.echo("streamembed: " + " ".join(str(error).split()), err=True)
     sys.exit(code)
+
+
+@contextmanager
+def stops_gently(gently: bool) -> Iterator[Callable[[], bool]]:
+    """Within, a signal is only noted; gives what tells whether one came.
+
+    A KeyboardInterrupt that leaves here has the exit code of the first signal.
+
+    Parameters
+    ----------
+    gently
+        False: the first stops at once, too, as where a read may wait for ever.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        if not gently or len(came) > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, note) for number in numbers]
+    try:
+        yield lambda: bool(came)
+    except KeyboardInterrupt as error:
+        if came:
+            error.exit_code = 128 + came[0]  # type: ignore[attr-defined]
+        raise
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

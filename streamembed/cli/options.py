@@ -74,7 +74,7 @@ class _Names(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A tuple of them."""
         if not isinstance(value, str):
-            return value
+            return tuple(value)
         return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
@@ -112,7 +112,8 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def features_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--features",
-        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        type=_Names(),
+        callback=lambda _context, _parameter, value: None if value is None else list(value),
         metavar="NAMES",
         help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that do not "
         "look like ids, times or targets]",
@@ -129,7 +130,8 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command = click.option(flag, name, metavar="NAME", help=what)(command)
     command = click.option(
         "--exclude",
-        callback=lambda _context, _parameter, value: value if value is None else value.split(","),
+        type=_Names(),
+        callback=lambda _context, _parameter, value: None if value is None else list(value),
         metavar="NAMES",
         help="Columns to leave out: a,b or patterns 'x*,y?'.",
     )(command)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow.parquet as pq
+from click.core import ParameterSource
 
-from streamembed.cli.exits import DAMAGED, stop
+from streamembed.cli import sources
+from streamembed.cli.exits import DAMAGED, stop, stops_gently
 from streamembed.cli.options import columns_options, engine_options, existing
 from streamembed.cli.progress import watch
-from streamembed.cli.signals import stops_gently
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import LogError, ResolutionWarning
+from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.reader import choice_of, open_chosen
+from streamembed.methods.config import Config
 from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.online.reader import read_run
 from streamembed.runs.run import Replayed, cadence, replay
 
 __all__ = ["command"]
@@ -59,7 +63,13 @@ MOST_REASONS = 3  # that the summary names
     metavar="ROWS|SHARE%",
     help="Stop where more rows than that are rejected: 100 or 1%.  [default: no limit]",
 )
+@click.option(
+    "--fork",
+    metavar="RUN|FILE",
+    help="Begin with the engine of another run as it was committed last, or of a saved engine.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
+@sources.config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     logs: tuple[str, ...],
@@ -72,6 +82,7 @@ def command(
     pairs: str | None,
     snapshot_every: int | None,
     embed: str,
+    fork: str | None,
     overwrite: bool,
     checkpoint_every: str | None,
     max_rejected: str | None,
@@ -87,7 +98,7 @@ def command(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
-        engine = Engine(**parameters)
+        engine = Engine(**parameters) if fork is None else _forked(fork)
         chosen = choice_of(features, exclude, id_column, label_column, time_column)
         log = open_chosen(existing(logs), chosen)
         if not as_json:
@@ -121,6 +132,25 @@ def command(
     _tell_replay(done, engine.config.tolerance, as_json)
     if done.damage is not None:
         stop(LogError(done.damage), DAMAGED)
+
+
+sources.from_environment(command)
+
+
+def _forked(path: str) -> Engine:
+    """The engine of a run or a file; ParameterError where another was described, too."""
+    context = click.get_current_context()
+    for parameter in fields(Config):
+        source = context.get_parameter_source(parameter.name)
+        if parameter.name != "on_bad_row" and source is not ParameterSource.DEFAULT:
+            raise ParameterError(
+                f"--{parameter.name.replace('_', '-')} was given with --fork, whose engine has its "
+                "own parameters: leave it out"
+            )
+    if not Path(path).is_dir():
+        return Engine.load(path)
+    with read_run(path) as run:
+        return run.engine()
 
 
 def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from streamembed.data.values import is_sequence, masked_row, numbers_of
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["Reach", "RowCall", "read_row", "to_all"]
+__all__ = ["Reach", "RowCall", "listed", "read_row", "to_all"]
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6
@@ -60,7 +60,7 @@ class RowCall:
         InputError
             Not rows, or the number of ids differs from the number of rows.
         """
-        self._rows = _listed(rows)
+        self._rows = listed(rows)
         self.ids = read_ids(ids, len(self._rows))
         self._faults: dict[int, str] = {}
         self._is_square = False
@@ -138,7 +138,7 @@ def to_all(rows: Any, ids: Array) -> Floats:
     BadRowError
         A row of another length, with a distance that is negative or NaN, or with none finite.
     """
-    raw = _listed(rows)
+    raw = listed(rows)
     result = np.empty((len(raw), len(ids)))
     for i, row in enumerate(raw):
         if row is None or len(row) != len(ids):
@@ -162,7 +162,7 @@ def to_all(rows: Any, ids: Array) -> Floats:
     return result
 
 
-def _listed(rows: Any) -> list[Any]:
+def listed(rows: Any) -> list[Any]:
     """Every row as a float64 array, None where it is null or not numeric."""
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
         rows = [_arrow_row(row) for row in rows]

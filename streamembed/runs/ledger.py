@@ -20,7 +20,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, shown
 from streamembed.storage.database import Database, thinned
 
-__all__ = ["CHECKPOINTS", "SNAPSHOTS", "Cadence", "Counts", "Ledger"]
+__all__ = ["CHECKPOINTS", "PREFIX", "SNAPSHOTS", "Cadence", "Counts", "Ledger", "packed"]
 
 # Chains of the database: engines, of which the newest two are kept, and a thinned history.
 CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
@@ -132,12 +132,13 @@ class Ledger:
         counts, prefix
             Of the rows of the log until here.
         """
-        if not self._is_due(snapshot.position):
+        if not self.is_due(snapshot.position):
             return False
         self.commit(engine, snapshot, counts, prefix)
         return True
 
-    def _is_due(self, position: int) -> bool:
+    def is_due(self, position: int) -> bool:
+        """Whether it is time to commit, at a stream position."""
         if self._position is None:
             return True
         seconds, events = self._cadence.seconds, self._cadence.events
@@ -156,8 +157,8 @@ class Ledger:
         with database.commit():
             for name, tables in self._waiting.items():
                 whole = pa.concat_tables(tables).combine_chunks()
-                database.append(name, position, whole.num_rows, _packed(whole))
-            database.append(CHECKPOINTS, position, 0, engine.to_bytes())
+                database.append(name, position, whole.num_rows, packed(whole))
+            database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
             database.append(SNAPSHOTS, position, len(snapshot.ids), snapshot.to_bytes())
             newest = database.length(CHECKPOINTS)
             gone = database.keep_only(CHECKPOINTS, {newest - 2, newest - 1})
@@ -181,7 +182,8 @@ class Ledger:
         return engine, counts, dict(self._database.fact(PREFIX))
 
 
-def _packed(table: Any) -> bytes:
+def packed(table: Any) -> bytes:
+    """A table as the bytes of a record."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:

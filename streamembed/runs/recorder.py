@@ -31,7 +31,7 @@ from streamembed.runs.ledger import Counts, Ledger
 from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.tables import Table
 
-__all__ = ["Recorder", "check_carried"]
+__all__ = ["REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
 
 
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
@@ -205,11 +205,11 @@ class Recorder:
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
-        self._ledger.add("rejected", _reasons(rows))
+        self._ledger.add("rejected", reasons(rows))
 
     def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
         """Rows of a pair log that could not be learned, none of them perhaps."""
-        self._ledger.add("rejected_pairs", _reasons(rows))
+        self._ledger.add("rejected_pairs", reasons(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder; ``schema`` is that of one without rows."""
@@ -227,9 +227,9 @@ class Recorder:
                 self._embedding_of(None).add_table(pa.Table.from_batches([batch]))
         self._embedding_of(None).close()
         self._write("timeline", self._timeline, origins.pack(self._origin, whole))
-        self._write("rejected", _REJECTED)
+        self._write("rejected", REJECTED)
         if self._has_pairs:
-            self._write("rejected_pairs", _REJECTED)
+            self._write("rejected_pairs", REJECTED)
         if self._has_picture:
             self._write("picture", _picture_schema(text=False))
         if snapshot is not None:
@@ -238,14 +238,14 @@ class Recorder:
         self.events = pq.read_metadata(self._embedding_of(None).path).num_rows
 
 
-def _reasons(rows: Sequence[Rejected]) -> Any:
+def reasons(rows: Sequence[Rejected]) -> Any:
     """Rejected rows, as a table."""
     columns = {
         "offset": [row.index for row in rows],
         "id": [None if row.id is None else str(row.id) for row in rows],
         "reason": [row.reason for row in rows],
     }
-    return pa.table(columns, _REJECTED)
+    return pa.table(columns, REJECTED)
 
 
 def _picture_schema(text: bool) -> pa.Schema:
@@ -259,7 +259,7 @@ def _nullable(values: Floats) -> Any:
     return pa.array(values, mask=np.isnan(values))
 
 
-_REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
+REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
 
 
 # Columns of the timeline that are attributes, and what those are that are no doubles.
@@ -283,6 +283,12 @@ PICTURED = ("picture_kept", "picture_balance", "picture_moved", "picture_age", "
 COUNTS = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
 COUNTS |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
 KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
+
+
+def timeline_of(snapshot: Snapshot, engine: Engine) -> Any:
+    """The row of a snapshot in a timeline, as a table; nobody measured how long it took."""
+    row = _timeline_row(snapshot, engine.refreshes, float("nan"))
+    return pa.table(row, _timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None))
 
 
 def _timeline_schema(k: int, picture: bool) -> pa.Schema:

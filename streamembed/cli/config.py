@@ -1,0 +1,60 @@
+"""``config show``: what a replay would run with, and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from streamembed.cli.replay import command as replay
+from streamembed.cli.sources import PREFIX, key_of
+
+__all__ = ["command"]
+
+TOLD = {
+    ParameterSource.COMMANDLINE: "flag",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+    ParameterSource.DEFAULT: "default",
+}
+
+
+@click.group("config")
+def command() -> None:
+    """Show what a replay would run with: values of a TOML file, the environment, and flags."""
+
+
+@command.command(
+    "show", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def show(flags: tuple[str, ...], as_json: bool) -> None:
+    """Print every value of a replay with these FLAGS, and its source.
+
+    Later ones win: default, file (--config), environment, flag.
+    """
+    given = ["-", *flags] if "--run" in flags else ["-", "--run", "-", *flags]
+    context = replay.make_context("replay", given)
+    rows: dict[str, dict[str, Any]] = {}
+    for parameter in replay.params:
+        if (key := key_of(parameter)) is None or key == "run":
+            continue
+        source = context.get_parameter_source(str(parameter.name))
+        told = TOLD.get(source, "default") if source is not None else "default"
+        name = f" ({PREFIX}{key.upper()})" if told == "environment" else ""
+        rows[key] = {"value": context.params[str(parameter.name)], "source": told + name}
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    width = max(map(len, rows))
+    for key, row in rows.items():
+        click.echo(f"{key:<{width}}  {_plain(row['value']):<14}  {row['source']}")
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == ():
+        return "none"
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -1,0 +1,154 @@
+"""`read_run`: what a run holds, of whatever kind, also while another process writes to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import NotReadyError, ParameterError, path_text, shown
+from streamembed.runs.ledger import CHECKPOINTS, SNAPSHOTS
+from streamembed.runs.recorder import REJECTED
+from streamembed.runs.resuming import ORIGIN, STATE
+from streamembed.storage.database import Database
+
+__all__ = ["RunReader", "read_run"]
+
+
+def read_run(run: str | os.PathLike[str]) -> RunReader:
+    """A run, to be read; it never waits for a writer, and no writer waits for it.
+
+    Raises
+    ------
+    MissingFileError
+        There is no run.
+    DamagedFileError, FileError
+        It is damaged, or cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from streamembed import open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> with open_run(folder, {"size": 50, "warm_up": 40}) as run:
+    ...     _ = run.learn(np.random.default_rng(0).standard_normal((80, 2)))
+    >>> with read_run(folder) as found:
+    ...     found.positions, found.snapshot().position
+    ([80], 80)
+    """
+    return RunReader(Database.open(Path(path_text(run, "run"))))
+
+
+class RunReader:
+    """What was committed to a run.
+
+    Attributes
+    ----------
+    path : Path
+    kind : str
+        "replay" or "online".
+    origin : dict
+        How it came about: version, parameters of the engine, and of a replay those of the log.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use `read_run`."""
+        self._database = database
+        self.path = database.folder
+        self.origin: dict[str, Any] = dict(database.fact(ORIGIN, {}))
+        self.kind = str(self.origin.get("kind", "replay"))
+
+    def __repr__(self) -> str:
+        at = self.positions
+        return f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_to(at)}>"
+
+    @property
+    def begun(self) -> int:
+        """Events that its engine had learned when the run began."""
+        if self.kind == "replay":
+            return int(self.origin.get("start", {}).get("position", 0))
+        return self._database.numbers("beginning")[0][1]
+
+    @property
+    def finished(self) -> bool:
+        """Whether a replay has come to the end of its log; False of a run that is learned into."""
+        return bool(self._database.fact(STATE, {}).get("finished"))
+
+    @property
+    def positions(self) -> list[int]:
+        """Stream positions of the snapshots that are kept: about one an octave of age."""
+        return [position for _, position in self._database.numbers(SNAPSHOTS)]
+
+    def snapshot(self, position: int | None = None) -> Snapshot:
+        """A snapshot that is kept; None for the newest.
+
+        Raises
+        ------
+        NotReadyError
+            None was committed yet.
+        ParameterError
+            There is none of that position.
+        DamagedFileError
+            It is not what was written.
+        """
+        with self._database.steady():
+            kept = self._database.numbers(SNAPSHOTS)
+            if not kept:
+                raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
+            chosen = [number for number, at in kept if position in (None, at)]
+            if not chosen:
+                raise ParameterError(
+                    f"position={shown(position)} must be one of {[at for _, at in kept]}, or None"
+                )
+            return Snapshot.from_bytes(self._database.read(SNAPSHOTS, chosen[-1]).data)
+
+    def engine(self) -> Engine:
+        """The engine as it was committed last, a copy of your own; NotReadyError before."""
+        with self._database.steady():
+            kept = self._database.numbers(CHECKPOINTS)
+            if not kept:
+                raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
+            return Engine.from_bytes(self._database.read(CHECKPOINTS, kept[-1][0]).data)
+
+    def timeline(self) -> Any:
+        """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
+        if self.finished and (self.path / "timeline.parquet").exists():
+            return pq.read_table(self.path / "timeline.parquet")
+        return self._table("timeline") or pa.table({"position": pa.array([], pa.int64())})
+
+    def rejected(self) -> Any:
+        """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
+        if self.finished and (self.path / "rejected.parquet").exists():
+            return pq.read_table(self.path / "rejected.parquet")
+        return self._table("rejected") or REJECTED.empty_table()
+
+    def _table(self, name: str) -> Any:
+        with self._database.steady():
+            batches = list(self._batches(name))
+        return pa.Table.from_batches(batches) if batches else None
+
+    def _batches(self, name: str) -> Iterator[Any]:
+        for record in self._database.chain(name):
+            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
+                yield from reader
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _to(positions: list[int]) -> str:
+    return f", to event {positions[-1]:,}" if positions else ""
