@@ -15,7 +15,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError, ParameterError, path_text, shown
 from streamembed.runs.ledger import CHECKPOINTS, SNAPSHOTS
 from streamembed.runs.recorder import REJECTED
-from streamembed.runs.resuming import ORIGIN, STATE
+from streamembed.runs.resuming import FINAL, ORIGIN, STATE
 from streamembed.storage.database import Database
 
 __all__ = ["RunReader", "read_run"]
@@ -112,10 +112,11 @@ class RunReader:
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
         with self._database.steady():
-            kept = self._database.numbers(CHECKPOINTS)
+            chain = FINAL if self.finished else CHECKPOINTS
+            kept = self._database.numbers(chain)
             if not kept:
                 raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
-            return Engine.from_bytes(self._database.read(CHECKPOINTS, kept[-1][0]).data)
+            return Engine.from_bytes(self._database.read(chain, kept[-1][0]).data)
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""

@@ -88,7 +88,7 @@ def verify(run: str | os.PathLike[str], deep: bool = False, log: Paths | None = 
             for name, check in _checks(database, folder):
                 try:
                     checked[name] = check()
-                except (DamagedFileError, pa.ArrowException, ValueError, KeyError) as error:
+                except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_one_line(error)}", remedy))
             if deep and not troubles:
                 compare = _learn_again if kind == KIND else _replay_again
@@ -105,7 +105,7 @@ def _kind(database: Database) -> str:
     try:
         return str(database.fact(ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return "replay"
+        return KIND  # which nothing can be replayed of
 
 
 def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
@@ -248,4 +248,5 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    told = " ".join(str(error).split())
+    return told.partition(" is damaged: ")[2].partition("; `streamembed")[0] or told

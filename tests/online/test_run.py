@@ -1,0 +1,307 @@
+"""Runs that are learned into: what was acknowledged is there, once, whatever happened."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import streamembed as se
+from streamembed.errors import (
+    BadRowError,
+    FeatureError,
+    FileError,
+    MissingFileError,
+    NotReadyError,
+    ParameterError,
+    StoppedError,
+)
+from streamembed.online.exporting import export
+from streamembed.online.verifying import verify
+from streamembed.storage import database
+from streamembed.storage.database import Database
+
+POINTS = np.random.default_rng(0).standard_normal((400, 3))
+LABELS = np.random.default_rng(0).choice(["a", "b"], 400).tolist()
+SMALL: dict[str, Any] = {"size": 60, "warm_up": 40, "n_components": 2}
+
+
+def bytes_of(engine: se.Engine) -> bytes:
+    return engine.to_bytes()
+
+
+def test_a_run_is_an_engine_that_stays(tmp_path: Path) -> None:
+    """Calls of every kind, in several sittings, lead to the bytes of one engine without a run."""
+    config = {**SMALL, "metrics": ("fenn",), "on_bad_row": "skip", "picture": True}
+    plain = se.Engine(**config)
+    odd = POINTS.copy()
+    odd[[7, 120], 1] = np.nan
+    ids = [f"e{i}" for i in range(400)]
+    ids[55] = ids[50]
+    for start in range(0, 400, 50):
+        rows = slice(start, start + 50)
+        with se.open_run(tmp_path / "run", config, checkpoint_every=120) as run:
+            mine = run.learn(odd[rows], LABELS[rows], ids=ids[rows])
+            theirs = plain.learn(odd[rows], LABELS[rows], ids=ids[rows])
+            assert mine == theirs
+            if start == 100:
+                for one in (run, plain):
+                    one.learn_pairs(odd[:4], odd[10:14], [True, False, True, False])
+                    one.label(["e101"], ["b"])
+                    one.flush()
+                    one.relayout()
+                    one.rescale()
+            assert (run.position, run.ready) == (plain.position, True)
+            assert bytes_of(run.engine) == bytes_of(plain)
+    found = se.read_run(tmp_path / "run")
+    assert found.kind == "online"
+    assert found.rejected()["reason"].to_pylist() == [
+        *("NaN in '1'", "duplicate id"),
+        "NaN in '1'",
+    ]
+    assert not verify(tmp_path / "run", deep=True).troubles
+
+
+def test_distances_are_kept_too(tmp_path: Path) -> None:
+    """Ragged rows, ids, and a square block."""
+    d = np.linalg.norm(POINTS[:150, None] - POINTS[None, :150], axis=2)
+    config = {"size": 150, "warm_up": 40, "memory": "all"}
+    plain = se.Engine(**config)
+    with se.open_run(tmp_path / "run", config) as run:
+        for one in (run, plain):
+            one.learn_distances(d[:50, :50])
+            one.learn_distances([d[t, :t] for t in range(50, 90)])
+    with se.open_run(tmp_path / "run") as run:
+        for one in (run, plain):
+            one.learn_distances([d[t, :t].tolist() for t in range(90, 150)])
+        assert bytes_of(run.engine) == bytes_of(plain)
+        snapshot = run.snapshot()
+    files = export(tmp_path / "run", tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "embedding.parquet")
+    np.testing.assert_array_equal(table["c0"].to_numpy(), snapshot.coordinates[:, 0])
+    assert {path.name for path in files} >= {"snapshot.arrow", "timeline.parquet"}
+
+
+def test_a_batch_that_was_acknowledged_is_not_learned_twice(tmp_path: Path) -> None:
+    """A producer that heard nothing tries again, in this process or the next."""
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        first = run.learn(POINTS[:60], batch_id="one")
+        assert run.learn(POINTS[:60], batch_id="one") == first
+        assert run.learn(POINTS[60:80], batch_id="two").accepted == 20
+    with se.open_run(tmp_path / "run") as run:
+        assert run.learn(POINTS[:60], batch_id="one") == first
+        assert run.position == 80
+        with pytest.raises(ParameterError, match="batch_id=7"):
+            run.learn(POINTS, batch_id=7)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_learned_leaves_no_trace(tmp_path: Path) -> None:
+    """The engine's own errors; the run goes on."""
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        run.learn(POINTS[:60])
+        before = bytes_of(run.engine)
+        with pytest.raises(BadRowError, match="NaN"):
+            run.learn(POINTS[:3] * np.nan)
+        with pytest.raises(FeatureError, match="2 columns"):
+            run.learn(POINTS[:3, :2])
+        with pytest.raises(ParameterError, match="learns no metrics"):
+            run.learn(POINTS[:3], ["a"] * 3)
+        assert bytes_of(run.engine) == before
+        assert run.learn(POINTS[60:70]).accepted == 10
+    with pytest.raises(FeatureError, match="user_id"), se.open_run(tmp_path / "two") as run:
+        run.learn(pd.DataFrame({"user_id": [1, 2], "x": [0.0, 1.0]}))
+
+
+def test_another_engine_or_another_kind_of_run_is_refused(tmp_path: Path) -> None:
+    """By the value that differs; without parameters a run goes on by itself."""
+    with se.open_run(tmp_path / "run", se.Engine(**SMALL)) as run:
+        run.learn(POINTS[:80])
+    with (
+        pytest.raises(ParameterError, match=r"engine\.size was 60 and is 70"),
+        se.open_run(tmp_path / "run", {**SMALL, "size": 70}),
+    ):
+        pass
+    far = se.Engine(**SMALL)
+    far.learn(POINTS[:10])
+    with (
+        pytest.raises(ParameterError, match="engine has learned 10 events"),
+        se.open_run(tmp_path / "run", far),
+    ):
+        pass
+    with se.open_run(tmp_path / "run") as run:
+        assert run.position == 80
+    se.logs.write_log(tmp_path / "log", POINTS, list("abc"))
+    se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "replayed")
+    with (
+        pytest.raises(ParameterError, match="is a replay of a log"),
+        se.open_run(tmp_path / "replayed"),
+    ):
+        pass
+    with pytest.raises(ParameterError, match="learned into"):
+        se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "run")
+    with pytest.raises(MissingFileError, match=r"holds no run\.db"):
+        se.read_run(tmp_path)
+
+
+def test_an_engine_that_has_learned_can_begin_a_run(tmp_path: Path) -> None:
+    """Its bytes are kept as the beginning."""
+    engine = se.Engine(**SMALL)
+    engine.learn(POINTS[:100])
+    with se.open_run(tmp_path / "run", engine) as run:
+        run.learn(POINTS[100:200])
+    engine = se.Engine(**SMALL)
+    engine.learn(POINTS[:200])
+    with se.open_run(tmp_path / "run") as run:
+        assert bytes_of(run.engine) == bytes_of(engine)
+    assert not verify(tmp_path / "run", deep=True).troubles
+
+
+def test_one_writes_and_others_read(tmp_path: Path) -> None:
+    """A second writer is refused; a reader sees what was committed, while it is written."""
+    with se.open_run(tmp_path / "run", SMALL, checkpoint_every=50) as run:
+        reader = se.read_run(tmp_path / "run")
+        with pytest.raises(NotReadyError, match="no snapshot yet"):
+            reader.snapshot()
+        run.learn(POINTS[:100])
+        assert reader.positions == [100]
+        run.learn(POINTS[100:200])
+        assert reader.positions == [100, 200]
+        assert reader.timeline()["position"].to_pylist() == [100, 200]
+        np.testing.assert_array_equal(reader.snapshot().coordinates, run.snapshot().coordinates)
+        assert reader.snapshot(100).position == 100
+        assert bytes_of(reader.engine()) == bytes_of(run.engine)
+        with pytest.raises(ParameterError, match=r"must be one of \[100, 200\]"):
+            reader.snapshot(150)
+        with pytest.raises(ParameterError, match="another writer"), se.open_run(tmp_path / "run"):
+            pass
+    with pytest.raises(StoppedError, match="is closed"):
+        run.learn(POINTS)
+    with pytest.raises(StoppedError, match="opened for reading"), reader._database.commit():
+        pass
+
+
+def test_after_an_error_of_the_disk_nothing_more_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read on, and opened again it holds what was acknowledged."""
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        run.learn(POINTS[:60])
+        before = bytes_of(run.engine)
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "append", full)
+            with pytest.raises(FileError, match="No space left"):
+                run.learn(POINTS[60:80])
+        with pytest.raises(StoppedError, match="refuses to learn after an error"):
+            run.learn(POINTS[80:100])
+        assert run.snapshot().position == 80
+    with se.open_run(tmp_path / "run") as run:
+        assert bytes_of(run.engine) == before
+
+
+def test_threads_may_learn(tmp_path: Path) -> None:
+    """One call at a time, each whole."""
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        threads = [
+            threading.Thread(target=lambda: [run.learn(POINTS[i : i + 7]) for i in range(0, 70, 7)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert run.position == 280
+        after = bytes_of(run.engine)
+    with se.open_run(tmp_path / "run") as run:
+        assert bytes_of(run.engine) == after
+
+
+def _read(folder: str, told: Any) -> None:
+    """Read until told to stop: positions ascend, and snapshots are whole."""
+    seen = count = 0
+    while not told.is_set():
+        with se.read_run(folder) as reader:
+            position = reader.snapshot().position
+            assert position >= seen
+            assert reader.timeline()["position"].to_pylist()[-1] >= seen
+            seen, count = position, count + 1
+    assert count > 0
+
+
+def test_readers_see_no_torn_state(tmp_path: Path) -> None:
+    """Three processes read while one writes."""
+    context = multiprocessing.get_context("fork")
+    told = context.Event()
+    with se.open_run(tmp_path / "run", SMALL, checkpoint_every=10) as run:
+        run.learn(POINTS[:60])
+        readers = [
+            context.Process(target=_read, args=(str(tmp_path / "run"), told)) for _ in range(3)
+        ]
+        for reader in readers:
+            reader.start()
+        for i in range(60, 400, 10):
+            run.learn(POINTS[i : i + 10])
+        told.set()
+        for reader in readers:
+            reader.join(60)
+    assert [reader.exitcode for reader in readers] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_flipped_bit_is_silent(tmp_path: Path, seed: int) -> None:
+    """Over the database and the files beside it: found, or without any effect."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "LARGEST_BLOB", 20_000)  # some records are files
+        with se.open_run(tmp_path / "run", SMALL, checkpoint_every=100) as run:
+            for i in range(0, 400, 50):
+                run.learn(POINTS[i : i + 50], batch_id=str(i))
+            expected = bytes_of(run.engine)
+    files = [tmp_path / "run" / "run.db", *(tmp_path / "run" / "parts").iterdir()]
+    assert len(files) > 2
+    rng = np.random.default_rng(seed)
+    found = harmless = 0
+    for _ in range(25):
+        path = files[int(rng.integers(len(files)))]
+        whole = path.read_bytes()
+        at, bit = int(rng.integers(len(whole))), int(rng.integers(8))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        if verify(tmp_path / "run").troubles:
+            found += 1
+        else:
+            with se.read_run(tmp_path / "run") as reader:
+                assert bytes_of(reader.engine()) == expected
+            harmless += 1
+        path.write_bytes(whole)
+    assert found > harmless
+    assert not verify(tmp_path / "run", deep=True).troubles
+
+
+def test_a_lost_record_is_seen(tmp_path: Path) -> None:
+    """Of whatever chain, in the middle or at the end; and one that was moved."""
+    with se.open_run(tmp_path / "run", SMALL, checkpoint_every=100) as run:
+        for i in range(0, 400, 50):
+            run.learn(POINTS[i : i + 50])
+    clean = (tmp_path / "run" / "run.db").read_bytes()
+    for chain, number in (("operations", 3), ("operations", 7), ("checkpoints", 3), ("facts", 0)):
+        connection = sqlite3.connect(tmp_path / "run" / "run.db")
+        statement = f"DELETE FROM records WHERE chain = '{chain}' AND number = {number}"
+        if chain == "facts":
+            statement = "UPDATE facts SET value = '{}' WHERE name = 'origin'"
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+        troubles = verify(tmp_path / "run").troubles
+        assert troubles, chain
+        assert chain in troubles[0].what
+        assert "restore" in troubles[0].remedy
+        (tmp_path / "run" / "run.db").write_bytes(clean)
