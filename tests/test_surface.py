@@ -25,7 +25,11 @@ PUBLIC = [
     "PairGenerator",
     "Picture",
     "Replayed",
+    "Run",
+    "RunReader",
     "Snapshot",
+    "open_run",
+    "read_run",
     "replay",
 ]
 

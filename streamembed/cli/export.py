@@ -13,9 +13,9 @@ __all__ = ["command"]
 @click.argument("run", metavar="RUN")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Folder, empty or not there.")
 def command(run: str, output: str) -> None:
-    """Write what a run holds as snapshot.arrow, embedding.parquet, timeline.parquet, ...
+    """Write what a run holds as Arrow and Parquet files.
 
-    The run may be unfinished, and be written to meanwhile: it is what was committed by then.
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be unfinished, and be written to meanwhile: it is what was committed by then.
     """
     for path in export(run, output):
         click.echo(path)
