@@ -19,7 +19,7 @@ from streamembed.version import __version__
 __all__ = ["main"]
 
 COMMANDS = {
-    "config": "Show what a replay would run with: values of a TOML file, the environment, and flags.",
+    "config": "Show what a replay would run with, and where each value comes from.",
     "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
     "export": "Write what a run holds as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",

@@ -23,7 +23,7 @@ TOLD = {
 
 @click.group("config")
 def command() -> None:
-    """Show what a replay would run with: values of a TOML file, the environment, and flags."""
+    """Show what a replay would run with, and where each value comes from."""
 
 
 @command.command(

@@ -15,7 +15,8 @@ __all__ = ["command"]
 def command(run: str, output: str) -> None:
     """Write what a run holds as Arrow and Parquet files.
 
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be unfinished, and be written to meanwhile: it is what was committed by then.
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be
+    unfinished, and be written to meanwhile: it is what was committed by then.
     """
     for path in export(run, output):
         click.echo(path)
