@@ -114,7 +114,8 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
             database.note(ORIGIN, told)
             database.note(STATE, {"finished": False})
         return engine
-    if lines := differences(before, json.loads(json.dumps(told))):
+    known = {**before, "version": __version__}  # files of every version are gone on with
+    if lines := differences(known, json.loads(json.dumps(told))):
         raise ParameterError(
             f"run={shown(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
             "parameters, or with those that it began with"

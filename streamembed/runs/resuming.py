@@ -122,15 +122,19 @@ def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Be
     if state.get("finished"):
         ends[state["rows"]] = state["prefix"]
     prefixes, more = _read_prefixes(folder, log, ends)
-    if state.get("finished") and not more:
-        number, _ = database.numbers(FINAL)[-1]
-        engine.become(Engine.from_bytes(database.read(FINAL, number).data))
+    if state.get("finished") and not more and _is_whole(folder, state):
+        engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
         return Beginning(state["rows"], Counts(**state["counts"]), Prefix(), finished=True)
     if last is None:
         return Beginning(0, Counts(), Prefix())
     saved, counts, told = last
     engine.become(saved)
     return Beginning(told["rows"], counts, prefixes[told["rows"]])
+
+
+def _is_whole(folder: Path, state: Mapping[str, Any]) -> bool:
+    """Whether the files of a finished run are all there still."""
+    return all((folder / name).exists() for name in state["files"])
 
 
 def _last(database: Database) -> tuple[Engine, Counts, dict[str, int]] | None:
@@ -183,6 +187,8 @@ def end(
         if whole:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
             gone = database.keep_only(FINAL, {number})
+            files = [name for name in runfolder.FILES if (database.folder / name).exists()]
+            state |= {"final": number, "files": files}
         database.note(STATE, state)
     for path in gone:
         path.unlink(missing_ok=True)

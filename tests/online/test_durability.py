@@ -74,6 +74,16 @@ def test_a_log_that_has_grown_is_gone_on_with(tmp_path: Path, embed: str) -> Non
     assert not verify(grown.path, deep=True, log=tmp_path / "log").troubles
 
 
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    """By the same replay, which was said to be finished already."""
+    replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
+    before = fuzz_kills.digest(tmp_path / "run")
+    for name in ("snapshot.arrow", "timeline.parquet"):
+        (tmp_path / "run" / name).unlink()
+        assert replay(tmp_path / "log", tmp_path / "run").resumed_at == 280
+        assert fuzz_kills.digest(tmp_path / "run") == before
+
+
 def test_another_log_is_refused(tmp_path: Path) -> None:
     """Where rows that were learned have changed, or are gone; the column is named."""
     replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
