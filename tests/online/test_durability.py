@@ -80,7 +80,8 @@ def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     before = fuzz_kills.digest(tmp_path / "run")
     for name in ("snapshot.arrow", "timeline.parquet"):
         (tmp_path / "run" / name).unlink()
-        assert replay(tmp_path / "log", tmp_path / "run").resumed_at == 280
+        assert replay(tmp_path / "log", tmp_path / "run").resumed_at in (280, 300)
+        assert (tmp_path / "run" / name).exists()
         assert fuzz_kills.digest(tmp_path / "run") == before
 
 
