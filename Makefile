@@ -56,6 +56,7 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.fuzz_files
 	$(BIN)/python -m scenarios.fuzz_kills --kills 200
 	$(BIN)/python -m scenarios.fuzz_faults
+	$(BIN)/python -m scenarios.fuzz_runs
 	$(BIN)/python -m scenarios.fuzz_certificate
 
 clean:

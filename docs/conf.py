@@ -15,6 +15,7 @@ copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3  # links to headings, as on GitHub
+highlight_language = "none"  # of blocks that do not name theirs: drawings, what a terminal shows
 default_role = "code"  # single backticks in docstrings are code
 
 autodoc_member_order = "bysource"
