@@ -12,7 +12,7 @@ import numpy as np
 
 from streamembed.geometry.lists import Lists
 from streamembed.geometry.pairwise import Pairwise
-from streamembed.layout import layout
+from streamembed.layout import layout, measures
 from streamembed.methods.config import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Ints, frozen
@@ -94,7 +94,6 @@ def lists_of(state: State) -> Lists:
 def find_twins(state: State) -> Ints:
     """A label for every slot, one for equal points: they are neighbours, listed or not."""
     if state.distances is None:
-        labels: Ints = np.unique(state.support.scaled, axis=0, return_inverse=True)[1].reshape(-1)
-        return labels
-    labels = np.argmax(state.distances.weights == 0, axis=1)
-    return labels.astype(np.int64)
+        return measures.twins_of(state.support.scaled)
+    labels: Ints = np.argmax(state.distances.weights == 0, axis=1).astype(np.int64)
+    return labels

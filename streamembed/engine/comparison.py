@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from streamembed.errors import InputError
+from streamembed.layout import measures
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.spectral import frame
 
@@ -125,10 +126,9 @@ def _movement(one: Floats, other: Floats) -> float:
     """Root mean square, after the best rotation, reflection and shift."""
     if len(one) < 3:
         return np.nan
-    one, other = one - one.mean(axis=0), other - other.mean(axis=0)
-    u, _, v = np.linalg.svd(other.T @ one)
-    spread = float((one**2).sum())
-    return float(np.sqrt(((other @ (u @ v) - one) ** 2).sum() / (spread or 1.0)))
+    aligned = measures.align(other, one, np.arange(len(one)))
+    spread = float(((one - one.mean(axis=0)) ** 2).sum())
+    return float(np.sqrt(((aligned - one) ** 2).sum() / (spread or 1.0)))
 
 
 def _unlike(one: Floats, other: Floats) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -54,7 +54,7 @@ class Neighbours:
     near, d2 : (N, K)
         The nearest of every point, oldest first, -1 behind the end of a list.
     twins : (N,) or None
-        See `streamembed.layout.measures.kept`; None where the lists know of equal points.
+        See `streamembed.layout.measures.kept`; None where the points of the snapshot tell.
     """
 
     near: Slots
@@ -200,7 +200,7 @@ class Picture:
         assert known.neighbours is not None
         twins = known.neighbours.twins
         if twins is None and self._seen.points.shape[1]:
-            twins = _label(self._seen.points)
+            twins = measures.twins_of(self._seen.points)
         return frozen(measures.kept(self.coordinates, known.neighbours.near, twins))
 
     @cached_property
@@ -336,9 +336,3 @@ class Picture:
     def _counted(self) -> Drawn:
         """All of it, with what is counted, and without what that is made of."""
         return replace(self._drawn, kept=self.kept, balance=self.balance, neighbours=None)
-
-
-def _label(points: Floats) -> Ints:
-    """One number for equal points, shape (N,)."""
-    labels: Ints = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
-    return labels

@@ -13,7 +13,7 @@ from streamembed.layout.forces import Links
 from streamembed.layout.relaxation import LEAST_MAJORISER, find_forces
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["align", "balance", "kept", "radius"]
+__all__ = ["align", "balance", "kept", "radius", "twins_of"]
 
 
 def kept(places: Floats, near: Slots, twins: Ints | None) -> Floats:
@@ -58,8 +58,14 @@ def radius(places: Floats) -> float:
     return float(np.sqrt(((places - places.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
 
+def twins_of(points: Floats) -> Ints:
+    """One number for equal points (n, d), shape (n,)."""
+    labels: Ints = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
+    return labels
+
+
 def align(places: Floats, onto: Floats, shared: Ints) -> Floats:
-    """The same picture, (n, 2), turned, mirrored and shifted: onto another, by the slots shared."""
+    """The same places, (n, k), turned, mirrored and shifted: onto others, by the slots shared."""
     centre, other = places[shared].mean(axis=0), onto[shared].mean(axis=0)
     u, _, v = np.linalg.svd((places[shared] - centre).T @ (onto[shared] - other))
     turned: Floats = (places - centre) @ (u @ v) + other

@@ -31,7 +31,7 @@ from streamembed.runs.ledger import Counts, Ledger
 from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.tables import Table
 
-__all__ = ["REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
+__all__ = ["PLACES", "REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
 
 
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.

@@ -15,13 +15,10 @@ from streamembed.logs.writer import open_writer
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import flag
 from streamembed.runs import folder
+from streamembed.runs.recorder import PLACES
 from streamembed.storage.archive import replacing, writable
 
 __all__ = ["transform_log"]
-
-
-# Of the snapshot's picture.
-PLACES = ("picture_x", "picture_y")
 
 
 def transform_log(
@@ -73,7 +70,7 @@ def transform_log(
             ("id", pa.string()),
             *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
             ("coverage", pa.float64()),
-            *[(name, pa.float64()) for name in PLACES if snapshot.picture is not None],
+            *[(name, pa.float64()) for name in PLACES[:2] if snapshot.picture is not None],
             ("reason", pa.string()),
         ]
     )
@@ -141,7 +138,7 @@ def _shown(places: Floats | None, taken: Any) -> dict[str, Any]:
     """Columns of the picture, where there is one."""
     if places is None:
         return {}
-    return {name: pa.array(places[:, j]).take(taken) for j, name in enumerate(PLACES)}
+    return {name: pa.array(places[:, j]).take(taken) for j, name in enumerate(PLACES[:2])}
 
 
 def _rows_to_all(
