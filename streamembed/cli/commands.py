@@ -7,6 +7,7 @@ version, the list of commands or a completion of them does not wait for numba.
 
 from __future__ import annotations
 
+import os
 import warnings
 from importlib import import_module
 from typing import Any
@@ -61,7 +62,28 @@ class Commands(click.Group):
                     click.echo(f"warning: {message}", err=True)
 
             warnings.showwarning = show
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except click.BadParameter as error:
+                source = _source_of(error)
+                if not source:
+                    raise
+                raise click.BadParameter(
+                    error.message + source, error.ctx, error.param, error.param_hint
+                ) from error
+
+
+def _source_of(error: click.BadParameter) -> str:
+    """Where a value came from that nobody typed."""
+    parameter, context = error.param, error.ctx
+    if parameter is None or context is None:
+        return ""
+    name = parameter.envvar
+    if isinstance(name, str) and name in os.environ:
+        return f" (it is the environment's {name})"
+    if parameter.name in (context.default_map or {}):
+        return " (it is in the file of --config)"
+    return ""
 
 
 @click.group(

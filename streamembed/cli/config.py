@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -10,6 +11,10 @@ from click.core import ParameterSource
 
 from streamembed.cli.replay import command as replay
 from streamembed.cli.sources import PREFIX, key_of
+from streamembed.methods.config import Config
+from streamembed.runs.ledger import Cadence
+from streamembed.runs.limit import Limit
+from streamembed.runs.run import cadence
 
 __all__ = ["command"]
 
@@ -38,6 +43,12 @@ def show(flags: tuple[str, ...], as_json: bool) -> None:
     """
     given = ["-", *flags] if "--run" in flags else ["-", "--run", "-", *flags]
     context = replay.make_context("replay", given)
+    given_values = context.params
+    config = Config(**{one.name: given_values[one.name] for one in fields(Config)})
+    Cadence.of(given_values["checkpoint_every"])
+    Limit.of(given_values["max_rejected"])
+    given_values["snapshot_every"] = cadence(config.chunk_size, given_values["snapshot_every"])
+    given_values["checkpoint_every"] = given_values["checkpoint_every"] or "30s"
     rows: dict[str, dict[str, Any]] = {}
     for parameter in replay.params:
         if (key := key_of(parameter)) is None or key == "run":

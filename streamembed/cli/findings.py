@@ -19,6 +19,7 @@ from streamembed.errors import DamagedFileError, MissingFileError, said
 from streamembed.logs.reader import LogDescription, describe_log
 from streamembed.methods.config import Config
 from streamembed.numeric import codec
+from streamembed.online.reader import read_run
 from streamembed.runs import folder, origin
 from streamembed.storage import archive
 
@@ -54,6 +55,8 @@ def find(path: Path) -> Finding:
     """What a log, a run folder, a snapshot or another saved file holds."""
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and (path / "run.db").exists() and not (path / "timeline.parquet").exists():
+        return _find_stored(path)
     if path.is_dir() and folder.unfinished(path):
         raise DamagedFileError(folder.UNFINISHED.format(path))
     if path.is_dir() and any((path / name).exists() for name in RUN):
@@ -71,6 +74,36 @@ def find(path: Path) -> Finding:
 
 
 # ---------------------------------------------------------------------- runs
+
+
+def _find_stored(path: Path) -> Finding:
+    """What was committed to a run that is learned into, or to a replay that is not finished."""
+    with read_run(path) as run:
+        positions = run.positions
+        facts: dict[str, Any] = {
+            "kind": "run that is learned into" if run.kind == "online" else "unfinished replay",
+            **{key: value for key, value in run.origin.items() if key not in ("kind", "columns")},
+            "snapshots kept": positions,
+            "rejected": run.rejected().num_rows,
+            "timeline": run.timeline().num_rows,
+        }
+        kept = f"{_many(len(positions), 'snapshot')} kept"
+        where = f", committed to event {positions[-1]:,}" if positions else ", no snapshot yet"
+        told = f"{facts['kind']}: {kept}{where}"
+        hints: tuple[str, ...] = ()
+        if run.kind != "online":
+            hints = ("it is still running, or was ended: the same command again goes on",)
+        brief: dict[str, Any] = {"kind": None, "engine": _unusual(dict(run.origin["engine"]))}
+        if positions:
+            final = _find_snapshot(run.snapshot())
+            facts["newest snapshot"] = final.facts
+            brief["newest snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
+            hints += tuple(f"newest snapshot: {hint}" for hint in final.hints)
+    return Finding(told, facts, hints, brief)
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _find_run(path: Path) -> Finding:

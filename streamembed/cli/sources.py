@@ -16,6 +16,7 @@ __all__ = ["PREFIX", "config_option", "from_environment", "key_of"]
 
 PREFIX = "STREAMEMBED_"
 NO_KEYS = ("config", "json", "help")
+FLAGS = ("picture", "overwrite")
 
 
 def key_of(parameter: click.Parameter) -> str | None:
@@ -54,11 +55,13 @@ def _configure(context: click.Context, _: click.Parameter, value: str | None) ->
     if value is None:
         return
     given = _read(Path(value))
-    for key in given:
+    for key, one in given.items():
+        if isinstance(one, dict):
+            raise ParameterError(f"{value} has the table [{key}]; put its keys at the top")
         if key not in keys:
             raise ParameterError(f"{value} has the key {shown(key)}, {_unknown(key, keys)}")
-        if isinstance(given[key], dict):
-            raise ParameterError(f"{value} has the table [{key}]; it must have plain keys alone")
+        if isinstance(one, bool) and key not in FLAGS:
+            raise ParameterError(f"{value} has {key} = {str(one).lower()}, which is no such value")
     context.default_map = {str(keys[key]): one for key, one in given.items()}
 
 

@@ -17,14 +17,17 @@ __all__ = ["command"]
 @click.argument("run", metavar="RUN")
 @click.option("--deep", is_flag=True, help="Learn everything again, and compare bytes.")
 @click.option("--log", "logs", multiple=True, metavar="LOG", help="Of a replay, for --deep.")
+@click.option("--pairs", multiple=True, metavar="LOG", help="Its pair log, if it had one.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(run: str, deep: bool, logs: tuple[str, ...], as_json: bool) -> None:
+def command(
+    run: str, deep: bool, logs: tuple[str, ...], pairs: tuple[str, ...], as_json: bool
+) -> None:
     """Check every checksum of a run.
 
     Exit code 0 only where all is well, 3 where something is damaged: a line for each says what, and
     what to do.
     """
-    found = verify(run, deep, list(logs) or None)
+    found = verify(run, deep, list(logs) or None, list(pairs) or None)
     if as_json:
         troubles = [{"what": one.what, "remedy": one.remedy} for one in found.troubles]
         click.echo(json.dumps({"checked": found.checked, "troubles": troubles}))

@@ -294,6 +294,11 @@ class Engine:
         return self._intake.progress.rejected
 
     @property
+    def state_token(self) -> object:
+        """Another object after every change: for whoever keeps an engine to tell that it moved."""
+        return self._intake.progress
+
+    @property
     def log_offset(self) -> int:
         """Rows of its log that a replay has taken, accepted or not: where to go on; 0 without."""
         return self._intake.progress.log_offset

@@ -14,12 +14,20 @@ import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FileError, NotReadyError, ParameterError, path_text, shown
+from streamembed.errors import (
+    DamagedFileError,
+    FileError,
+    NotReadyError,
+    ParameterError,
+    path_text,
+    shown,
+)
 from streamembed.online import operations
 from streamembed.online.reader import RunReader, read_run
 from streamembed.online.run import OPERATIONS
 from streamembed.runs import folder as runfolder
 from streamembed.runs import spool
+from streamembed.runs.resuming import STATE, wrong
 
 __all__ = ["export"]
 
@@ -56,13 +64,17 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
             target.mkdir(parents=True, exist_ok=True)
             return _copied(reader, target) if reader.finished else _written(reader, target)
         except OSError as error:
-            if isinstance(error, FileError):
+            if isinstance(error, (DamagedFileError, FileError)):
                 raise
             raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
 def _copied(reader: RunReader, target: Path) -> list[Path]:
-    names = [name for name in runfolder.FILES if (reader.path / name).exists()]
+    files = reader._database.fact(STATE)["files"]
+    for name, crc in files.items():
+        if (told := wrong(reader.path, name, crc)) is not None:
+            raise DamagedFileError(f"{reader.path}: {told}; the same replay again makes it anew")
+    names = [name for name in runfolder.FILES if name in files]
     return [Path(shutil.copyfile(reader.path / name, target / name)) for name in names]
 
 
@@ -77,7 +89,11 @@ def _written(reader: RunReader, target: Path) -> list[Path]:
         return written
     snapshot.save(target / "snapshot.arrow")
     written.append(target / "snapshot.arrow")
-    parts = list(_embedded(reader, snapshot))
+    if reader.origin.get("embed") == "causal":
+        known = reader._table("embedding")
+        parts = [] if known is None else [known]
+    else:
+        parts = [part for part in _embedded(reader, snapshot) if part.num_rows]
     if parts:
         pq.write_table(pa.concat_tables(parts), target / "embedding.parquet")
         written.append(target / "embedding.parquet")

@@ -6,6 +6,8 @@ its library. Done in the same order on an engine of the same parameters, calls g
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +20,7 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import booleans, list_labels
 from streamembed.engine.engine import Engine, Labelled, Learned
-from streamembed.errors import ParameterError
+from streamembed.errors import InputError, ParameterError, shown
 from streamembed.numeric.arrays import Array
 from streamembed.storage import archive
 
@@ -49,6 +51,16 @@ class Operation:
     def rows(self) -> int:
         """Rows of the call."""
         return int(self.told.get("n", 0))
+
+    @property
+    def digest(self) -> int:
+        """A checksum of the call, without what it gave."""
+        told = {name: value for name, value in self.told.items() if name != "gone"}
+        crc = zlib.crc32(json.dumps([self.name, told], sort_keys=True).encode())
+        for name, array in sorted(self.arrays.items()):
+            data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+            crc = zlib.crc32(data, zlib.crc32(f"{name}{array.shape}".encode(), crc))
+        return crc
 
     def pack(self, batch_id: str | None, found: Learned | Labelled | None) -> bytes:
         """As bytes, checked by a checksum of their own, with what it gave."""
@@ -133,6 +145,8 @@ def pairs(engine: Engine, X1: Any, X2: Any, similar: Any) -> Operation:
 
 def late_labels(ids: Any, y: Any) -> Operation:
     """`Engine.label`."""
+    if not hasattr(ids, "__len__"):
+        raise InputError(f"ids={shown(ids)} must be a list or an array, an id for each label")
     n = len(ids)
     known = read_ids(ids, n)
     keys = [] if known is None else [_plain(key) for key in known.tolist()]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import NotReadyError, ParameterError, path_text, shown
+from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, path_text, shown
 from streamembed.runs.ledger import CHECKPOINTS, SNAPSHOTS
 from streamembed.runs.recorder import REJECTED
-from streamembed.runs.resuming import FINAL, ORIGIN, STATE
+from streamembed.runs.resuming import FINAL, ORIGIN, STATE, wrong
 from streamembed.storage.database import Database
 
 __all__ = ["RunReader", "read_run"]
+
+T = TypeVar("T")
+# Times that something is read again which the writer has dropped meanwhile.
+PATIENCE = 5
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -98,6 +102,20 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
+        return self._patiently(lambda: self._snapshot(position))
+
+    def _patiently(self, read: Callable[[], T]) -> T:
+        """Again, where the writer has dropped what was being read."""
+        for _ in range(PATIENCE):
+            length = self._database.length(CHECKPOINTS)
+            try:
+                return read()
+            except DamagedFileError:
+                if self._database.length(CHECKPOINTS) == length:
+                    raise
+        return read()
+
+    def _snapshot(self, position: int | None) -> Snapshot:
         with self._database.steady():
             kept = self._database.numbers(SNAPSHOTS)
             if not kept:
@@ -111,6 +129,9 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
+        return self._patiently(self._engine)
+
+    def _engine(self) -> Engine:
         with self._database.steady():
             chain = FINAL if self.finished else CHECKPOINTS
             kept = self._database.numbers(chain)
@@ -120,15 +141,22 @@ class RunReader:
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
-        if self.finished and (self.path / "timeline.parquet").exists():
-            return pq.read_table(self.path / "timeline.parquet")
+        if self.finished:
+            return self._file("timeline.parquet")
         return self._table("timeline") or pa.table({"position": pa.array([], pa.int64())})
 
     def rejected(self) -> Any:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
-        if self.finished and (self.path / "rejected.parquet").exists():
-            return pq.read_table(self.path / "rejected.parquet")
+        if self.finished:
+            return self._file("rejected.parquet")
         return self._table("rejected") or REJECTED.empty_table()
+
+    def _file(self, name: str) -> Any:
+        """A table of a finished replay, as it was written."""
+        told = wrong(self.path, name, self._database.fact(STATE)["files"][name])
+        if told is not None:
+            raise DamagedFileError(f"{self.path}: {told}; the same replay again makes it anew")
+        return pq.read_table(self.path / name)
 
     def _table(self, name: str) -> Any:
         with self._database.steady():

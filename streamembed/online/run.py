@@ -8,18 +8,21 @@ so that opening does not take as long as learning.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 from streamembed.data.batch import Rejected
 from streamembed.engine.engine import Engine, Labelled, Learned
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ParameterError, StoppedError, StreamembedError, shown
+from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, shown
+from streamembed.methods.config import Config
 from streamembed.online import operations
 from streamembed.online.operations import Operation
 from streamembed.runs import folder as runfolder
@@ -82,7 +85,7 @@ def open_run(
         folder = stack.enter_context(runfolder.taken(run))
         is_new = not (folder / NAME).exists()
         if is_new:
-            runfolder.clear(folder, overwrite=False)
+            _must_be_empty(folder)
         database = Database.create(folder) if is_new else Database.open(folder, writes=True)
         stack.enter_context(database)
         made = Run(database, _begin(folder, database, engine), cadence)
@@ -91,6 +94,15 @@ def open_run(
             yield made
         finally:
             made._close()
+
+
+def _must_be_empty(folder: Path) -> None:
+    found = sorted(path.name for path in folder.iterdir() if path.name != runfolder.LOCK)
+    if found:
+        raise ParameterError(
+            f"run={shown(str(folder))} holds {shown(found[0])} and no run: choose an empty folder, "
+            "or one that does not exist yet"
+        )
 
 
 def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] | None) -> Engine:
@@ -104,7 +116,7 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
-        engine = Engine(**dict(given or {}))
+        engine = Engine(**_checked(given or {}))
     else:
         engine = Engine(**before["engine"])
     told = {"kind": KIND, "version": __version__, "engine": engine.config.as_dict()}
@@ -130,6 +142,17 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
     return engine
 
 
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an engine; ParameterError for others, with the nearest."""
+    known = [parameter.name for parameter in fields(Config)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1, 0.5)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise ParameterError(f"{shown(name)} is no parameter of an engine{hint}")
+    return dict(given)
+
+
 class Run:
     """An engine in a folder, every change of it committed; see `open_run`.
 
@@ -145,6 +168,7 @@ class Run:
         self._lock = threading.RLock()
         self._failure: str | None = None
         self._closed = False
+        self._known = engine.state_token  # of what the run knows of
         self._committed = 0  # calls that the engine knew when it was committed last
 
     def __repr__(self) -> str:
@@ -169,7 +193,7 @@ class Run:
 
     @property
     def engine(self) -> Engine:
-        """The engine, to be read: what is learned by it past the run is lost with the process."""
+        """The engine, to be read: once it learns past the run, the run refuses to go on."""
         return self._engine
 
     def snapshot(self, counted: bool = False) -> Snapshot:
@@ -193,7 +217,8 @@ class Run:
         ----------
         batch_id
             A name that the producer gives to these events: a second call of the same name learns
-            nothing and returns what the first did, so that a producer who heard nothing can retry.
+            nothing and returns what the first did, so that a producer who heard nothing can retry;
+            with other rows it is an error.
 
         Raises
         ------
@@ -245,8 +270,12 @@ class Run:
         """Commit the engine itself now, so that opening the run again takes no time."""
         with self._lock:
             self._must_learn()
-            if self._engine.ready:
-                self._commit_engine()
+            if self._engine.ready and self._committed < self._database.length(OPERATIONS):
+                try:
+                    self._commit_engine()
+                except BaseException as error:
+                    self._fail(error)
+                    raise
 
     # ------------------------------------------------------------------ the order of things
 
@@ -254,9 +283,14 @@ class Run:
         """Check, learn, write, acknowledge."""
         with self._lock:
             self._must_learn()
-            if batch_id is not None and (known := self._database.fact(_key(batch_id))) is not None:
-                return _learned_of(known)
             operation: Operation = prepare()
+            if batch_id is not None and (known := self._database.fact(_key(batch_id))) is not None:
+                if known["digest"] != operation.digest:
+                    raise InputError(
+                        f"batch_id={shown(batch_id)} was learned before, and with other rows: "
+                        "nothing of this call was learned; give every batch a name of its own"
+                    )
+                return _learned_of(known)
             try:
                 found = operations.do(self._engine, operation)
             except StreamembedError:
@@ -268,6 +302,7 @@ class Run:
                 data = operation.pack(batch_id, found)
                 with self._database.commit():
                     self._note(operation, data, batch_id, found)
+                self._known = self._engine.state_token
                 if self._engine.ready and self._ledger.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
@@ -283,7 +318,8 @@ class Run:
             if found.rejected:
                 self._database.append("rejected", position, len(found.rejected), _packed(found))
             if batch_id is not None:
-                self._database.note(_key(batch_id), _told(found))
+                told = {**_told(found), "digest": operation.digest}
+                self._database.note(_key(batch_id), told)
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish()
@@ -306,10 +342,13 @@ class Run:
                     f"batch {record.number} of {self.path} led to event {self._engine.position} "
                     f"and not to {record.position}: `streamembed verify {self.path}` says more"
                 )
+        self._known = self._engine.state_token
 
     def _must_learn(self) -> None:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
+        if self._failure is None and self._engine.state_token is not self._known:
+            self._failure = "its engine was changed past the run"
         if self._failure is not None:
             raise StoppedError(
                 f"{self.path} refuses to learn after an error ({self._failure}): what was "
@@ -323,9 +362,10 @@ class Run:
         """Commit the engine, where nothing is wrong with it."""
         with self._lock:
             is_well = self._failure is None and not self._closed and self._engine.ready
+            is_well = is_well and self._engine.state_token is self._known
+            self._closed = True
             if is_well and self._committed < self._database.length(OPERATIONS):
                 self._commit_engine()
-            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -335,9 +375,13 @@ class Run:
 
 
 def _named(batch_id: Any) -> str | None:
-    if batch_id is not None and not isinstance(batch_id, str):
-        raise ParameterError(f"batch_id={shown(batch_id)} must be text, or None")
-    return batch_id
+    if batch_id is None:
+        return None
+    if isinstance(batch_id, str) and batch_id and batch_id.isprintable():
+        return batch_id
+    raise ParameterError(
+        f"batch_id={shown(batch_id)} must be printable text of some length, or None"
+    )
 
 
 def _key(batch_id: str) -> str:

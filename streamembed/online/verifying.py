@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from streamembed.online import operations
 from streamembed.online.run import BEGINNING, KIND, OPERATIONS
 from streamembed.runs import folder as runfolder
 from streamembed.runs.ledger import CHECKPOINTS, PREFIX, SNAPSHOTS
-from streamembed.runs.resuming import FINAL, ORIGIN, STATE
+from streamembed.runs.resuming import FINAL, ORIGIN, STATE, wrong
 from streamembed.runs.run import replay
 from streamembed.storage.database import Database, thinned
 
@@ -60,7 +61,12 @@ class Verified:
     troubles: tuple[Trouble, ...]
 
 
-def verify(run: str | os.PathLike[str], deep: bool = False, log: Paths | None = None) -> Verified:
+def verify(
+    run: str | os.PathLike[str],
+    deep: bool = False,
+    log: Paths | None = None,
+    pairs: Paths | None = None,
+) -> Verified:
     """Check every checksum of a run, that positions ascend, and that what belongs there is there.
 
     Parameters
@@ -69,6 +75,8 @@ def verify(run: str | os.PathLike[str], deep: bool = False, log: Paths | None = 
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
         The log of a replay, for ``deep``.
+    pairs
+        Its pair log, if it had one.
 
     Raises
     ------
@@ -93,7 +101,7 @@ def verify(run: str | os.PathLike[str], deep: bool = False, log: Paths | None = 
             if deep and not troubles:
                 compare = _learn_again if kind == KIND else _replay_again
                 try:
-                    checked["learned again"] = compare(database, folder, log)
+                    checked["learned again"] = compare(database, folder, log, pairs)
                 except DamagedFileError as error:
                     troubles.append(Trouble(f"learned again: {_one_line(error)}", remedy))
     except DamagedFileError as error:
@@ -111,10 +119,10 @@ def _kind(database: Database) -> str:
 def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
     if deep and kind != KIND and log is None:
         raise ParameterError("deep verification of a replay needs its log: name it (--log)")
-    if log is not None and (kind == KIND or not deep):
-        raise ParameterError(
-            "a log was given, which only the deep verification of a replay reads (--deep)"
-        )
+    if log is not None and kind == KIND:
+        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+    if log is not None and not deep:
+        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
 
 
 def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
@@ -141,10 +149,12 @@ def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[]
     except DamagedFileError:
         return  # the structure says it
     for chain in chains:
-        yield chain, lambda chain=chain: _check_chain(database, chain)  # type: ignore[misc]
+        yield chain, partial(_check_chain, database, chain)
+    state = database.fact(STATE, {})
+    files = state["files"] if state.get("finished") else {}
     for name in runfolder.FILES:
-        if (folder / name).exists():
-            yield name, lambda name=name: _check_file(folder / name)  # type: ignore[misc]
+        if name in files or (folder / name).exists():
+            yield name, partial(_check_file, folder, name, files.get(name))
 
 
 def _check_chain(database: Database, chain: str) -> int:
@@ -182,8 +192,11 @@ def _check_chain(database: Database, chain: str) -> int:
     return len(expected)
 
 
-def _check_file(path: Path) -> int:
+def _check_file(folder: Path, name: str, crc: int | None) -> int:
     """A table of the folder, or its final snapshot."""
+    path = folder / name
+    if crc is not None and (told := wrong(folder, name, crc)) is not None:
+        raise DamagedFileError(f"{told}: the same replay again makes it anew")
     if path.suffix == ".arrow":
         Snapshot.load(path)
         return 1
@@ -191,7 +204,7 @@ def _check_file(path: Path) -> int:
     return 1
 
 
-def _learn_again(database: Database, folder: Path, log: Any) -> int:
+def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     """All calls, from the first on: the engine must be that of every commit that is kept."""
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
     kept = database.numbers(CHECKPOINTS)
@@ -209,7 +222,7 @@ def _learn_again(database: Database, folder: Path, log: Any) -> int:
     return count
 
 
-def _replay_again(database: Database, folder: Path, log: Any) -> int:
+def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     """The log into another folder: its files must be those of this one."""
     origin = database.fact(ORIGIN)
     if not database.fact(STATE, {}).get("finished"):
@@ -218,6 +231,8 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
         )
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
+    if (origin["pairs"] is None) != (pairs is None):
+        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     columns = origin["columns"]
     chosen = choice_of(columns["features"], None, columns["id"], columns["label"], columns["time"])
     opened = open_chosen(log, chosen)
@@ -230,6 +245,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
             snapshot_every=origin["snapshot_every"],
             on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
+            pairs=pairs,
         )
         for name in names:
             if not _same(folder / name, Path(other) / "run" / name):

@@ -159,6 +159,8 @@ def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise _fail(error, folder) from error
     try:
+        for left in folder.glob(f"{NAME}.*.part*"):  # of a process that was killed creating it
+            left.unlink()
         yield folder
     except OSError as error:
         raise _fail(error, folder) from error

@@ -173,13 +173,13 @@ class Ledger:
 
     def last(self) -> tuple[Engine, Counts, dict[str, int]] | None:
         """The engine of the last commit, and what was known with it; None before the first."""
-        numbers = self._database.numbers(CHECKPOINTS)
-        if not numbers:
+        length = self._database.length(CHECKPOINTS)
+        if not length:
             return None
-        number, self._position = numbers[-1]
-        engine = Engine.from_bytes(self._database.read(CHECKPOINTS, number).data)
+        record = self._database.read(CHECKPOINTS, length - 1)
+        self._position = record.position
         counts = Counts(**self._database.fact(COUNTS))
-        return engine, counts, dict(self._database.fact(PREFIX))
+        return Engine.from_bytes(record.data), counts, dict(self._database.fact(PREFIX))
 
 
 def packed(table: Any) -> bytes:

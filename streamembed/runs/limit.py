@@ -65,7 +65,7 @@ class Limit:
             most = f"{self.share:.3g} of them" if math.isinf(self.rows) else f"{self.rows:.0f}"
             raise BadRowError(
                 f"{rejected:,} of {taken:,} rows of the log were rejected, more than max_rejected "
-                f"allows ({most}); rejected.parquet says why: fix the log, or allow more "
-                "(--max-rejected)",
+                f"allows ({most}); rejected.parquet says why: fix the log and begin "
+                "anew (--overwrite), or allow more (--max-rejected)",
                 (),
             )

@@ -84,6 +84,8 @@ class Recorder:
 
     has_pairs
         Whether there is a log of given pairs.
+    every
+        Events between snapshots.
     stop
         Asked where it may be committed; True ends the replay there.
 
@@ -104,6 +106,7 @@ class Recorder:
         causal: bool = False,
         has_pairs: bool = False,
         stop: Callable[[], bool] | None = None,
+        every: int = 0,
     ) -> None:
         k, picture = config.n_components, config.picture
         self.events: int | None = None
@@ -111,6 +114,7 @@ class Recorder:
         self._ledger = ledger
         self._first = first
         self._stop = stop
+        self._rows, self._every = log.n_rows, every
         self._origin = origin
         self._k = k
         self._carried = carried_types(log)
@@ -167,7 +171,11 @@ class Recorder:
         if self._stop is not None and self._stop():
             self._ledger.commit(engine, snapshot, counts, prefix)
             raise KeyboardInterrupt
-        self._ledger.settle(engine, snapshot, counts, prefix)
+        # the last snapshot that a log of this length leads to is where a longer one goes on
+        if self._rows is not None and prefix["rows"] + self._every >= self._rows:
+            self._ledger.commit(engine, snapshot, counts, prefix)
+        else:
+            self._ledger.settle(engine, snapshot, counts, prefix)
 
     def _embedding_of(self, ids: Array | None) -> Table:
         """The table of events; the first ids tell whether they are text."""

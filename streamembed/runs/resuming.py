@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from streamembed.engine.engine import Engine
-from streamembed.errors import ParameterError, shown
+from streamembed.errors import LogError, ParameterError, shown
 from streamembed.logs.prefix import Prefix
-from streamembed.logs.reader import EventLog
+from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.logs.stdin import STDIN
 from streamembed.runs import folder as runfolder
-from streamembed.runs.ledger import Counts, Ledger
+from streamembed.runs.ledger import SNAPSHOTS, Counts, Ledger
 from streamembed.runs.origin import differences
-from streamembed.storage.database import NAME, Database
+from streamembed.storage.database import NAME, Database, thinned
 
-__all__ = ["FINAL", "ORIGIN", "STATE", "Beginning", "begin", "end", "opened", "start_of"]
+__all__ = ["FINAL", "ORIGIN", "STATE", "Beginning", "begin", "end", "opened", "start_of", "wrong"]
 
 # Facts of the database: how the run came about, and how far it is; the chain of final engines.
 ORIGIN, STATE, FINAL = "origin", "state", "final"
@@ -125,6 +125,9 @@ def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Be
     if state.get("finished") and not more and _is_whole(folder, state):
         engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
         return Beginning(state["rows"], Counts(**state["counts"]), Prefix(), finished=True)
+    if state.get("finished"):
+        with database.commit():
+            database.note(STATE, {"finished": False, "rows": state["rows"]})
     if last is None:
         return Beginning(0, Counts(), Prefix())
     saved, counts, told = last
@@ -133,8 +136,17 @@ def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Be
 
 
 def _is_whole(folder: Path, state: Mapping[str, Any]) -> bool:
-    """Whether the files of a finished run are all there still."""
-    return all((folder / name).exists() for name in state["files"])
+    """Whether the files of a finished run are all there still, as they were."""
+    return not any(wrong(folder, name, crc) for name, crc in state["files"].items())
+
+
+def wrong(folder: Path, name: str, crc: int) -> str | None:
+    """What is wrong with a file of a finished run; None where it is what was written."""
+    try:
+        found = zlib.crc32((folder / name).read_bytes())
+    except FileNotFoundError:
+        return f"{name} is missing"
+    return None if found == crc else f"{name} is not what was written"
 
 
 def _last(database: Database) -> tuple[Engine, Counts, dict[str, int]] | None:
@@ -148,7 +160,7 @@ def _read_prefixes(
     wanted = sorted(ends)
     found: dict[int, Prefix] = {}
     prefix, more = Prefix(), False
-    for part in log.batches(0):
+    for part in _readable(log, wanted, found):
         for end in wanted[len(found) :]:
             prefix.take(part, end)
             if prefix.rows < end:
@@ -175,6 +187,15 @@ def _read_prefixes(
     return found, more
 
 
+def _readable(log: EventLog, wanted: list[int], found: Mapping[int, Prefix]) -> Iterator[LogBatch]:
+    """The log up to its damage, if that is behind what is wanted: who learns it will meet it."""
+    try:
+        yield from log.batches(0)
+    except LogError:
+        if len(found) < len(wanted):
+            raise
+
+
 def end(
     database: Database, engine: Engine, counts: Counts, prefix: Mapping[str, int], whole: bool
 ) -> None:
@@ -187,7 +208,13 @@ def end(
         if whole:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
             gone = database.keep_only(FINAL, {number})
-            files = [name for name in runfolder.FILES if (database.folder / name).exists()]
+            if engine.ready:
+                snapshot = engine.publish()
+                data = snapshot.to_bytes()
+                database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), data)
+                gone += database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
+            paths = [database.folder / name for name in runfolder.FILES]
+            files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
             state |= {"final": number, "files": files}
         database.note(STATE, state)
     for path in gone:

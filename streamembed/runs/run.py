@@ -13,6 +13,7 @@ interrupts leave no trace.
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,7 +225,7 @@ def replay(
         "kind": "replay",
         **origin.describe(opened, engine.config, every, on_bad_row, embed),
         "start": resuming.start_of(engine),
-        "pairs": known is not None,
+        "pairs": None if known is None else _fingerprint(known),
         "columns": opened.columns.as_dict(),
     }
     cadence_of, limit = Cadence.of(checkpoint_every), Limit.of(max_rejected)
@@ -236,6 +237,7 @@ def replay(
         engine.log_offset = 0
         begun = resuming.begin(folder, database, opened, engine)
         if begun.finished:
+            limit.check(begun.counts.rejected, begun.rows, ended=True)
             return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
         ledger = Ledger(database, cadence_of)
         recorder = Recorder(
@@ -248,6 +250,7 @@ def replay(
             causal,
             known is not None,
             stop,
+            every,
         )
         aside = [row for part in ledger.read("rejected") for row in part["offset"].to_pylist()]
         driver = Driver(
@@ -304,6 +307,17 @@ def _result(
         every,
         resumed_at,
     )
+
+
+def _fingerprint(pairs: PairLog) -> dict[str, int]:
+    """Of all rows of a pair log, whatever the pieces it comes in."""
+    sums = {"left": 0, "right": 0, "similar": 0, "rejected": 0}
+    for part in pairs:
+        told = ";".join(f"{row.index}" for row in part.rejected).encode()
+        parts = (part.left.tobytes(), part.right.tobytes(), part.similar.tobytes(), told)
+        for name, data in zip(sums, parts, strict=True):
+            sums[name] = zlib.crc32(data, sums[name])
+    return sums
 
 
 def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:

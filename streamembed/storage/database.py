@@ -32,6 +32,7 @@ APPLICATION, VERSION = 0x53456462, 1
 LARGEST_BLOB = 1 << 22
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE manifest (key INTEGER PRIMARY KEY, told TEXT NOT NULL);
 CREATE TABLE chains (
     chain TEXT PRIMARY KEY, length INTEGER NOT NULL, crc INTEGER NOT NULL, seal INTEGER NOT NULL
 );
@@ -80,6 +81,7 @@ class Database:
         self._connection = connection
         self._writes = writes
         self._failure: str | None = None
+        self._facts = (0, 0)  # of the transaction: how many, and their mixed checksums
         self._lock = threading.RLock()
 
     # ------------------------------------------------------------------ opening
@@ -95,6 +97,7 @@ class Database:
             try:
                 connection.executescript(
                     f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={VERSION};{_TABLES}"
+                    f"INSERT INTO manifest VALUES (1, '0|{zlib.crc32(b'[]')}|0|0');"
                 )
             finally:
                 connection.close()
@@ -136,9 +139,53 @@ class Database:
                 connection.close()
                 raise
         found = cls(folder, connection, writes)
-        if writes:
-            found._sweep()
+        try:
+            found._check_manifest()
+            if writes:
+                found._sweep()
+        except BaseException:
+            connection.close()
+            raise
         return found
+
+    def _check_manifest(self) -> None:
+        """Refuse a file in which a whole chain, or a fact, is lost or cannot be found."""
+        with self.steady():
+            for table in ("facts", "chains"):
+                rows = self._connection.execute(f"PRAGMA integrity_check({table})").fetchall()
+                if rows != [("ok",)]:
+                    raise self._damage(f"the table of {table} is not in order")
+            row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
+            told = self._manifest()
+        if row is None or row[0] != told:
+            raise self._damage("facts or chains of records were lost")
+
+    def _manifest(self) -> str:
+        """What facts and chains there are, in brief."""
+        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
+        count = mixed = 0
+        for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
+            if crc != _fact_crc(str(name), str(value)):
+                raise self._damage(f"the fact {name!r} does not match its checksum")
+            count, mixed = count + 1, mixed ^ crc
+        crc = zlib.crc32(repr(chains).encode())
+        return f"{len(chains)}|{crc}|{count}|{mixed}"
+
+    def _write_manifest(self) -> None:
+        """The same, from what was told before and what the transaction has changed."""
+        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
+        crc = zlib.crc32(repr(chains).encode())
+        count, mixed = self._facts
+        told = f"{len(chains)}|{crc}|{count}|{mixed}"
+        self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (told,))
+
+    def _told_facts(self) -> tuple[int, int]:
+        """How many facts the manifest tells, and their mixed checksums."""
+        row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
+        if row is None:
+            return 0, 0
+        count, mixed = row[0].split("|")[2:]
+        return int(count), int(mixed)
 
     def _sweep(self) -> None:
         """Remove files that no record knows: they were written before a commit that never came."""
@@ -177,7 +224,9 @@ class Database:
             try:
                 with _told(self.folder / NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
+                    self._facts = self._told_facts()
                     yield
+                    self._write_manifest()
                     self._connection.execute("COMMIT")
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
@@ -241,9 +290,11 @@ class Database:
     def note(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
         text = json.dumps(value, sort_keys=True)
-        self._connection.execute(
-            "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, text, _fact_crc(name, text))
-        )
+        crc = _fact_crc(name, text)
+        row = self._connection.execute("SELECT crc FROM facts WHERE name = ?", (name,)).fetchone()
+        count, mixed = self._facts
+        self._facts = (count + 1, mixed ^ crc) if row is None else (count, mixed ^ row[0] ^ crc)
+        self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, text, crc))
 
     # ------------------------------------------------------------------ reading
 
@@ -255,7 +306,7 @@ class Database:
             ).fetchone()
         if row is None:
             return default
-        if row[1] != _fact_crc(name, row[0]):
+        if not isinstance(row[0], str) or row[1] != _fact_crc(name, row[0]):
             raise self._damage(f"the fact {name!r} does not match its checksum")
         return json.loads(row[0])
 
@@ -268,7 +319,10 @@ class Database:
         """Number and stream position of each record that it has, ascending."""
         with self._lock, _told(self.folder / NAME, "read"):
             query = "SELECT number, position FROM records WHERE chain = ? ORDER BY number"
-            return list(self._connection.execute(query, (chain,)))
+            found = list(self._connection.execute(query, (chain,)))
+        if not all(type(value) is int for row in found for value in row):
+            raise self._damage(f"the numbers of {chain} are no numbers")
+        return found
 
     def read(self, chain: str, number: int) -> Record:
         """One record, checked.
@@ -330,6 +384,10 @@ class Database:
         if row is None:
             raise self._damage(f"record {number} of {chain} is lost")
         position, rows, file, data, before, crc = row
+        numbers = all(type(value) is int for value in (position, rows, before, crc))
+        is_text = file is None or (isinstance(file, str) and file == os.path.basename(file))
+        if not (numbers and is_text and isinstance(data, bytes)):
+            raise self._damage(f"record {number} of {chain} is not what a record is")
         if file is not None:
             path = self.folder / BESIDE / file
             try:
@@ -355,7 +413,7 @@ class Database:
     def facts(self) -> list[str]:
         """Names of the facts."""
         with self._lock, _told(self.folder / NAME, "read"):
-            return [name for (name,) in self._connection.execute("SELECT name FROM facts")]
+            return [str(name) for (name,) in self._connection.execute("SELECT name FROM facts")]
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:

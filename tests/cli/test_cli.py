@@ -52,7 +52,9 @@ def run(tmp_path: Path, log: Path) -> Path:
 
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
-    assert sorted(commands.main.commands) == ["demo", "inspect", "replay", "transform"]
+    assert sorted(commands.main.commands) == [
+        *("config", "demo", "export", "inspect", "replay", "transform", "verify")
+    ]
     for name in commands.main.commands:
         shown = call(name, "--help")
         assert shown.exit_code == 0

@@ -69,6 +69,8 @@ def test_a_log_that_has_grown_is_gone_on_with(tmp_path: Path, embed: str) -> Non
     log_of(tmp_path / "log")
     grown = replay(tmp_path / "log", tmp_path / "run", **options)
     assert (grown.accepted, grown.resumed_at) == (300, 160)
+    with se.read_run(grown.path) as run:
+        assert run.snapshot().position == 300
     clean = replay(tmp_path / "log", tmp_path / "clean", **options)
     assert fuzz_kills.digest(grown.path) == fuzz_kills.digest(clean.path)
     assert not verify(grown.path, deep=True, log=tmp_path / "log").troubles
@@ -223,7 +225,16 @@ def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = call("config", "show", *flags)
     assert (done.exit_code, "did you mean 'chunk_size'?" in done.stderr) == (2, True)
     file.write_text("[engine]\nsize = 5\n")
-    assert "has the key 'engine'" in call("config", "show", *flags).stderr
+    assert "put its keys at the top" in call("config", "show", *flags).stderr
+    file.write_text("size = true\n")
+    assert "size = true, which is no such value" in call("config", "show", *flags).stderr
+    file.write_text('embed = "causle"\n')
+    assert "(it is in the file of --config)" in call("config", "show", *flags).stderr
+    file.write_text('method = "difusion_map"\n')
+    assert "method='difusion_map'" in call("config", "show", *flags).stderr
+    monkeypatch.setenv("STREAMEMBED_WARM_UP", "soon")
+    assert "the environment's STREAMEMBED_WARM_UP" in call("config", "show").stderr
+    monkeypatch.delenv("STREAMEMBED_WARM_UP")
     monkeypatch.setenv("STREAMEMBED_SEDE", "1")
     assert "did you mean 'seed'?" in call("config", "show").stderr
 
