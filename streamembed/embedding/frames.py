@@ -135,7 +135,8 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     values, psi = view(state, normal, config.n_components + 1)
     births = state.support.births
     if epoch is not None:
-        signed = psi * frame.canonical_signs(psi)
+        # in one memory layout, as after loading: products with another differ in their last bits
+        signed = np.ascontiguousarray(psi * frame.canonical_signs(psi))
         nothing = False, 0.0, 0.0
         return FrameReference(
             signed, values, births, state.position, epoch, *nothing, signed, births
@@ -143,7 +144,7 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     unit = centred_room.unit_of(values) if state.is_centred else 1.0
     residuals = Residuals.none(values / unit)
     turned = turn(state, config, normal, psi, residuals)
-    columns = psi @ turned.rotation
+    columns = np.ascontiguousarray(psi @ turned.rotation)
     epoch, anchor, held = _epoch_of(state.frame, columns, births, config.n_components)
     return FrameReference(
         columns,
