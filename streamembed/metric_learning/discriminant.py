@@ -18,6 +18,9 @@ from streamembed.numeric.pencil import RANK_CUT, SHARE_FLOOR, scaled_identity, s
 
 __all__ = ["Discriminant", "decompose", "metric"]
 
+# Squares of larger numbers, or near them, leave the doubles.
+LARGEST_ROOT = 1e153
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discriminant:
@@ -108,7 +111,10 @@ def metric(moments: ClassMoments, n_components: int | None = None) -> tuple[Floa
     """
     found = decompose(moments, n_components)
     if found.directions.shape[1]:
-        return found.directions @ found.directions.T, found
+        # units of 1e-150 ask for entries beyond the doubles: the metric is then a smaller multiple
+        largest = np.abs(found.directions).max() * np.sqrt(found.directions.shape[1])
+        directions = found.directions * min(1.0, LARGEST_ROOT / largest)
+        return directions @ directions.T, found
     moments = scatter.without_rounding(moments)
     total = max(float(moments.masses.sum()), scatter.LEAST_MASS)
     return scaled_identity(moments.scatters.sum(axis=0) / total), found
