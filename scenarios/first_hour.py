@@ -196,7 +196,7 @@ def interrupt_a_replay() -> None:
         with pa.ipc.new_stream(running.stdin, table.schema) as stream:
             stream.write_table(table, max_chunksize=500)
             running.stdin.flush()
-            _wait_for(Path("told"), "read")
+            _wait_for(Path("run") / "run.db")
             running.send_signal(signal.SIGINT)
             code = running.wait()
         with contextlib.suppress(BrokenPipeError):
@@ -207,12 +207,12 @@ def interrupt_a_replay() -> None:
     shell("streamembed inspect run")
 
 
-def _wait_for(path: Path, word: str) -> None:
-    """Until a file holds a word."""
+def _wait_for(path: Path) -> None:
+    """Until a file is there, and a little longer."""
     end = time.perf_counter() + PATIENCE
-    while word not in path.read_text() and time.perf_counter() < end:
+    while not path.exists() and time.perf_counter() < end:
         time.sleep(0.1)
-    time.sleep(1.0)
+    time.sleep(2.0)
 
 
 def inspect_what_there_is() -> None:

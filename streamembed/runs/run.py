@@ -32,6 +32,7 @@ from streamembed.errors import (
 from streamembed.logs.pairs import PairLog, in_order, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
+from streamembed.logs.stdin import STDIN
 from streamembed.parameters import flag, one_of, whole
 from streamembed.runs import folder as runfolder
 from streamembed.runs import origin, resuming
@@ -274,9 +275,10 @@ def replay(
             damage = str(error)
         except KeyboardInterrupt as error:
             if (held := recorder.events) is not None:
+                again = "" if STDIN in opened.paths else "; the same again goes on"
                 error.add_note(
                     f"interrupted at {held:,} events; {folder} holds them and "
-                    f"{driver.counts.snapshots:,} snapshots; the same again goes on"
+                    f"{driver.counts.snapshots:,} snapshots{again}"
                 )
             raise
         resuming.end(database, engine, driver.counts, driver.prefix, whole)
