@@ -98,3 +98,21 @@ def keep(settings: object, **values: object) -> None:
     """Set fields of a frozen dataclass; for its ``__post_init__`` alone."""
     for name, value in values.items():
         object.__setattr__(settings, name, value)
+
+
+def count_or_unit(asked: object, unit: str) -> tuple[int | None, float | None]:
+    """A whole number, or a number with a unit behind it, such as "30s"; two None for neither.
+
+    Examples
+    --------
+    >>> count_or_unit(500, "s"), count_or_unit("2.5s", "s"), count_or_unit(True, "s")
+    ((500, None), (None, 2.5), (None, None))
+    """
+    text = "" if isinstance(asked, bool) else str(asked)
+    if text.isdecimal():
+        return int(text), None
+    try:
+        number = float(text.removesuffix(unit)) if text.endswith(unit) else -1.0
+    except ValueError:
+        number = -1.0
+    return None, (number if number >= 0 else None)

@@ -16,7 +16,6 @@ __all__ = ["PREFIX", "config_option", "from_environment", "key_of"]
 
 PREFIX = "STREAMEMBED_"
 NO_KEYS = ("config", "json", "help")
-FLAGS = ("picture", "overwrite")
 
 
 def key_of(parameter: click.Parameter) -> str | None:
@@ -55,12 +54,13 @@ def _configure(context: click.Context, _: click.Parameter, value: str | None) ->
     if value is None:
         return
     given = _read(Path(value))
+    flags = {key_of(p) for p in context.command.params if isinstance(p, click.Option) and p.is_flag}
     for key, one in given.items():
         if isinstance(one, dict):
             raise ParameterError(f"{value} has the table [{key}]; put its keys at the top")
         if key not in keys:
             raise ParameterError(f"{value} has the key {shown(key)}, {_unknown(key, keys)}")
-        if isinstance(one, bool) and key not in FLAGS:
+        if isinstance(one, bool) and key not in flags:
             raise ParameterError(f"{value} has {key} = {str(one).lower()}, which is no such value")
     context.default_map = {str(keys[key]): one for key, one in given.items()}
 

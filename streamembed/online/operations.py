@@ -24,7 +24,17 @@ from streamembed.errors import InputError, ParameterError, shown
 from streamembed.numeric.arrays import Array
 from streamembed.storage import archive
 
-__all__ = ["Operation", "bare", "distance_rows", "do", "late_labels", "pairs", "points", "unpack"]
+__all__ = [
+    "Operation",
+    "bare",
+    "distance_rows",
+    "do",
+    "late_labels",
+    "pairs",
+    "plain",
+    "points",
+    "unpack",
+]
 
 KIND = "operation"
 
@@ -104,7 +114,7 @@ def points(engine: Engine, X: Any, y: Any, ids: Any, features: Any) -> Operation
         "names": list(read.names),
         "ordered": read.ordered,
         "labels": None if y is None else list_labels(y, n),
-        "rejected": [[row.index, _plain(row.id), row.reason] for row in read.rejected],
+        "rejected": [[row.index, plain(row.id), row.reason] for row in read.rejected],
     }
     return Operation("learn", arrays, told)
 
@@ -120,7 +130,7 @@ def distance_rows(rows: Any, ids: Any) -> Operation:
         "distances": np.concatenate(flat) if flat else np.zeros(0),
     }
     square = isinstance(rows, np.ndarray) and rows.ndim == 2
-    keys = None if known is None else [_plain(key) for key in known.tolist()]
+    keys = None if known is None else [plain(key) for key in known.tolist()]
     return Operation(
         "learn_distances", arrays, {"n": len(listed), "ids": keys, "square": bool(square)}
     )
@@ -149,7 +159,7 @@ def late_labels(ids: Any, y: Any) -> Operation:
         raise InputError(f"ids={shown(ids)} must be a list or an array, an id for each label")
     n = len(ids)
     known = read_ids(ids, n)
-    keys = [] if known is None else [_plain(key) for key in known.tolist()]
+    keys = [] if known is None else [plain(key) for key in known.tolist()]
     return Operation("label", {}, {"n": n, "ids": keys, "labels": list_labels(y, n)})
 
 
@@ -158,7 +168,8 @@ def bare(name: str) -> Operation:
     return Operation(name)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A number of numpy as Python's, for JSON."""
     return value.item() if isinstance(value, np.generic) else value
 
 

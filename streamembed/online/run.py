@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from streamembed.data.batch import Rejected
 from streamembed.engine.engine import Engine, Labelled, Learned
@@ -367,12 +367,6 @@ class Run:
             if is_well and self._committed < self._database.length(OPERATIONS):
                 self._commit_engine()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
 
 def _named(batch_id: Any) -> str | None:
     if batch_id is None:
@@ -389,12 +383,8 @@ def _key(batch_id: str) -> str:
 
 
 def _told(learned: Learned) -> dict[str, Any]:
-    rows = [[row.index, _id_of(row), row.reason] for row in learned.rejected]
+    rows = [[row.index, operations.plain(row.id), row.reason] for row in learned.rejected]
     return {"accepted": learned.accepted, "rejected": rows}
-
-
-def _id_of(row: Rejected) -> Any:
-    return row.id.item() if hasattr(row.id, "item") else row.id
 
 
 def _learned_of(told: Mapping[str, Any]) -> Learned:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, shown
+from streamembed.parameters import count_or_unit
 from streamembed.storage.database import Database, thinned
 
 __all__ = ["CHECKPOINTS", "PREFIX", "SNAPSHOTS", "Cadence", "Counts", "Ledger", "packed"]
@@ -57,14 +58,9 @@ class Cadence:
         """
         if asked is None:
             return cls()
-        text = str(asked)
-        try:
-            if isinstance(asked, str) and text.endswith("s") and 0 < float(text[:-1]) < np.inf:
-                return cls(None, float(text[:-1]))
-            if not isinstance(asked, bool) and text.isdecimal() and int(text) > 0:
-                return cls(int(text), None)
-        except ValueError:
-            pass
+        events, seconds = count_or_unit(asked, "s")
+        if events or (seconds and seconds < np.inf):
+            return cls(events, seconds)
         raise ParameterError(
             f"checkpoint_every={shown(asked)} must be a number of events, or seconds such as '30s'"
         )
@@ -92,9 +88,9 @@ class Ledger:
         How often.
     """
 
-    def __init__(self, database: Database, cadence: Cadence | None = None) -> None:
+    def __init__(self, database: Database, cadence: Cadence) -> None:
         self._database = database
-        self._cadence = cadence or Cadence()
+        self._cadence = cadence
         self._waiting: dict[str, list[Any]] = {}
         self._bytes = 0
         self._clock = time.monotonic()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from streamembed.errors import BadRowError, ParameterError, shown
+from streamembed.parameters import count_or_unit
 
 __all__ = ["Limit"]
 
@@ -44,14 +45,11 @@ class Limit:
         """
         if asked is None:
             return cls()
-        text = str(asked)
-        try:
-            if isinstance(asked, str) and text.endswith("%") and 0 <= float(text[:-1]) <= 100:
-                return cls(share=float(text[:-1]) / 100)
-            if not isinstance(asked, bool) and text.isdecimal():
-                return cls(rows=float(text))
-        except ValueError:
-            pass
+        rows, percent = count_or_unit(asked, "%")
+        if rows is not None:
+            return cls(rows=float(rows))
+        if percent is not None and percent <= 100:
+            return cls(share=percent / 100)
         raise ParameterError(
             f"max_rejected={shown(asked)} must be a number of rows, or a share such as '1%'"
         )

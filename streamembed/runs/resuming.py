@@ -104,7 +104,9 @@ def _must_be_same(
         )
 
 
-def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Beginning:
+def begin(
+    folder: Path, database: Database, ledger: Ledger, log: EventLog, engine: Engine
+) -> Beginning:
     """Bring the engine to where the run was committed last; check that the log still leads there.
 
     Raises
@@ -112,7 +114,7 @@ def begin(folder: Path, database: Database, log: EventLog, engine: Engine) -> Be
     ParameterError
         The rows that were taken are not those of the log any more.
     """
-    last = _last(database)
+    last = ledger.last()
     state = database.fact(STATE, {})
     if last is None and not state.get("finished"):
         return Beginning(0, Counts(), Prefix())
@@ -147,10 +149,6 @@ def wrong(folder: Path, name: str, crc: int) -> str | None:
     except FileNotFoundError:
         return f"{name} is missing"
     return None if found == crc else f"{name} is not what was written"
-
-
-def _last(database: Database) -> tuple[Engine, Counts, dict[str, int]] | None:
-    return Ledger(database).last()
 
 
 def _read_prefixes(

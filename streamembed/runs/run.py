@@ -236,11 +236,11 @@ def replay(
         resuming.opened(folder, opened, made, overwrite) as database,
     ):
         engine.log_offset = 0
-        begun = resuming.begin(folder, database, opened, engine)
+        ledger = Ledger(database, cadence_of)
+        begun = resuming.begin(folder, database, ledger, opened, engine)
         if begun.finished:
             limit.check(begun.counts.rejected, begun.rows, ended=True)
             return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
-        ledger = Ledger(database, cadence_of)
         recorder = Recorder(
             folder,
             ledger,

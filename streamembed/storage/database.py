@@ -162,21 +162,20 @@ class Database:
 
     def _manifest(self) -> str:
         """What facts and chains there are, in brief."""
-        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
         count = mixed = 0
         for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
             if crc != _fact_crc(str(name), str(value)):
                 raise self._damage(f"the fact {name!r} does not match its checksum")
             count, mixed = count + 1, mixed ^ crc
-        crc = zlib.crc32(repr(chains).encode())
-        return f"{len(chains)}|{crc}|{count}|{mixed}"
+        return self._told_of(count, mixed)
+
+    def _told_of(self, count: int, mixed: int) -> str:
+        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
+        return f"{len(chains)}|{zlib.crc32(repr(chains).encode())}|{count}|{mixed}"
 
     def _write_manifest(self) -> None:
         """The same, from what was told before and what the transaction has changed."""
-        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
-        crc = zlib.crc32(repr(chains).encode())
-        count, mixed = self._facts
-        told = f"{len(chains)}|{crc}|{count}|{mixed}"
+        told = self._told_of(*self._facts)
         self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (told,))
 
     def _told_facts(self) -> tuple[int, int]:
