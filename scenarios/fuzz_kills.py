@@ -29,6 +29,8 @@ import pyarrow.parquet as pq
 
 import streamembed as se
 from streamembed.logs import write_distance_log, write_log
+from streamembed.online.exporting import export
+from streamembed.online.verifying import verify
 from streamembed.storage import database
 
 N = 400
@@ -162,7 +164,11 @@ def try_replay(folder: Path, kind: str, seed: int, tally: Tally) -> str | None:
         tally.kills += 1
     done = replay(log, run, kind)
     tally.resumed += done.resumed_at > 0
-    return None if digest(run) == clean else f"the files of the run differ ({kind})"
+    if troubles := verify(run).troubles:
+        return f"verify found {troubles[0].what} ({kind})"
+    export(run, folder / "exported")
+    same = digest(run) == digest(folder / "exported") == clean
+    return None if same else f"the files of the run differ ({kind})"
 
 
 def try_online(folder: Path, seed: int, tally: Tally) -> str | None:
@@ -200,7 +206,7 @@ def try_online(folder: Path, seed: int, tally: Tally) -> str | None:
             if done:
                 return f"event {done} was acknowledged and the run is gone"
             continue
-        with se.open_run(run) as opened:
+        with se.open_run(run, engine) as opened:  # may be of before its parameters were kept
             if opened.position < done:
                 return f"event {done} was acknowledged and event {opened.position} is the last"
             if opened.position not in cuts:
