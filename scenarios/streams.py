@@ -164,7 +164,7 @@ def data_folder() -> Path:
     return Path(chosen) if chosen else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def _existing(name: str) -> Path:
+def existing(name: str) -> Path:
     """A parquet file of the data folder."""
     path = data_folder() / f"{name}.parquet"
     if not path.is_file():
@@ -176,7 +176,7 @@ def _existing(name: str) -> Path:
 
 def table(name: str) -> tuple[Floats, Ints]:
     """Features (n, d) and labels (n,) of one parquet file of the data folder, by its name."""
-    found = pq.read_table(_existing(name))
+    found = pq.read_table(existing(name))
     features = [column for column in found.column_names if column not in NOT_FEATURES]
     points = np.column_stack([found[column].to_numpy() for column in features]).astype(np.float64)
     return points, found["label"].to_numpy().astype(np.int64)
@@ -202,7 +202,7 @@ def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Fl
 
 def words() -> list[str]:
     """The 10,000 most frequent words of GloVe's vocabulary that are three letters or more."""
-    found = pq.read_table(_existing("glove_100d_10k"), columns=["word"])["word"].to_pylist()
+    found = pq.read_table(existing("glove_100d_10k"), columns=["word"])["word"].to_pylist()
     return [word for word in found if len(word) > 2 and word.isalpha() and word.isascii()]
 
 

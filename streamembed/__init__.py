@@ -37,18 +37,22 @@ if TYPE_CHECKING:
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
     from streamembed.metric_learning.mahalanobis import Mahalanobis
+    from streamembed.monitoring.alarm import Alarm
+    from streamembed.monitoring.monitor import Monitor
     from streamembed.online.reader import RunReader, read_run
     from streamembed.online.run import Run, open_run
     from streamembed.runs.run import Replayed, replay
     from streamembed.spectral.certificate import Certificate
 
 __all__ = [
+    "Alarm",
     "Certificate",
     "Engine",
     "Frame",
     "Labelled",
     "Learned",
     "Mahalanobis",
+    "Monitor",
     "PairGenerator",
     "Picture",
     "Replayed",
@@ -62,12 +66,14 @@ __all__ = [
 
 # Where each public name is, as above; and the packages that are public as a whole.
 _HOMES = {
+    "Alarm": "monitoring.alarm",
     "Certificate": "spectral.certificate",
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
     "Labelled": "engine.engine",
     "Learned": "engine.engine",
     "Mahalanobis": "metric_learning.mahalanobis",
+    "Monitor": "monitoring.monitor",
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
     "Replayed": "runs.run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,11 +23,19 @@ from streamembed.errors import (
 )
 from streamembed.logs.paths import Paths
 from streamembed.logs.reader import choice_of, open_chosen
+from streamembed.monitoring.monitor import Monitor
 from streamembed.online import operations
 from streamembed.online.run import BEGINNING, KIND, OPERATIONS
 from streamembed.runs import folder as runfolder
-from streamembed.runs.ledger import CHECKPOINTS, PREFIX, SNAPSHOTS
-from streamembed.runs.resuming import FINAL, ORIGIN, STATE, wrong
+from streamembed.runs.ledger import CHECKPOINTS, MONITORS, PREFIX, SNAPSHOTS
+from streamembed.runs.resuming import (
+    FINAL,
+    FINAL_MONITOR,
+    FIRST_MONITOR,
+    ORIGIN,
+    STATE,
+    wrong,
+)
 from streamembed.runs.run import replay
 from streamembed.storage.database import Database, thinned
 
@@ -165,6 +174,8 @@ def _check_chain(database: Database, chain: str) -> int:
         CHECKPOINTS: set(range(max(0, length - 2), length)),
         SNAPSHOTS: thinned(length),
         FINAL: {length - 1},
+        MONITORS: set(range(max(0, length - 2), length)),
+        FINAL_MONITOR: {length - 1},
     }.get(chain, set(range(length)))
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
@@ -182,6 +193,8 @@ def _check_chain(database: Database, chain: str) -> int:
             Engine.from_bytes(record.data)
         elif chain == SNAPSHOTS:
             Snapshot.from_bytes(record.data)
+        elif chain in (MONITORS, FIRST_MONITOR, FINAL_MONITOR):
+            Monitor.from_bytes(record.data)
         elif chain == OPERATIONS:
             operations.unpack(record.data)
         else:
@@ -200,6 +213,8 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     if path.suffix == ".arrow":
         Snapshot.load(path)
         return 1
+    if path.suffix == ".jsonl":
+        return len([json.loads(line) for line in path.read_text().splitlines()])
     pq.read_table(path, page_checksum_verification=True).validate(full=True)
     return 1
 
@@ -237,6 +252,9 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     chosen = choice_of(columns["features"], None, columns["id"], columns["label"], columns["time"])
     opened = open_chosen(log, chosen)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
+    monitor = None
+    if origin.get("monitor"):
+        monitor = Monitor.from_bytes(database.read(FIRST_MONITOR, 0).data)
     with tempfile.TemporaryDirectory() as other:
         replay(
             opened,
@@ -246,6 +264,7 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
             pairs=pairs,
+            monitor=monitor,
         )
         for name in names:
             if not _same(folder / name, Path(other) / "run" / name):

@@ -20,6 +20,8 @@ from streamembed.errors import BadRowError, DuplicateIdError, shown
 from streamembed.logs.pairs import PairLog, in_order
 from streamembed.logs.prefix import Prefix
 from streamembed.logs.reader import EventLog, LogBatch
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.monitor import Monitor
 from streamembed.runs.feed import feed_of, own_slots
 from streamembed.runs.ledger import Counts
 from streamembed.runs.limit import Limit
@@ -74,6 +76,10 @@ class Sink(Protocol):
         """
         ...
 
+    def keep_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Alarms of a monitor, before the snapshot that knows of their events."""
+        ...
+
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         ...
@@ -125,6 +131,10 @@ class Driver:
         The fingerprint of these rows, see `streamembed.logs.prefix`; goes on with the others.
     limit
         How many rows may be rejected.
+    monitor
+        Watches the events that the engine accepts.
+    on_alarm
+        Called with each of its alarms.
 
     Attributes
     ----------
@@ -145,7 +155,11 @@ class Driver:
         counts: Counts | None = None,
         prefix: Prefix | None = None,
         limit: Limit | None = None,
+        monitor: Monitor | None = None,
+        on_alarm: Callable[[Alarm], None] | None = None,
     ) -> None:
+        self._monitor, self._on_alarm = monitor, on_alarm
+        self._unwatched: list[Rows] = []  # events that the monitor has not seen yet
         self.counts = counts or Counts()
         self._limit = limit or Limit()
         self._prefix = prefix or Prefix(engine.log_offset)
@@ -249,8 +263,27 @@ class Driver:
             if not self._unseen:
                 self._first = position
             self._unseen.append(events)
+            if self._monitor is not None:
+                self._unwatched.append(events)
         self._count(accepted=len(events))
         return refused
+
+    def _watch(self) -> None:
+        """Have the monitor see all events that the engine has accepted."""
+        if self._monitor is None or not self._unwatched:
+            return
+        rows, self._unwatched = Rows.joined(self._unwatched), []
+        names = self._engine.feature_names or self._log.feature_names
+        index = np.arange(len(rows), dtype=np.int64)
+        events = Batch(rows.points, names, self._log.ordered, rows.ids, index, ())
+        labels = None
+        if "label" in rows.carried and self._monitor.parameters["labels"]:
+            labels = rows.carried["label"].to_pylist()
+        alarms = self._monitor.watch(events, labels)
+        self._sink.keep_alarms(alarms)
+        if self._on_alarm is not None:
+            for alarm in alarms:
+                self._on_alarm(alarm)
 
     def _set_aside(self, rows: list[Rejected]) -> None:
         if rows:
@@ -300,6 +333,7 @@ class Driver:
 
     def _publish(self) -> None:
         """Hand on a snapshot, and the coordinates of every event since the last one."""
+        self._watch()
         if self._engine.learned == self._last:
             return
         snapshot = self._engine.snapshot()
@@ -311,6 +345,7 @@ class Driver:
     def _settle(self) -> None:
         """What was handed on is all that the engine knows of the log."""
         assert self._part is not None
+        self._watch()
         self._prefix.take(self._part, self._engine.log_offset)
         told = self._prefix.told()
         self._sink.settle(self._engine, self._engine.publish(), self.counts, told)
@@ -338,6 +373,7 @@ class Driver:
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
         """
         is_ready = self._engine.ready
+        self._watch()
         if is_ready and self._engine.position == self._start + self.counts.accepted:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None

@@ -44,6 +44,8 @@ FILES = (
     "picture.parquet",
     "rejected.parquet",
     "rejected_pairs.parquet",
+    "drift.parquet",
+    "alarms.jsonl",
 )
 # Besides tables, the database with what SQLite has beside it.
 DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")

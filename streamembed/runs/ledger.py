@@ -18,13 +18,25 @@ import pyarrow as pa
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, shown
+from streamembed.monitoring.monitor import Monitor
 from streamembed.parameters import count_or_unit
 from streamembed.storage.database import Database, thinned
 
-__all__ = ["CHECKPOINTS", "PREFIX", "SNAPSHOTS", "Cadence", "Counts", "Ledger", "packed"]
+__all__ = [
+    "CHECKPOINTS",
+    "MONITORS",
+    "PREFIX",
+    "SNAPSHOTS",
+    "Cadence",
+    "Counts",
+    "Ledger",
+    "packed",
+]
 
 # Chains of the database: engines, of which the newest two are kept, and a thinned history.
 CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
+# Monitors, one with every engine.
+MONITORS = "monitors"
 # Of its facts.
 COUNTS, PREFIX = "counts", "prefix"
 # Bytes of rows that wait at most, if it can be helped.
@@ -86,9 +98,14 @@ class Ledger:
         Where they are kept; what it holds already comes first.
     cadence
         How often.
+    monitor
+        Committed with the engine.
     """
 
-    def __init__(self, database: Database, cadence: Cadence) -> None:
+    def __init__(
+        self, database: Database, cadence: Cadence, monitor: Monitor | None = None
+    ) -> None:
+        self._monitor = monitor
         self._database = database
         self._cadence = cadence
         self._waiting: dict[str, list[Any]] = {}
@@ -156,8 +173,11 @@ class Ledger:
                 database.append(name, position, whole.num_rows, packed(whole))
             database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
             database.append(SNAPSHOTS, position, len(snapshot.ids), snapshot.to_bytes())
-            newest = database.length(CHECKPOINTS)
-            gone = database.keep_only(CHECKPOINTS, {newest - 2, newest - 1})
+            newest = {database.length(CHECKPOINTS) - i for i in (1, 2)}
+            gone = database.keep_only(CHECKPOINTS, newest)
+            if self._monitor is not None:
+                database.append(MONITORS, engine.position, 0, self._monitor.to_bytes())
+                gone += database.keep_only(MONITORS, newest)
             gone += database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
             database.note(COUNTS, asdict(counts))
             database.note(PREFIX, prefix)
@@ -168,13 +188,18 @@ class Ledger:
         self._cost = self._clock - began
 
     def last(self) -> tuple[Engine, Counts, dict[str, int]] | None:
-        """The engine of the last commit, and what was known with it; None before the first."""
+        """The engine of the last commit, and what was known with it; None before the first.
+
+        The monitor goes back to where it stood then.
+        """
         length = self._database.length(CHECKPOINTS)
         if not length:
             return None
         record = self._database.read(CHECKPOINTS, length - 1)
         self._position = record.position
         counts = Counts(**self._database.fact(COUNTS))
+        if self._monitor is not None:
+            self._monitor.become(Monitor.from_bytes(self._database.read(MONITORS, length - 1).data))
         return Engine.from_bytes(record.data), counts, dict(self._database.fact(PREFIX))
 
 

@@ -24,12 +24,15 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, said
 from streamembed.logs.reader import EventLog
 from streamembed.methods.config import Config
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.monitor import Monitor
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.runs import origin as origins
 from streamembed.runs import spool
 from streamembed.runs.ledger import Counts, Ledger
 from streamembed.runs.rows import Embedded, Rows
 from streamembed.runs.tables import Table
+from streamembed.storage import archive
 
 __all__ = ["PLACES", "REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
 
@@ -88,6 +91,8 @@ class Recorder:
         Events between snapshots.
     stop
         Asked where it may be committed; True ends the replay there.
+    monitor
+        Whose timeline and alarms are kept.
 
     Attributes
     ----------
@@ -107,7 +112,9 @@ class Recorder:
         has_pairs: bool = False,
         stop: Callable[[], bool] | None = None,
         every: int = 0,
+        monitor: Monitor | None = None,
     ) -> None:
+        self._monitor, self._alarms = monitor, 0
         k, picture = config.n_components, config.picture
         self.events: int | None = None
         self._folder = folder
@@ -123,7 +130,10 @@ class Recorder:
         self._has_picture, self._causal = picture, causal
         self._places = PLACES if picture else ()
         told = json.dumps(log.columns.as_dict())
-        self._timeline = _timeline_schema(k, picture).with_metadata({COLUMNS: told})
+        schema = _timeline_schema(k, picture)
+        if monitor is not None:
+            schema = schema.append(pa.field(ALARMS, pa.int64()))
+        self._timeline = schema.with_metadata({COLUMNS: told})
         self._has_pairs = has_pairs
 
     def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
@@ -197,6 +207,9 @@ class Recorder:
         """A row of the timeline."""
         now = time.perf_counter()
         row = _timeline_row(snapshot, refreshes, now - self._clock)
+        if self._monitor is not None:
+            row[ALARMS] = [self._alarms]
+            self._alarms = 0
         self._ledger.add("timeline", pa.table(row, self._timeline))
         self._clock = now
         if snapshot.picture is not None:
@@ -210,6 +223,26 @@ class Recorder:
         rows = dict(zip(PICTURE, columns, strict=True))
         schema = _picture_schema(text=picture.ids.dtype.kind != "i")
         self._ledger.add("picture", pa.table(rows, schema))
+
+    def keep_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Alarms of the monitor."""
+        self._alarms += len(alarms)
+        if alarms:
+            columns = {
+                "position": [alarm.position for alarm in alarms],
+                "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
+            }
+            self._ledger.add(ALARMS, pa.table(columns, ALARM))
+
+    def _write_drift(self, monitor: Monitor) -> None:
+        """What the monitor has seen: its timeline, and its alarms, a line each."""
+        table = monitor.timeline()
+        drift = Table(self._folder / "drift.parquet", table.schema)
+        drift.add_table(table)
+        drift.close()
+        lines = [row for part in self._ledger.read(ALARMS) for row in part["alarm"].to_pylist()]
+        with archive.replacing(self._folder / "alarms.jsonl") as path:
+            path.write_text("".join(f"{line}\n" for line in lines))
 
     def set_aside(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
@@ -240,6 +273,8 @@ class Recorder:
             self._write("rejected_pairs", REJECTED)
         if self._has_picture:
             self._write("picture", _picture_schema(text=False))
+        if self._monitor is not None:
+            self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
@@ -288,6 +323,9 @@ CAUSAL = ("snapshot", "epoch")
 PLACES = ("picture_x", "picture_y", "picture_kept")
 PICTURE = ("position", "id", "x", "y", "kept", "balance", "moved")
 PICTURED = ("picture_kept", "picture_balance", "picture_moved", "picture_age", "picture_epoch")
+# Alarms of the monitor since the row before; their table.
+ALARMS = "alarms"
+ALARM = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 COUNTS = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
 COUNTS |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
 KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}

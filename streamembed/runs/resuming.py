@@ -15,15 +15,31 @@ from streamembed.errors import LogError, ParameterError, shown
 from streamembed.logs.prefix import Prefix
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.logs.stdin import STDIN
+from streamembed.monitoring.monitor import Monitor
 from streamembed.runs import folder as runfolder
 from streamembed.runs.ledger import SNAPSHOTS, Counts, Ledger
 from streamembed.runs.origin import differences
 from streamembed.storage.database import NAME, Database, thinned
 
-__all__ = ["FINAL", "ORIGIN", "STATE", "Beginning", "begin", "end", "opened", "start_of", "wrong"]
+__all__ = [
+    "FINAL",
+    "FINAL_MONITOR",
+    "FIRST_MONITOR",
+    "ORIGIN",
+    "STATE",
+    "Beginning",
+    "begin",
+    "end",
+    "opened",
+    "start_of",
+    "watcher_of",
+    "wrong",
+]
 
 # Facts of the database: how the run came about, and how far it is; the chain of final engines.
 ORIGIN, STATE, FINAL = "origin", "state", "final"
+# And the chains of the monitor as it was at first, and at the end.
+FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +69,20 @@ def start_of(engine: Engine) -> dict[str, int]:
     return {"position": engine.position, "crc": crc}
 
 
+def watcher_of(monitor: Monitor | None) -> dict[str, Any] | None:
+    """What tells the monitor that a run began with from others."""
+    if monitor is None:
+        return None
+    return {**monitor.parameters, "crc": zlib.crc32(monitor.to_bytes())}
+
+
 @contextmanager
 def opened(
-    folder: Path, log: EventLog, origin: Mapping[str, Any], overwrite: bool
+    folder: Path,
+    log: EventLog,
+    origin: Mapping[str, Any],
+    overwrite: bool,
+    monitor: Monitor | None = None,
 ) -> Iterator[Database]:
     """The database of the run, a new one or one that goes on.
 
@@ -75,6 +102,8 @@ def opened(
             with database.commit():
                 database.note(ORIGIN, origin)
                 database.note(STATE, {"finished": False, "rows": 0})
+                if monitor is not None:
+                    database.append(FIRST_MONITOR, monitor.position, 0, monitor.to_bytes())
         elif before.get("kind") != "replay":
             raise ParameterError(
                 f"run={shown(str(folder))} is a run that is learned into (open_run), no replay: "
@@ -105,7 +134,12 @@ def _must_be_same(
 
 
 def begin(
-    folder: Path, database: Database, ledger: Ledger, log: EventLog, engine: Engine
+    folder: Path,
+    database: Database,
+    ledger: Ledger,
+    log: EventLog,
+    engine: Engine,
+    monitor: Monitor | None = None,
 ) -> Beginning:
     """Bring the engine to where the run was committed last; check that the log still leads there.
 
@@ -126,6 +160,9 @@ def begin(
     prefixes, more = _read_prefixes(folder, log, ends)
     if state.get("finished") and not more and _is_whole(folder, state):
         engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
+        if monitor is not None:
+            newest = database.length(FINAL_MONITOR) - 1
+            monitor.become(Monitor.from_bytes(database.read(FINAL_MONITOR, newest).data))
         return Beginning(state["rows"], Counts(**state["counts"]), Prefix(), finished=True)
     if state.get("finished"):
         with database.commit():
@@ -195,7 +232,12 @@ def _readable(log: EventLog, wanted: list[int], found: Mapping[int, Prefix]) -> 
 
 
 def end(
-    database: Database, engine: Engine, counts: Counts, prefix: Mapping[str, int], whole: bool
+    database: Database,
+    engine: Engine,
+    counts: Counts,
+    prefix: Mapping[str, int],
+    whole: bool,
+    monitor: Monitor | None = None,
 ) -> None:
     """The run is whole, or has ended early: say so, and keep the engine as it is at its end."""
     state: dict[str, Any] = {"finished": whole, "rows": engine.log_offset}
@@ -206,6 +248,9 @@ def end(
         if whole:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
             gone = database.keep_only(FINAL, {number})
+            if monitor is not None:
+                last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
+                gone += database.keep_only(FINAL_MONITOR, {last})
             if engine.ready:
                 snapshot = engine.publish()
                 data = snapshot.to_bytes()

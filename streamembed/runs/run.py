@@ -33,6 +33,8 @@ from streamembed.logs.pairs import PairLog, in_order, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
 from streamembed.logs.stdin import STDIN
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.monitor import Monitor
 from streamembed.parameters import flag, one_of, whole
 from streamembed.runs import folder as runfolder
 from streamembed.runs import origin, resuming
@@ -108,6 +110,8 @@ def replay(
     max_rejected: int | str | None = None,
     progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    monitor: Monitor | None = None,
+    on_alarm: Callable[[Alarm], None] | None = None,
 ) -> Replayed:
     """Learn a whole log and write a run folder; or go on with one that ended early.
 
@@ -158,6 +162,12 @@ def replay(
     stop
         Asked after every snapshot; once it says True, the run is committed and ends as by a
         KeyboardInterrupt.
+
+    monitor
+        Watches the events that are learned, and is committed with the engine; it must be as it was
+        at the first call. Its timeline and alarms are ``drift.parquet`` and ``alarms.jsonl``.
+    on_alarm
+        Called with each of its alarms, once those of its events are learned.
 
     Returns
     -------
@@ -213,11 +223,18 @@ def replay(
         raise ParameterError(
             f"progress={shown(progress)} must be a function of one number, or None"
         )
+    if monitor is not None and not isinstance(monitor, Monitor):
+        raise ParameterError(f"monitor={shown(monitor)} must be a Monitor, or None")
     every = cadence(engine.config.chunk_size, snapshot_every)
     opened = _open(log, choice_of(features, exclude, id, label, time), engine)
     if not isinstance(log, EventLog) and (told := doubts(opened)) is not None:
         warnings.warn(told, ColumnWarning, stacklevel=2)
     check_carried(opened)
+    if monitor is not None and opened.kind != "points":
+        raise ParameterError(
+            "monitor= was given with a log of distances, which have no coordinates to watch: leave "
+            "it out"
+        )
     known = None if pairs is None else _find_pairs(pairs, engine, opened)
     folder = Path(path_text(run, "run"))
     logs = (opened,) if known is None else (opened, known.log)
@@ -228,16 +245,17 @@ def replay(
         "start": resuming.start_of(engine),
         "pairs": None if known is None else _fingerprint(known),
         "columns": opened.columns.as_dict(),
+        "monitor": resuming.watcher_of(monitor),
     }
     cadence_of, limit = Cadence.of(checkpoint_every), Limit.of(max_rejected)
     overwrite = flag("overwrite", overwrite)
     with (
         runfolder.taken(run) as folder,
-        resuming.opened(folder, opened, made, overwrite) as database,
+        resuming.opened(folder, opened, made, overwrite, monitor) as database,
     ):
         engine.log_offset = 0
-        ledger = Ledger(database, cadence_of)
-        begun = resuming.begin(folder, database, ledger, opened, engine)
+        ledger = Ledger(database, cadence_of, monitor)
+        begun = resuming.begin(folder, database, ledger, opened, engine, monitor)
         if begun.finished:
             limit.check(begun.counts.rejected, begun.rows, ended=True)
             return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
@@ -252,6 +270,7 @@ def replay(
             known is not None,
             stop,
             every,
+            monitor,
         )
         aside = [row for part in ledger.read("rejected") for row in part["offset"].to_pylist()]
         driver = Driver(
@@ -266,6 +285,8 @@ def replay(
             begun.counts,
             begun.prefix,
             limit,
+            monitor,
+            on_alarm,
         )
         damage, whole = None, False
         try:
@@ -281,7 +302,7 @@ def replay(
                     f"{driver.counts.snapshots:,} snapshots{again}"
                 )
             raise
-        resuming.end(database, engine, driver.counts, driver.prefix, whole)
+        resuming.end(database, engine, driver.counts, driver.prefix, whole, monitor)
     return _result(folder, driver.counts, engine, opened, every, damage, begun.rows)
 
 

@@ -1,0 +1,227 @@
+"""The monitor on streams with and without a change: ``python -m scenarios.drift_bench``.
+
+Run lengths without drift against what was asked for, delays behind a change, and river's detectors
+and a kernel two-sample test on the same streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+from river import drift
+
+import streamembed as se
+from scenarios import drift_streams
+from scenarios.drift_streams import CHANGES, FRESH, NULLS, REAL, Change, Draw
+from streamembed.numeric.arrays import Floats
+
+N_REFERENCE = 1000
+BEFORE, AFTER = 500, 2000
+LENGTH = 12_000
+
+Detector = Callable[[Floats, Floats], Iterable[int]]
+
+
+def first_alarm(stream: Floats, ert: float, seed: int, n_reference: int = N_REFERENCE) -> int:
+    """Events until the monitor alarms, those of its reference not counted; -1 for never."""
+    monitor = se.Monitor(ert=ert, n_reference=n_reference, policy="stop", seed=seed)
+    for start in range(0, len(stream), 1000):
+        for alarm in monitor.learn(stream[start : start + 1000]):
+            return alarm.position - n_reference
+    return -1
+
+
+def null_run(draw: Draw, ert: float, seed: int, n_reference: int, length: int) -> int:
+    """The first false alarm of one stream."""
+    rng = np.random.default_rng([seed, 11])
+    return first_alarm(draw(rng, n_reference + length), ert, seed, n_reference)
+
+
+def run_length(found: list[int], length: int, ert: float) -> tuple[float, float]:
+    """Events watched for one alarm, and the share of streams that alarm before half of ``ert``."""
+    watched = sum(length if one < 0 else one for one in found)
+    alarms = sum(one >= 0 for one in found)
+    early = float(np.mean([0 <= one < ert / 2 for one in found]))
+    return (watched / alarms if alarms else np.inf), early
+
+
+def change_run(change: Change, seed: int, ert: float = 10_000) -> tuple[int, bool]:
+    """Delay behind the change, -1 for none; and whether there was an alarm before it."""
+    rng = np.random.default_rng([seed, 12])
+    before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
+    found = first_alarm(np.concatenate([before, after]), ert, seed)
+    if 0 <= found <= BEFORE:  # a false one: what would have come, had it not
+        return first_behind(before, after, ert, seed), True
+    return (found - BEFORE if found >= 0 else -1), False
+
+
+def first_behind(before: Floats, after: Floats, ert: float, seed: int) -> int:
+    """The delay of a monitor that only sees its reference and the change."""
+    return first_alarm(np.concatenate([before[:N_REFERENCE], after]), ert, seed)
+
+
+def by_river(make: Callable[[int], Any]) -> Detector:
+    """One of river's detectors on every feature."""
+
+    def detect(reference: Floats, stream: Floats) -> Iterable[int]:
+        detectors = [make(stream.shape[1]) for _ in range(stream.shape[1])]
+        for row in reference[-N_REFERENCE:]:
+            for one, value in zip(detectors, row, strict=True):
+                one.update(float(value))
+        for t, row in enumerate(stream):
+            hit = False
+            for one, value in zip(detectors, row, strict=True):
+                one.update(float(value))
+                hit |= bool(one.drift_detected)
+            if hit:
+                yield t + 1
+
+    return detect
+
+
+def by_kernel(reference: Floats, stream: Floats) -> Iterable[int]:
+    """An online kernel two-sample test: MMD of the last 50 events against the reference.
+
+    Its threshold is the largest value of so many windows of the reference as come in 10,000 events,
+    the first half against the second.
+    """
+    mean, sd = reference.mean(axis=0), reference.std(axis=0)
+    sd = np.where(sd > 0, sd, 1.0)
+    rng = np.random.default_rng(0)
+    first, second = (reference[:N_REFERENCE:2] - mean) / sd, (reference[1::2] - mean) / sd
+    spread = np.median(np.linalg.norm(first[:200] - first[200:400], axis=1))
+    directions = rng.standard_normal((first.shape[1], 200)) / spread
+    phases = rng.uniform(0, 2 * np.pi, 200)
+
+    def features(points: Floats) -> Floats:
+        found: Floats = np.cos(points @ directions + phases)
+        return found
+
+    center = features(first).mean(axis=0)
+    pool = features(second)
+    draws = [pool[rng.integers(len(pool), size=50)].mean(axis=0) for _ in range(1000)]
+    line = max(float(((one - center) ** 2).sum()) for one in draws)
+    seen = features((stream - mean) / sd)
+    sums = np.cumsum(np.concatenate([np.zeros((1, 200)), seen]), axis=0)
+    windows = (sums[50:] - sums[:-50]) / 50
+    return (np.flatnonzero(((windows - center) ** 2).sum(axis=1) > line) + 50).tolist()
+
+
+ADWIN: Any = drift.ADWIN  # it has no types
+OTHERS: dict[str, Detector] = {
+    "ADWIN": by_river(lambda d: ADWIN(delta=0.002 / d)),
+    "PageHinkley": by_river(lambda _: drift.PageHinkley()),
+    "KSWIN": by_river(lambda d: drift.KSWIN(alpha=0.005 / d, seed=0)),
+    "online MMD": by_kernel,
+}
+
+
+def other_run(name: str, change: Change, seed: int) -> tuple[int, int]:
+    """Delay of another detector, -1 for none; and its alarms in the events before the change."""
+    rng = np.random.default_rng([seed, 12])
+    before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
+    stream = np.concatenate([before[N_REFERENCE:], after])
+    early = 0
+    for at in OTHERS[name](before[:N_REFERENCE], stream):
+        if at > BEFORE:
+            return at - BEFORE, early
+        early += 1
+    return -1, early
+
+
+def _null(task: tuple[str, float, int, int]) -> int:
+    name, ert, seed, n_reference = task
+    draw = NULLS[name] if name in NULLS else drift_streams.rows(drift_streams.table(name)[0])
+    return null_run(draw, ert, seed, n_reference, 3 * int(ert))
+
+
+def _delay(task: tuple[str, int]) -> tuple[int, bool]:
+    return change_run(change_of(task[0]), task[1])
+
+
+def _other(task: tuple[str, str, int]) -> tuple[int, int]:
+    return other_run(task[0], change_of(task[1]), task[2])
+
+
+def change_of(name: str) -> Change:
+    """A change by its name."""
+    return CHANGES[name] if name in CHANGES else {**REAL, **FRESH}[name]()
+
+
+def delays(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> list[list[str]]:
+    """A row for each change: bar, median and 90th percentile of the delay, misses."""
+    table = []
+    for name in names:
+        found = list(pool.map(_delay, [(name, seed) for seed in range(streams)]))
+        late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
+        bar = change_of(name).bar
+        misses, early = int((late > AFTER).sum()), sum(one for _, one in found)
+        table.append(
+            [
+                name,
+                "-" if bar is None else str(bar),
+                *(_number(np.quantile(late, q)) for q in (0.5, 0.9)),
+                f"{misses} of {streams}",
+                str(early),
+            ]
+        )
+        print(" | ".join(table[-1]), flush=True)
+    return table
+
+
+def _number(delay: float) -> str:
+    return f"over {AFTER:,}" if delay > AFTER else f"{delay:.0f}"
+
+
+def run_lengths(
+    names: Iterable[str], streams: int, ert: float, n_reference: int, pool: ProcessPoolExecutor
+) -> None:
+    """What was asked for, and what came, of each null stream."""
+    for name in names:
+        tasks = [(name, ert, seed, n_reference) for seed in range(streams)]
+        found = list(pool.map(_null, tasks))
+        mean, early = run_length(found, 3 * int(ert), ert)
+        print(f"{name} | {mean:,.0f} | {mean / ert:.2f} | {early:.2f}", flush=True)
+
+
+def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> None:
+    """Medians of the other detectors, with their alarms in the 500 events before the change."""
+    for name in names:
+        told = [name]
+        for other in OTHERS:
+            found = list(pool.map(_other, [(other, name, seed) for seed in range(streams)]))
+            late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
+            early = np.mean([one for _, one in found])
+            told.append(f"{_number(float(np.median(late)))} ({early:.1f})")
+        print(" | ".join(told), flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=["nulls", "delays", "fresh", "others"])
+    parser.add_argument("--streams", type=int, default=20)
+    parser.add_argument("--null-streams", type=int, default=200)
+    asked = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor(2) as pool:
+        if "nulls" in asked.what:
+            run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
+        if "long" in asked.what:
+            run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
+        if "delays" in asked.what:
+            delays([*CHANGES, *REAL], asked.streams, pool)
+        if "fresh" in asked.what:
+            delays(FRESH, asked.streams, pool)
+        if "others" in asked.what:
+            side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Streams with and without a change, for the monitor: a function of a generator gives each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from scenarios.streams import NOT_FEATURES, existing
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["CHANGES", "FRESH", "NULLS", "REAL", "Change"]
+
+Draw = Callable[[np.random.Generator, int], Floats]
+D = 8
+RADIUS = 3.0  # of a ring, in sd of its noise 0.15
+
+
+@dataclass(frozen=True)
+class Change:
+    """What comes before, and what after.
+
+    Attributes
+    ----------
+    before, after : callable
+        Of a generator and a number of events.
+    bar : int or None
+        Median delay, in events, that is asked for.
+    """
+
+    before: Draw
+    after: Draw
+    bar: int | None = None
+
+
+def gaussian(rng: np.random.Generator, n: int) -> Floats:
+    return rng.standard_normal((n, D))
+
+
+def shifted(by: float) -> Draw:
+    return lambda rng, n: gaussian(rng, n) + by * np.eye(D)[0]
+
+
+def scaled(by: float, axes: int) -> Draw:
+    factors = np.where(np.arange(D) < axes, by, 1.0)
+    return lambda rng, n: gaussian(rng, n) * factors
+
+
+def correlated(r: float) -> Draw:
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        points = gaussian(rng, n)
+        points[:, 1] = r * points[:, 0] + np.sqrt(1 - r * r) * points[:, 1]
+        return points
+
+    return draw
+
+
+def with_cluster(share: float, away: float = 4.0) -> Draw:
+    """Events of a cluster at that distance, half as wide, among the others."""
+
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        points = gaussian(rng, n)
+        own = rng.random(n) < share
+        points[own] = points[own] * 0.5 + away / np.sqrt(2) * (np.arange(D) < 2)
+        return points
+
+    return draw
+
+
+def mixed(*shares: float) -> Draw:
+    """Three clusters, four deviations apart."""
+
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        return gaussian(rng, n) + 4.0 * np.eye(D)[rng.choice(len(shares), n, p=shares)]
+
+    return draw
+
+
+def heavy(by: float = 0.0) -> Draw:
+    return lambda rng, n: rng.standard_t(3, (n, D)) + by * np.eye(D)[0]
+
+
+def serial(coefficient: float) -> Draw:
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        noise = gaussian(rng, n + 200) * np.sqrt(1 - coefficient**2)
+        for t in range(1, len(noise)):
+            noise[t] += coefficient * noise[t - 1]
+        found: Floats = noise[200:]
+        return found
+
+    return draw
+
+
+def ring(rng: np.random.Generator, n: int) -> Floats:
+    angle = rng.uniform(0, 2 * np.pi, n)
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return points + 0.1 * rng.standard_normal((n, 2))
+
+
+def roll(rng: np.random.Generator, n: int) -> Floats:
+    t = 1.5 * np.pi * (1 + 2 * rng.random(n))
+    return np.stack([t * np.cos(t), 21 * rng.random(n), t * np.sin(t)], axis=1)
+
+
+def alike(draw: Draw) -> Draw:
+    """A gaussian of the same mean and covariance."""
+    many = draw(np.random.default_rng(0), 100_000)
+    mean, root = many.mean(axis=0), np.linalg.cholesky(np.cov(many.T))
+    return lambda rng, n: mean + rng.standard_normal((n, len(mean))) @ root.T
+
+
+def wave(share: float | None = None) -> Draw:
+    """Breiman's waveform: three classes of 21 features; the first may have another share."""
+
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        first = 1 / 3 if share is None else share
+        own = rng.choice(3, n, p=[first, (1 - first) / 2, (1 - first) / 2])
+        t = np.arange(1, 22, dtype=np.float64)
+        bumps = np.maximum(6 - np.abs(t - np.array([[7], [15], [11]])), 0)
+        pairs = np.array([[0, 1], [0, 2], [1, 2]])[own]
+        u = rng.random((n, 1))
+        waves = u * bumps[pairs[:, 0]] + (1 - u) * bumps[pairs[:, 1]]
+        found: Floats = waves + rng.standard_normal((n, 21))
+        return found
+
+    return draw
+
+
+def table(name: str) -> tuple[Floats, Ints, dict[str, Ints]]:
+    """Features, labels and what else is no feature, of a real set."""
+    read = pq.read_table(existing(name))
+    names = [one for one in read.column_names if one not in NOT_FEATURES]
+    points = np.stack([read[one].to_numpy().astype(float) for one in names], axis=1)
+    others = {one: read[one].to_numpy() for one in NOT_FEATURES if one in read.column_names}
+    labels = others.get("label", np.zeros(len(points), dtype=np.int64))
+    return points, labels, others
+
+
+def rows(points: Floats) -> Draw:
+    """So many of these, in another order, without repeating one where there are enough."""
+    return lambda rng, n: points[rng.choice(len(points), n, replace=n > len(points))]
+
+
+def letter_change() -> Change:
+    points, labels, _ = table("letter")
+    unseen = labels == 0
+
+    def after(rng: np.random.Generator, n: int) -> Floats:
+        drawn = rows(points[~unseen])(rng, n)
+        own = rng.random(n) < 0.1
+        drawn[own] = rows(points[unseen])(rng, int(own.sum()))
+        return drawn
+
+    return Change(rows(points[~unseen]), after, 410)
+
+
+def parted(name: str, where: Ints, bar: int) -> Change:
+    points = table(name)[0]
+    return Change(rows(points[where == 0]), rows(points[where == 1]), bar)
+
+
+NULLS: dict[str, Draw] = {
+    "gaussian": gaussian,
+    "t3": heavy(),
+    "AR(1) 0.5": serial(0.5),
+    "waveform": wave(),
+}
+CHANGES: dict[str, Change] = {
+    "mean .5": Change(gaussian, shifted(0.5), 130),
+    "mean 1": Change(gaussian, shifted(1.0), 40),
+    "sd x1.5, one axis": Change(gaussian, scaled(1.5, 1), 280),
+    "sd x0.5, one axis": Change(gaussian, scaled(0.5, 1), 140),
+    "sd x1.2, all axes": Change(gaussian, scaled(1.2, D), 70),
+    "correlation .8 to -.8": Change(correlated(0.8), correlated(-0.8), 20),
+    "new cluster, 10 %": Change(gaussian, with_cluster(0.1), 260),
+    "mixture 1/3 to .5, .3, .2": Change(mixed(1 / 3, 1 / 3, 1 / 3), mixed(0.5, 0.3, 0.2), 590),
+    "ring to gaussian": Change(ring, alike(ring), 20),
+    "gaussian to ring": Change(alike(ring), ring, 80),
+    "roll to gaussian": Change(roll, alike(roll), 110),
+    "gaussian to roll": Change(alike(roll), roll, 240),
+    "t3, mean .5": Change(heavy(), heavy(0.5)),
+    "waveform, class 0 to 1/2": Change(wave(), wave(0.5)),
+}
+REAL: dict[str, Callable[[], Change]] = {
+    "letter, unseen class 10 %": letter_change,
+    "aedes_quinx": lambda: parted("aedes_quinx", (np.arange(6000) >= 4000).astype(int), 20),
+    "aedes_sex": lambda: parted("aedes_sex", (np.arange(6000) >= 4000).astype(int), 30),
+    "arabic_digit, male to female": lambda: parted(
+        "arabic_digit", table("arabic_digit")[2]["sex"], 20
+    ),
+}
+
+
+def glove() -> Change:
+    """Word vectors: frequent words, then rare ones."""
+    points = table("glove_100d_10k")[0]
+    return Change(rows(points[:3000]), rows(points[7000:]))
+
+
+def first_classes(name: str, kept: int) -> Callable[[], Change]:
+    """So many of the classes, then all of them."""
+
+    def made() -> Change:
+        points, labels, _ = table(name)
+        return Change(rows(points[labels < kept]), rows(points))
+
+    return made
+
+
+# No default was chosen on these.
+FRESH: dict[str, Callable[[], Change]] = {
+    "glove, frequent to rare words": glove,
+    "usps, digits 0-6 to all": first_classes("usps", 7),
+    "mnist, digits 0-6 to all": first_classes("mnist_10k", 7),
+    "segment, four classes to all": first_classes("segment", 4),
+}

@@ -1,0 +1,210 @@
+"""How a monitor goes on: from one standing and some events to the next, and the alarms of these.
+
+Chunks are cut from the event on with which the watching began, comparisons of the geometry every
+``period`` of it: whatever the calls were, the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamembed.monitoring import geometry, running
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.explaining import Seen, of_events, of_geometry
+from streamembed.monitoring.record import ALL_CHANNELS
+from streamembed.monitoring.reference import CHUNK
+from streamembed.monitoring.watch import SHARE, Events, Settings, Standing, Watched, watched
+from streamembed.numeric.arrays import Floats, Ints
+
+__all__ = ["MOST_ALARMS", "RING", "advance"]
+
+RING = 1280  # events that are looked back at
+HYSTERESIS = 0.1  # of the run length that was asked for: below, a stream that was held is back
+MOST_ALARMS = 1000  # that are remembered
+FIRST_GEOMETRY = ALL_CHANNELS.index(geometry.CHANNELS[0])
+
+
+def advance(
+    standing: Standing, events: Events, settings: Settings
+) -> tuple[Standing, tuple[Alarm, ...]]:
+    """Take some events of the stream, of known features and ids."""
+    found: list[Alarm] = []
+    rest = events
+    while len(rest):
+        if standing.phase == "stopped":
+            return replace(standing, position=standing.position + len(rest)), tuple(found)
+        if standing.phase == "watching":
+            standing, rest, alarm = _watch(standing, rest, settings)
+            if alarm is not None:
+                found.append(alarm)
+        else:
+            standing, rest = _collect(standing, rest, settings)
+    return standing, tuple(found)
+
+
+def _together(first: Events | None, second: Events) -> Events:
+    return second if first is None or not len(first) else Events.joined((first, second))
+
+
+def _collect(standing: Standing, rest: Events, settings: Settings) -> tuple[Standing, Events]:
+    """Events of a reference; the reference, where they are enough."""
+    held = 0 if standing.waiting is None else len(standing.waiting)
+    count = max(0, min(settings.n_reference - held, len(rest)))
+    waiting = _together(standing.waiting, rest[:count]) if count else standing.waiting
+    standing = replace(standing, position=standing.position + count, waiting=waiting)
+    if waiting is None or len(waiting) < settings.n_reference:
+        return standing, rest[count:]
+    return begun(standing, waiting[len(waiting) - settings.n_reference :], settings), rest[count:]
+
+
+def begun(standing: Standing, events: Events, settings: Settings) -> Standing:
+    """Watching against a reference of these events."""
+    made = watched(events, settings, standing.renewals, len(standing.known))
+    nothing = np.full((1, len(ALL_CHANNELS)), np.nan)
+    record = standing.record
+    if standing.position:
+        memories = np.zeros(nothing.shape, dtype=np.int64)
+        here = np.array([standing.position])
+        record = record.followed_by(here, standing.phase, nothing, nothing, memories)
+    return replace(
+        standing,
+        phase="watching",
+        waiting=None,
+        recent=None,
+        began=standing.position,
+        watched=made,
+        running=running.start(made.calibration.null.mean.size),
+        compared=np.full(2, np.nan),
+        renewals=standing.renewals + 1,
+        is_alarmed=False,
+        record=record,
+    )
+
+
+def _watch(
+    standing: Standing, rest: Events, settings: Settings
+) -> tuple[Standing, Events, Alarm | None]:
+    """Whole chunks until the next comparison of the geometry, or the next alarm."""
+    against, before = standing.watched, standing.running
+    assert against is not None
+    assert before is not None
+    held = 0 if standing.waiting is None else len(standing.waiting)
+    period = against.period // CHUNK
+    left = period - before.chunks % period
+    count = min((held + len(rest)) // CHUNK, left)
+    used = count * CHUNK - held
+    if count == 0:
+        waiting = _together(standing.waiting, rest)
+        position = standing.position + len(rest)
+        return replace(standing, waiting=waiting, position=position), rest[len(rest) :], None
+    block = _together(standing.waiting, rest[:used])
+    scores = against.scores(block)
+    z = against.calibration.null.whitened(scores)
+    after, means, variances = running.run(before, z)
+    statistics = running.values(means, variances, against.groups)
+    logs = against.calibration.log_run_lengths(statistics)
+    at, is_alarmed = _first(logs.max(axis=1), standing.is_alarmed, against, settings)
+    if at is not None:
+        count = at + 1
+        after, _, _ = running.run(before, z[:count])
+    first = standing.position - held
+    position = first + count * CHUNK
+    recent = _together(standing.recent, block[: count * CHUNK])
+    keep = max(RING, against.period)
+    table = _by_channel(logs[:count], statistics[:count], against)
+    compared = standing.compared
+    looks = after.chunks % period == 0 and np.isfinite(settings.ert)
+    now = None
+    if looks:
+        against = against.with_geometry((settings.seed, standing.renewals, 2))
+        now = geometry.shape(against.map, recent.points[-against.period :])
+        scored = geometry.scores(_geometry(against), now)
+        # two comparisons in a row: one alone may have met a few far events
+        twice = geometry.run_lengths(np.minimum(scored, compared), against.period)
+        table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = twice
+        table[1][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = scored
+        compared = scored
+    positions = first + CHUNK * np.arange(1, count + 1)
+    standing = replace(
+        standing,
+        position=position,
+        waiting=None,
+        recent=recent[max(0, len(recent) - keep) :],
+        running=after,
+        watched=against,
+        compared=compared,
+        is_alarmed=is_alarmed,
+        record=standing.record.followed_by(positions, "watching", *table),
+    )
+    rest = rest[count * CHUNK - held :]
+    alarm = None
+    seen = Seen(position, standing.began, standing.recurring > 0, standing.names, standing.recent)
+    if at is not None:
+        which = int(logs[at].argmax())
+        alarm = of_events(seen, against, which, float(logs[at, which]), means[at])
+    elif looks and now is not None and not standing.is_alarmed:
+        line = np.log(settings.ert * len(geometry.CHANNELS) / (1 - SHARE))
+        loudest = int(np.nan_to_num(twice, nan=-np.inf).argmax())
+        if twice[loudest] >= line:
+            log = float(twice[loudest]) - np.log(len(geometry.CHANNELS) / (1 - SHARE))
+            alarm = of_geometry(seen, against, loudest, log, now)
+    return (
+        (standing, rest, None)
+        if alarm is None
+        else (_after(standing, alarm, settings), rest, alarm)
+    )
+
+
+def _geometry(against: Watched) -> geometry.Geometry:
+    assert against.geometry is not None
+    return against.geometry
+
+
+def _first(
+    loudest: Floats, is_alarmed: bool, against: Watched, settings: Settings
+) -> tuple[int | None, bool]:
+    """The first chunk with an alarm, and whether the stream is away after the last of them."""
+    line, back = against.calibration.threshold, np.log(HYSTERESIS * settings.ert)
+    for i, log in enumerate(loudest.tolist()):
+        if is_alarmed:
+            is_alarmed = log >= back
+        elif log >= line:
+            return i, True
+    return None, is_alarmed
+
+
+def _by_channel(logs: Floats, statistics: Floats, against: Watched) -> tuple[Floats, Floats, Ints]:
+    """Of every chunk the loudest value of each channel, shapes (c, 7)."""
+    labels = against.groups.labels
+    wide = (len(logs), len(ALL_CHANNELS))
+    table = np.full(wide, np.nan), np.full(wide, np.nan), np.zeros(wide, dtype=np.int64)
+    rows = np.arange(len(logs))
+    for name in against.groups.names:
+        own = np.array([i for i, label in enumerate(labels) if label[0] == name])
+        chosen = own[logs[:, own].argmax(axis=1)]
+        column = ALL_CHANNELS.index(name)
+        table[0][:, column] = logs[rows, chosen]
+        table[1][:, column] = statistics[rows, chosen]
+        table[2][:, column] = np.array([label[1] for label in labels])[chosen]
+    return table
+
+
+def _after(standing: Standing, alarm: Alarm, settings: Settings) -> Standing:
+    """What an alarm makes of the monitor."""
+    at_once = alarm.position - standing.began <= settings.n_reference
+    standing = replace(
+        standing,
+        alarms=(*standing.alarms, alarm)[-MOST_ALARMS:],
+        recurring=standing.recurring + 1 if at_once else 0,
+        is_alarmed=True,
+    )
+    if settings.policy == "hold":
+        return standing
+    if settings.policy == "stop":
+        return replace(standing, phase="stopped", waiting=None)
+    recent = standing.recent
+    assert recent is not None
+    since = min(alarm.position - max(alarm.onset, standing.began), len(recent))
+    return replace(standing, phase="relearning", waiting=recent[len(recent) - since :])

@@ -1,0 +1,257 @@
+"""What a monitor is made of: its settings, the reference it watches against, where it stands.
+
+All of it is immutable, so that nothing is ever half applied; the codec of the package saves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from streamembed.monitoring import calibration, geometry, reference
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.calibration import Calibration
+from streamembed.monitoring.geometry import Geometry
+from streamembed.monitoring.record import PHASES, Record
+from streamembed.monitoring.reference import CHUNK, PER_SCORE, Labels, Reference
+from streamembed.monitoring.running import MEMORIES, Groups, Running
+from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.storage import archive
+
+__all__ = [
+    "EVENT_CHANNELS",
+    "SHARE",
+    "Events",
+    "Saved",
+    "Settings",
+    "Standing",
+    "Watched",
+    "watched",
+]
+
+EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
+SHARE = 0.9  # of the false alarms that event channels may raise
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Parameters of `streamembed.Monitor`, checked."""
+
+    ert: float
+    n_reference: int
+    n_coordinates: int
+    policy: str
+    labels: bool
+    scaling: str | None
+    bandwidth: float | None
+    on_bad_row: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Consecutive events of the stream.
+
+    Attributes
+    ----------
+    points : (n, d)
+        In the caller's units.
+    ids : (n,)
+        int64 or objects that are str.
+    labels : (n,)
+        Number of the label among those that the monitor has met; -1 where there is none.
+    """
+
+    points: Annotated[Floats, "n d"]
+    ids: Annotated[Array, "n"]
+    labels: Annotated[Ints, "n"]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, rows: slice) -> Events:
+        return Events(self.points[rows], self.ids[rows], self.labels[rows])
+
+    @staticmethod
+    def joined(parts: Sequence[Events]) -> Events:
+        """All of them in one piece."""
+        if len(parts) == 1:
+            return parts[0]
+        return Events(
+            np.concatenate([part.points for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+        )
+
+    @classmethod
+    def none(cls, d: int) -> Events:
+        """No events of d features."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros((0, d)), none, none)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """A frozen reference, and what is normal against it.
+
+    Attributes
+    ----------
+    map : Reference
+    events : Events
+        Of which it was made, all of them.
+    ordered : (n, s)
+        Scores of those that calibrate, without spread and labels, sorted by column.
+    groups : Groups
+    labels : Labels or None
+    calibration : Calibration
+    geometry : Geometry or None
+        None until the first comparison.
+    """
+
+    map: Reference
+    events: Events
+    ordered: Annotated[Floats, "* s"]
+    groups: Groups
+    labels: Labels | None
+    calibration: Calibration
+    geometry: Geometry | None
+
+    def scores(self, events: Events) -> Floats:
+        """Everything that is watched of some events, shape (n, p)."""
+        own = self.map.scores(events.points)
+        parts = [own, reference.spread(own, self.ordered)]
+        if self.labels is not None:
+            parts.append(self.labels.scores(self.map.standardised(events.points), events.labels))
+        return np.concatenate(parts, axis=1)
+
+    def with_geometry(self, seed: tuple[int, ...]) -> Watched:
+        """The same, ready for comparisons."""
+        if self.geometry is not None:
+            return self
+        return replace(self, geometry=geometry.learn(self.map, self.events.points, seed))
+
+    @property
+    def period(self) -> int:
+        """Events between two comparisons of the geometry; none is looked at twice."""
+        return len(self.map.points) // CHUNK * CHUNK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Where a monitor stands in its stream.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features; empty before the first event.
+    ordered : bool
+        True where they are places.
+    position : int
+        Events so far.
+    rejected : int
+    ids_kind : str or None
+        "positions", "numbers" or "strings"; None before the first event.
+    phase : str
+        "collecting", "watching", "relearning" or "stopped".
+    waiting : Events or None
+        Of the reference that is being collected, or of a chunk that is not whole; they are counted
+        in ``position``.
+    recent : Events or None
+        The last ones that were watched, whole chunks.
+    began : int
+        Event with which the watching began.
+    watched : Watched or None
+    running : Running or None
+    compared : (2,)
+        Scores of the geometry at the last comparison; nan before.
+    renewals : int
+        References before this one.
+    recurring : int
+        Alarms in a row that came as soon as the reference was there.
+    is_alarmed : bool
+        With policy="hold": whether the stream is still away.
+    known : tuple of (str, int, float or bool)
+        Labels that were met.
+    alarms : tuple of Alarm
+    record : Record
+    """
+
+    record: Record
+    compared: Annotated[Floats, "2"]
+    names: tuple[str, ...] = ()
+    ordered: bool = True
+    position: int = 0
+    rejected: int = 0
+    ids_kind: str | None = None
+    phase: str = "collecting"
+    waiting: Events | None = None
+    recent: Events | None = None
+    began: int = 0
+    watched: Watched | None = None
+    running: Running | None = None
+    renewals: int = 0
+    recurring: int = 0
+    is_alarmed: bool = False
+    known: tuple[str | int | float | bool, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """All that is kept of a monitor."""
+
+    settings: Settings
+    standing: Standing
+
+    def check(self) -> None:
+        """Refuse what no monitor has: ValueError."""
+        standing, against = self.standing, self.standing.watched
+        archive.must(standing.phase in PHASES, "phase")
+        archive.must((against is not None) == (standing.running is not None), "running")
+        archive.must(standing.phase != "watching" or against is not None, "reference")
+        if against is None or standing.running is None:
+            return
+        p = sum(against.groups.sizes)
+        archive.must(standing.running.carried.shape == (len(MEMORIES), p), "running")
+        archive.must(against.calibration.null.mean.shape == (p,), "calibration")
+        archive.must(
+            against.calibration.location.shape == (len(against.groups.labels),), "statistics"
+        )
+        archive.must(len(standing.names) == against.map.center.size, "features")
+
+
+def watched(events: Events, settings: Settings, renewals: int, known: int) -> Watched:
+    """The reference of these events; half of them make the map, the others calibrate."""
+    chosen = reference.makes_map(len(events))
+    points = events.points
+    room = max(1, int((~chosen).sum()) // PER_SCORE)
+    made = reference.fit(
+        points[chosen], min(settings.n_coordinates, room), settings.scaling, settings.bandwidth
+    )
+    scores = made.scores(points[~chosen])
+    ordered = np.sort(scores, axis=0)
+    parts = [scores, reference.spread(scores, ordered)]
+    k = made.psi.shape[1]
+    sizes = [1, k, scores.shape[1] - 1 - k, scores.shape[1]]
+    labels = None
+    if settings.labels and known:
+        standard = made.standardised(points)
+        of_map = reference.fit_labels(
+            standard[chosen], events.labels[chosen], known, room, settings.seed
+        )
+        labels = of_map
+        parts.append(of_map.scores(standard[~chosen], events.labels[~chosen]))
+        sizes.append(parts[-1].shape[1])
+    kept = [i for i, size in enumerate(sizes) if size]
+    groups = Groups(tuple(EVENT_CHANNELS[i] for i in kept), tuple(sizes[i] for i in kept))
+    found = calibration.calibrate(
+        np.concatenate(parts, axis=1),
+        np.flatnonzero(~chosen) // reference.BLOCK,
+        groups,
+        settings.ert / SHARE,
+        (settings.seed, renewals, 1),
+    )
+    return Watched(made, events, ordered, groups, labels, found, None)
