@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from streamembed.cli.exits import exit_codes
+from streamembed.terminal.exits import exit_codes
 from streamembed.version import __version__
 
 __all__ = ["main"]

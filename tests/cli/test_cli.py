@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, demo, exits, options
+from streamembed.cli import commands, demo
 from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError
 from streamembed.layout import forces_numba
@@ -27,6 +27,7 @@ from streamembed.methods.config import Config
 from streamembed.runs import transform
 from streamembed.runs.driver import Driver
 from streamembed.runs.transform import transform_log
+from streamembed.terminal import exits, options
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
