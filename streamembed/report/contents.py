@@ -169,13 +169,12 @@ def _notes(made: Mapping[str, Any]) -> Iterator[str]:
         yield f"Of {history['rows']:,} snapshots {drawn:,} are drawn in the histories."
     drift = made["drift"]
     if drift is not None:
-        drawn = max((len(one["x"]) for one in drift["channels"].values()), default=0)
-        if drawn < drift["segments"]:
+        if drift["drawn"] < drift["segments"]:
             yield (
-                f"Of {drift['segments']:,} segments {drawn:,} are drawn a channel: the highest of "
-                "each stretch."
+                f"{drift['segments']:,} segments of the monitor are drawn as {drift['drawn']:,}: "
+                "of neighbouring ones the highest."
             )
         if drift["unknown"]:
-            yield f"{drift['unknown']:,} statistics of the monitor are no numbers."
+            yield f"{drift['unknown']:,} values of the monitor are no numbers, and not drawn."
     if (kept := len(made["rejected"]["rows"])) < made["rejected"]["total"]:
         yield f"Of {made['rejected']['total']:,} rejected rows the first {kept:,} are listed."

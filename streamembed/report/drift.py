@@ -32,6 +32,7 @@ def drift_of(found: Monitored | None) -> dict[str, Any] | None:
     heights = np.clip(heights, 0.0, top)
     kinds = np.array(table["channel"].to_pylist(), dtype=object)
     memories = table["memory"].to_numpy().astype(np.int64)
+    states = np.array(table["state"].to_pylist(), dtype=object)
     edges = np.unique(positions)
     bins = np.searchsorted(edges, positions) * min(MOST_SEGMENTS, len(edges)) // max(len(edges), 1)
     channels = {}
@@ -52,9 +53,10 @@ def drift_of(found: Monitored | None) -> dict[str, Any] | None:
         "threshold": number(min(np.log10(found.threshold), top)),
         "top": number(top),
         "segments": len(edges),
-        "unknown": int((~known).sum()),
+        "drawn": min(MOST_SEGMENTS, len(edges)),
+        "unknown": int((~known & (states == "watching")).sum()),
         "channels": channels,
-        "stretches": _stretches(positions, np.array(table["state"].to_pylist(), dtype=object)),
+        "stretches": _stretches(positions, states),
         "alarms": [_alarm(alarm, top) for alarm in found.alarms],
         "calibration": _calibration(found),
         "components": _components(found),
@@ -65,7 +67,8 @@ def _highest(rows: Array, bins: Array, heights: Floats) -> Array:
     """Of each stretch of segments the row with the highest value, in order."""
     order = rows[np.lexsort((heights[rows], bins[rows]))]
     is_last = np.append(np.diff(bins[order]) != 0, True)
-    return order[is_last]
+    best: Array = order[is_last]
+    return best
 
 
 def _stretches(positions: Array, states: Array) -> list[dict[str, Any]]:

@@ -190,7 +190,7 @@ def _hover(target: Any, renderers: Sequence[Any], tooltips: Sequence[tuple[str, 
 
 
 def _drift(drift: Mapping[str, Any] | None) -> Any:
-    made = _over_time("drift", "run length, log10 of events", 340, y_range=Range1d(0, 8))
+    made = _over_time("drift", "run length, log10 of events", 340, y_range=Range1d(start=0, end=8))
     null = _source("drift:null", "y0", "y1")
     made.hstrip(y0="y0", y1="y1", source=null, fill_color="#8a8a8a", fill_alpha=0.18, line_width=0)
     away = _source("drift:away", "x0", "x1")

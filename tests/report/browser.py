@@ -21,7 +21,9 @@ from tornado.websocket import websocket_connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
-WHY = "no Chromium: apt-get install chromium, or another package that has one of " + ", ".join(NAMES)
+WHY = "no Chromium: apt-get install chromium, or another package that has one of " + ", ".join(
+    NAMES
+)
 PATIENCE = 60.0
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0 "
@@ -61,7 +63,11 @@ class Page:
         if method == "Runtime.exceptionThrown":
             details = told["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and told["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.errors.append(str([one.get("value", one) for one in told["args"]]))
         elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.errors.append(told["entry"]["text"])
@@ -144,9 +150,7 @@ class Browser:
         request = Request(f"http://127.0.0.1:{self._port}/json/new?about:blank", method="PUT")
         with urlopen(request) as answer:
             address = json.load(answer)["webSocketDebuggerUrl"]
-        socket = self._loop.run_until_complete(
-            _connect(address)
-        )
+        socket = self._loop.run_until_complete(_connect(address))
         page = Page(self._loop, socket)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.send(f"{domain}.enable")

@@ -118,7 +118,7 @@
       }
       for (const part of one.center) if ("grid_line_color" in part) part.grid_line_color = line;
       for (const renderer of one.renderers) {
-        if (renderer.tags.includes("ink")) renderer.glyph.line_color = ink;
+        if (renderer.glyph?.tags.includes("ink")) renderer.glyph.line_color = ink;
       }
     }
   }
@@ -193,7 +193,7 @@
       sentence: found.alarms.map((one) => one.sentence), channel: found.alarms.map((one) => one.channel), once: found.alarms.map((one) => once(one.height)) });
     put("drift:onsets", { x: found.alarms.map((one) => one.onset), y: found.alarms.map(() => top * 0.05) });
     put("drift:snapshots", { x: state.run.kept, y: state.run.kept.map(() => top * 0.015) });
-    const highest = Math.max(found.threshold, ...Object.values(found.channels).flatMap((one) => one.y.filter((y) => y !== null)));
+    const highest = Math.max(found.threshold, ...found.alarms.map((one) => one.height), ...Object.values(found.channels).flatMap((one) => one.y.filter((y) => y !== null)));
     model("figure-drift").y_range.end = Math.min(top, highest + 1) * 1.05;
     told("figure-drift", `Drift timeline: ${Object.keys(found.channels).length} channels to event ${whole(state.run.position)}, ${found.alarms.length} alarms` +
       found.alarms.map((one) => `; at event ${whole(one.position)} in ${one.channel}, since about ${whole(one.onset)}`).join(""));
@@ -380,7 +380,10 @@
     const x = past.position;
     if (!x.length) return;
     const epochs = (past.epoch || []).flatMap((epoch, i) => (i && epoch !== past.epoch[i - 1] ? [x[i]] : []));
-    const few = epochs.length <= 40 ? epochs : []; // more would be a curtain
+    const few = epochs.length <= 12 ? epochs : []; // more would be a curtain
+    by("epochs-told").textContent = "Full line: the snapshot that the cloud shows. " + (epochs.length === 0 ? "One epoch: all coordinates can be compared." :
+      few.length ? "Dotted lines: a new epoch; coordinates before and after it cannot be compared." :
+      "Axes began a new epoch too often to be marked (see the last figure): coordinates of different epochs cannot be compared.");
     for (const name of ["spectrum", "certificate", "movement"]) put(`${name}:epochs`, { x: few });
     const lines = Object.fromEntries(past.eigenvalues.map((values, j) => [`e${j}`, values]));
     put("spectrum", { x, ...lines });
@@ -434,7 +437,7 @@
       put(`metric-${i}`, cells);
       const part = one.of > features.length ? `; the ${features.length} heaviest of ${whole(one.of)} features` : "";
       by(`heat-told-${i}`).textContent = (one.taught ? `Learned from ${one.source ?? "pairs"}` : "Nothing learned yet: where its learner starts") +
-        `, rank ${one.rank}, per standard deviation of the features${part}. A large diagonal entry: this feature counts; brown is positive, violet negative.`;
+        `, rank ${one.rank}, per standard deviation of the features${part}. A large diagonal entry: this feature counts; violet is positive, brown negative.`;
       told(`figure-metric-${i}`, `Heat map of the metric ${name} over ${features.length} features`);
     });
   }
