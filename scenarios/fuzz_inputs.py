@@ -32,12 +32,12 @@ from scenarios import hostile
 from scenarios.hostile import NAMES, D
 from streamembed import estimators
 from streamembed.cli import commands as cli
-from streamembed.cli import options
 from streamembed.errors import ResolutionWarning, StreamembedError
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.pairs import open_pairs
 from streamembed.logs.reader import describe_log, open_log, write_distance_log, write_log
+from streamembed.terminal import options
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
 READERS += ["coverage_distances"]

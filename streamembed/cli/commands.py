@@ -1,4 +1,4 @@
-"""The commands: config, demo, export, inspect, replay, transform, verify.
+"""The commands: config, demo, export, inspect, replay, report, transform, verify, watch.
 
 Data goes to standard output, progress and errors to standard error. ``--json`` prints one object
 and nothing else on standard output. A command is imported when it is called: asking for the
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from streamembed.cli.exits import exit_codes
+from streamembed.terminal.exits import exit_codes
 from streamembed.version import __version__
 
 __all__ = ["main"]
@@ -25,8 +25,10 @@ COMMANDS = {
     "export": "Write what a run holds as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "replay": "Replay Arrow logs into a run folder.",
+    "report": "Write a page about a run: drift, clouds, geometry, metrics.",
     "transform": "Embed the events of logs with a saved snapshot.",
     "verify": "Check every checksum of a run.",
+    "watch": "Serve a page that follows a run while it is written.",
 }
 
 

@@ -10,11 +10,11 @@ import click
 from click.core import ParameterSource
 
 from streamembed.cli.replay import command as replay
-from streamembed.cli.sources import PREFIX, key_of
 from streamembed.methods.config import Config
 from streamembed.runs.ledger import Cadence
 from streamembed.runs.limit import Limit
 from streamembed.runs.run import cadence
+from streamembed.terminal.sources import PREFIX, key_of
 
 __all__ = ["command"]
 

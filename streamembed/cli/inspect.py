@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamembed.cli.findings import Finding, find
+from streamembed.terminal.findings import Finding, find
 
 __all__ = ["command"]
 

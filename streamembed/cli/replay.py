@@ -13,10 +13,6 @@ import click
 import pyarrow.parquet as pq
 from click.core import ParameterSource
 
-from streamembed.cli import sources
-from streamembed.cli.exits import DAMAGED, stop, stops_gently
-from streamembed.cli.options import columns_options, engine_options, existing
-from streamembed.cli.progress import watch
 from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -26,6 +22,10 @@ from streamembed.methods.config import Config
 from streamembed.metric_learning.certificate import MetricCertificate
 from streamembed.online.reader import read_run
 from streamembed.runs.run import Replayed, cadence, replay
+from streamembed.terminal import sources
+from streamembed.terminal.exits import DAMAGED, stop, stops_gently
+from streamembed.terminal.options import columns_options, engine_options, existing
+from streamembed.terminal.progress import watch
 
 __all__ = ["command"]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from streamembed.cli.exits import DAMAGED, stop
-from streamembed.cli.options import existing, features_option
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, LogError, NotAFileError, ParameterError, shown
 from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
+from streamembed.terminal.exits import DAMAGED, stop
+from streamembed.terminal.options import existing, features_option
 
 __all__ = ["command"]
 

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from streamembed.cli.exits import DAMAGED
 from streamembed.online.verifying import verify
+from streamembed.terminal.exits import DAMAGED
 
 __all__ = ["command"]
 

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, demo, exits, options
+from streamembed.cli import commands, demo
 from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError
 from streamembed.layout import forces_numba
@@ -27,6 +27,7 @@ from streamembed.methods.config import Config
 from streamembed.runs import transform
 from streamembed.runs.driver import Driver
 from streamembed.runs.transform import transform_log
+from streamembed.terminal import exits, options
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -53,7 +54,7 @@ def run(tmp_path: Path, log: Path) -> Path:
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
     assert sorted(commands.main.commands) == [
-        *("config", "demo", "export", "inspect", "replay", "transform", "verify")
+        *("config", "demo", "export", "inspect", "replay", "report", "transform", "verify", "watch")
     ]
     for name in commands.main.commands:
         shown = call(name, "--help")

@@ -14,13 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, exits
+from streamembed.cli import commands
 from streamembed.cli.inspect import show
 from streamembed.estimators import PCA
 from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.logs.reader import write_log
 from streamembed.methods.config import Config
 from streamembed.runs import origin
+from streamembed.terminal import exits
 from streamembed.version import __version__
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))

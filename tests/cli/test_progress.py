@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from streamembed.cli import progress
+from streamembed.terminal import progress
 
 
 class Clock:

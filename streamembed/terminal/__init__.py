@@ -1,0 +1,1 @@
+"""What the commands share: exit codes, flags, values and their sources, progress, findings."""

@@ -1,0 +1,111 @@
+"""A monitor's findings as the contract has them, made up, for a run of ``n`` events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.report.monitored import Alarm, Monitored, Reference
+
+STATES = ("collecting", "watching", "relearning")
+
+
+def fake_monitored(
+    n: int = 3000,
+    *,
+    points: Any = None,
+    ids: list[Any] | None = None,
+    features: tuple[str, ...] = ("height", "wbf"),
+    worst: str = "",
+) -> Monitored:
+    """An alarm after two thirds; ``worst`` is put into every text."""
+    rng = np.random.default_rng(3)
+    chunks = np.arange(10, n + 1, 10)
+    onset, alarm = 2 * n // 3, 2 * n // 3 + 60
+    state = np.where(
+        chunks <= n // 6, "collecting", np.where(chunks <= alarm, "watching", "relearning")
+    )
+    rows: dict[str, list[Any]] = {
+        name: [] for name in ("position", "channel", "memory", "run_length", "state")
+    }
+    for channel in ("coverage", "coordinates", "features", "spread"):
+        for memory in (40, 160, 640):
+            quiet = np.abs(rng.standard_normal(len(chunks)).cumsum() * 0.05) + 1.5
+            loud = np.where(chunks > onset, (chunks - onset) / 12, 0) * (channel == "features")
+            rho = 10.0 ** np.minimum(quiet + loud, 300)
+            watched = state == "watching"
+            for name, values in (("position", chunks), ("run_length", rho), ("state", state)):
+                rows[name] += values[watched].tolist()
+            rows["channel"] += [channel] * int(watched.sum())
+            rows["memory"] += [memory] * int(watched.sum())
+    for channel in ("spectrum", "metric"):
+        at = np.arange(n // 6 + 200, alarm, 200)
+        rows["position"] += at.tolist()
+        rows["run_length"] += (10.0 ** (1 + rng.random(len(at)))).tolist()
+        rows["channel"] += [channel] * len(at)
+        rows["memory"] += [0] * len(at)
+        rows["state"] += ["watching"] * len(at)
+    for at, told in zip(chunks.tolist(), state.tolist(), strict=True):
+        if told != "watching":
+            for name, value in (("position", at), ("channel", "coverage"), ("memory", 40)):
+                rows[name].append(value)
+            rows["run_length"].append(float("nan"))
+            rows["state"].append(told)
+    order = np.argsort(np.array(rows["position"]), kind="stable")
+    timeline = pa.table(rows).take(pa.array(order))
+    timeline = timeline.append_column("statistic", pa.array(np.ones(len(order))))
+    loudest = [(f"e{onset + i}", onset + i, 9.0 - i / 2) for i in range(10)]
+    if ids is not None:
+        loudest = [(key, onset + i, 9.0 - i / 2) for i, key in enumerate(ids[:10])]
+    sentence = (
+        f"Since about event {onset:,} (alarm at {alarm:,}): {features[0]} moved by +3.1 sd "
+        f"(once in 10^14 events without drift); 31 % of events since then lie below the reference's 3 % coverage.{worst}"
+    )
+    found = Alarm(
+        alarm,
+        onset,
+        "features",
+        40,
+        1e14,
+        tuple((name + worst, 0.9 - 0.8 * i) for i, name in enumerate(features)),
+        tuple((name + worst, 3.1 - 3 * i, 1e-9) for i, name in enumerate(features)),
+        tuple(loudest),
+        sentence,
+    )
+    table = pa.table(
+        {
+            "name": [name + worst for name in features],
+            "channel": ["features"] * len(features),
+            "reference_mean": [0.0] * len(features),
+            "reference_sd": [1.0] * len(features),
+            "now_mean": [3.1 - 3 * i for i in range(len(features))],
+            "now_sd": [1.02] * len(features),
+            "ks": [0.8 - 0.7 * i for i in range(len(features))],
+            "p_adjusted": [1e-12 if not i else 0.4 for i in range(len(features))],
+            "share": [0.9 - 0.8 * i for i in range(len(features))],
+            "verdict": [
+                ("moved up" if not i else "as in the reference") + worst
+                for i in range(len(features))
+            ],
+        }
+    )
+    points = np.zeros((0, 0)) if points is None else points
+    return Monitored(
+        ert=10_000.0,
+        state="relearning",
+        timeline=timeline,
+        threshold=14_000.0,
+        alarms=(found,),
+        reference=Reference(points, list(ids or ()), np.ones(len(points))),
+        calibration={
+            "n_reference": 500,
+            "largest_autocorrelation": 0.04,
+            "bootstraps": 200,
+            "threshold": 14_000.0,
+            "effective_statistics": 6.0,
+            "run_lengths": (10.0 ** rng.normal(4, 0.3, 200)).tolist(),
+        },
+        components=table,
+    )
