@@ -98,5 +98,6 @@ def main() -> None:
     """Streaming embeddings: certified, stable, bounded, replayable.
 
     Exit codes: 0 done; 2 wrong usage, parameters or input; 3 damaged data; 4 input or output failed
-    (a missing file, no permission, a full disk); 130 interrupted, 143 terminated.
+    (a missing file, no permission, a full disk); 5 drift was found, with --fail-on-alarm; 130
+    interrupted, 143 terminated.
     """

@@ -20,10 +20,13 @@ from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.methods.config import Config
 from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.monitor import Monitor
 from streamembed.online.reader import read_run
 from streamembed.runs.run import Replayed, cadence, replay
 from streamembed.terminal import sources
-from streamembed.terminal.exits import DAMAGED, stop, stops_gently
+from streamembed.terminal.exits import ALARMED, DAMAGED, stop, stops_gently
+from streamembed.terminal.monitoring import monitor_of, monitor_options
 from streamembed.terminal.options import columns_options, engine_options, existing
 from streamembed.terminal.progress import watch
 
@@ -68,6 +71,7 @@ MOST_REASONS = 3  # that the summary names
     metavar="RUN|FILE",
     help="Begin with the engine of another run as it was committed last, or of a saved engine.",
 )
+@monitor_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @sources.config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -86,6 +90,12 @@ def command(
     overwrite: bool,
     checkpoint_every: str | None,
     max_rejected: str | None,
+    monitor: bool,
+    ert: float | None,
+    reference: str | None,
+    policy: str | None,
+    watch_labels: bool,
+    fail_on_alarm: bool,
     as_json: bool,
     **parameters: Any,
 ) -> None:
@@ -99,6 +109,8 @@ def command(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = Engine(**parameters) if fork is None else _forked(fork)
+        told = parameters["scaling"], parameters["seed"]
+        watcher = monitor_of(monitor, ert, reference, policy, watch_labels, fail_on_alarm, *told)
         chosen = choice_of(features, exclude, id_column, label_column, time_column)
         log = open_chosen(existing(logs), chosen)
         if not as_json:
@@ -128,10 +140,14 @@ def command(
                 max_rejected=max_rejected,
                 progress=learned,
                 stop=is_stopped,
+                monitor=watcher,
+                on_alarm=None if as_json else _tell_alarm,
             )
-    _tell_replay(done, engine.config.tolerance, as_json)
+    _tell_replay(done, engine.config.tolerance, as_json, watcher)
     if done.damage is not None:
         stop(LogError(done.damage), DAMAGED)
+    if fail_on_alarm and watcher is not None and watcher.alarms:
+        stop(f"{len(watcher.alarms)} alarms; see {done.path}/alarms.jsonl", ALARMED)
 
 
 sources.from_environment(command)
@@ -165,7 +181,22 @@ def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
         )
 
 
-def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None:
+def _tell_alarm(alarm: Alarm) -> None:
+    click.echo(f"alarm: {alarm.sentence}", err=True)
+
+
+def _monitor_line(monitor: Monitor) -> str:
+    """Where the monitor stands."""
+    alarms = len(monitor.alarms)
+    told = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
+    return (
+        f"monitor: {told}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"
+    )
+
+
+def _tell_replay(
+    done: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
+) -> None:
     facts: dict[str, Any] = {
         "run": str(done.path),
         "accepted": done.accepted,
@@ -189,6 +220,9 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
         facts["metrics"] = {
             name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
         }
+    if monitor is not None:
+        alarms = [alarm.as_dict() for alarm in monitor.alarms]
+        facts["monitor"] = {"state": monitor.state, "ert": monitor.ert, "alarms": alarms}
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -213,6 +247,10 @@ def _tell_replay(done: Replayed, tolerance: float | None, as_json: bool) -> None
         click.echo(
             f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
         )
+    if monitor is not None:
+        click.echo(_monitor_line(monitor))
+        for note in monitor.notes:
+            click.echo(note)
     for told in advice.hints(done.snapshot, tolerance):
         click.echo(told)
     epochs = pq.read_table(done.path / "timeline.parquet", columns=["epoch"])["epoch"]

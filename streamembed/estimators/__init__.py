@@ -10,6 +10,7 @@ from streamembed.estimators.pair_metrics import ITML, EigDML, MustLinkMetric
 from streamembed.estimators.unsupervised import UnsupervisedMetric
 from streamembed.transformers.classical_mds import ClassicalMDS
 from streamembed.transformers.diffusion_map import DiffusionMap
+from streamembed.transformers.embedding_drift import EmbeddingDrift
 from streamembed.transformers.isomap import Isomap
 from streamembed.transformers.kernel_pca import KernelPCA
 from streamembed.transformers.laplacian_eigenmaps import LaplacianEigenmaps
@@ -26,6 +27,7 @@ __all__ = [
     "DiffusionMap",
     "DiscriminantAnalysis",
     "EigDML",
+    "EmbeddingDrift",
     "GeometricMeanMetric",
     "Isomap",
     "KernelPCA",

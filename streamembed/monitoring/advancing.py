@@ -140,7 +140,8 @@ def _watch(
     )
     rest = rest[count * CHUNK - held :]
     alarm = None
-    seen = Seen(position, standing.began, standing.recurring > 0, standing.names, standing.recent)
+    again = standing.recurring > 0 and _at_once(position, standing, settings)
+    seen = Seen(position, standing.began, again, standing.names, standing.recent)
     if at is not None:
         which = int(logs[at].argmax())
         alarm = of_events(seen, against, which, float(logs[at, which]), means[at])
@@ -191,9 +192,14 @@ def _by_channel(logs: Floats, statistics: Floats, against: Watched) -> tuple[Flo
     return table
 
 
+def _at_once(position: int, standing: Standing, settings: Settings) -> bool:
+    """Whether the reference is no older than it took to collect it."""
+    return position - standing.began <= settings.n_reference
+
+
 def _after(standing: Standing, alarm: Alarm, settings: Settings) -> Standing:
     """What an alarm makes of the monitor."""
-    at_once = alarm.position - standing.began <= settings.n_reference
+    at_once = _at_once(alarm.position, standing, settings)
     standing = replace(
         standing,
         alarms=(*standing.alarms, alarm)[-MOST_ALARMS:],

@@ -21,7 +21,7 @@ from streamembed.monitoring.alarm import Alarm
 from streamembed.monitoring.reference import CHUNK, makes_map
 from streamembed.monitoring.watch import Events, Saved, Settings, Standing, Watched
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.parameters import LARGEST_SEED, flag, one_of, or_none, real, whole
 from streamembed.storage import archive
 from streamembed.threads import Turns, one_blas_thread
@@ -84,7 +84,7 @@ class Monitor:
     >>> moved = rng.standard_normal((100, 3)) + [0.0, 1.5, 0.0]
     >>> (alarm,) = monitor.learn(moved)
     >>> alarm.channel, alarm.position, alarm.onset, alarm.features[0][0]
-    ('features', 920, 900, '1')
+    ('features', 930, 900, '1')
     >>> monitor.state
     'relearning'
     """
@@ -339,6 +339,18 @@ class Monitor:
         """Points (n, d) and ids (n,) of the reference; NotReadyError before there is one."""
         events = self._against().events
         return events.points, events.ids
+
+    @property
+    def reference_coverage(self) -> Floats:
+        """Coverage of the reference's events, log10 of the mean kernel weight, shape (n,)."""
+        against = self._against()
+        found: Floats = against.map.scores(against.events.points)[:, 0]
+        return found
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `components` has something to compare with the reference."""
+        return self._standing.recent is not None
 
     @property
     def threshold(self) -> float:

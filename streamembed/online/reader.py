@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, path_text, shown
-from streamembed.runs.ledger import CHECKPOINTS, SNAPSHOTS
+from streamembed.monitoring.monitor import Monitor
+from streamembed.runs.ledger import CHECKPOINTS, MONITORS, SNAPSHOTS
 from streamembed.runs.recorder import REJECTED
-from streamembed.runs.resuming import FINAL, ORIGIN, STATE, wrong
+from streamembed.runs.resuming import FINAL, FINAL_MONITOR, ORIGIN, STATE, wrong
 from streamembed.storage.database import Database
 
 __all__ = ["RunReader", "read_run"]
@@ -138,6 +139,18 @@ class RunReader:
             if not kept:
                 raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
             return Engine.from_bytes(self._database.read(chain, kept[-1][0]).data)
+
+    def monitor(self) -> Monitor | None:
+        """The monitor as it was committed last, a copy of your own; None where the run has none."""
+        return self._patiently(self._monitor)
+
+    def _monitor(self) -> Monitor | None:
+        with self._database.steady():
+            chain = FINAL_MONITOR if self.finished else MONITORS
+            kept = self._database.numbers(chain)
+            if not kept:
+                return None
+            return Monitor.from_bytes(self._database.read(chain, kept[-1][0]).data)
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""

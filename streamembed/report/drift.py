@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.monitoring.alarm import Alarm
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.report.monitored import CHANNELS, Alarm, Monitored
+from streamembed.report.monitored import CHANNELS, Monitored
 from streamembed.report.plain import number, numbers, text
 
 __all__ = ["drift_of"]

@@ -6,48 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from streamembed.monitoring.alarm import Alarm
 from streamembed.numeric.arrays import Floats
 from streamembed.online.reader import RunReader
 
-__all__ = ["CHANNELS", "Alarm", "Monitored", "Reference", "monitored"]
+__all__ = ["CHANNELS", "Monitored", "Reference", "monitored"]
 
 CHANNELS = ("coverage", "coordinates", "features", "spread", "labels", "spectrum", "metric")
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """One alarm, explained.
-
-    Attributes
-    ----------
-    position, onset : int
-        Where it was raised, and since when things have changed, as far as can be told.
-    channel : str
-        One of `CHANNELS`.
-    memory : int
-        Events that it remembers; 0 of a channel of snapshots.
-    run_length : float
-        Events between values as high, without drift.
-    components : tuple of (name, share)
-    features : tuple of (name, size, p)
-        Sizes in standard deviations of the reference.
-    events : tuple of (id, position, contribution)
-        That speak loudest, first.
-    sentence : str
-        All of it in words.
-    """
-
-    position: int
-    onset: int
-    channel: str
-    memory: int
-    run_length: float
-    components: tuple[tuple[str, float], ...] = ()
-    features: tuple[tuple[str, float, float], ...] = ()
-    events: tuple[tuple[Any, int, float], ...] = ()
-    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,5 +70,20 @@ class Monitored:
 
 def monitored(reader: RunReader) -> Monitored | None:
     """What the monitor of a run has found; None where it has none."""
-    del reader  # runs have no monitor yet
-    return None
+    monitor = reader.monitor()
+    if monitor is None:
+        return None
+    if monitor.state == "collecting":
+        none = Reference(np.zeros((0, 0)), [], np.zeros(0))
+        return Monitored(monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), none)
+    points, ids = monitor.reference
+    return Monitored(
+        monitor.ert,
+        monitor.state,
+        monitor.timeline(),
+        monitor.threshold,
+        monitor.alarms,
+        Reference(points, ids.tolist(), monitor.reference_coverage),
+        monitor.calibration,
+        monitor.components() if monitor.is_compared else None,
+    )

@@ -23,9 +23,20 @@ from streamembed.errors import (
     ParameterError,
 )
 
-__all__ = ["DAMAGED", "INTERRUPTED", "IO", "OK", "USAGE", "exit_codes", "stop", "stops_gently"]
+__all__ = [
+    "ALARMED",
+    "DAMAGED",
+    "INTERRUPTED",
+    "IO",
+    "OK",
+    "USAGE",
+    "exit_codes",
+    "stop",
+    "stops_gently",
+]
 
 OK, USAGE, DAMAGED, IO = 0, 2, 3, 4
+ALARMED = 5  # with --fail-on-alarm
 INTERRUPTED = 130  # 128 + SIGINT: what a shell says of a program that Ctrl-C has ended
 
 

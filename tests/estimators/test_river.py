@@ -33,6 +33,7 @@ ROSTER = [
     "DiffusionMap",
     "DiscriminantAnalysis",
     "EigDML",
+    "EmbeddingDrift",
     "GeometricMeanMetric",
     "Isomap",
     "KernelPCA",
