@@ -16,12 +16,14 @@ from streamembed.methods.config import Config
 ROOT = Path(__file__).resolve().parents[1]
 API = (ROOT / "docs" / "api.md").read_text()
 PUBLIC = [
+    "Alarm",
     "Certificate",
     "Engine",
     "Frame",
     "Labelled",
     "Learned",
     "Mahalanobis",
+    "Monitor",
     "PairGenerator",
     "Picture",
     "Replayed",
@@ -53,7 +55,7 @@ def test_public_names_are_documented(name: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.PairGenerator],
+    [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.Monitor, se.PairGenerator],
     ids=lambda k: k.__name__,
 )
 def test_members_are_documented(kind: type) -> None:

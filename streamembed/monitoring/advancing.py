@@ -21,7 +21,7 @@ from streamembed.numeric.arrays import Floats, Ints
 __all__ = ["MOST_ALARMS", "RING", "advance"]
 
 RING = 1280  # events that are looked back at
-HYSTERESIS = 0.1  # of the run length that was asked for: below, a stream that was held is back
+HYSTERESIS = 0.1  # of the run length of an alarm: below, a stream that was away is back
 MOST_ALARMS = 1000  # that are remembered
 FIRST_GEOMETRY = ALL_CHANNELS.index(geometry.CHANNELS[0])
 
@@ -92,7 +92,7 @@ def _watch(
     assert before is not None
     held = 0 if standing.waiting is None else len(standing.waiting)
     period = against.period // CHUNK
-    left = period - before.chunks % period
+    left = period - (standing.position - held - standing.began) // CHUNK % period
     count = min((held + len(rest)) // CHUNK, left)
     used = count * CHUNK - held
     if count == 0:
@@ -105,17 +105,20 @@ def _watch(
     after, means, variances = running.run(before, z)
     statistics = running.values(means, variances, against.groups)
     logs = against.calibration.log_run_lengths(statistics)
-    at, is_alarmed = _first(logs.max(axis=1), standing.is_alarmed, against, settings)
+    at = _turn(logs, standing, against)
+    is_back = at is not None and standing.is_alarmed
     if at is not None:
         count = at + 1
         after, _, _ = running.run(before, z[:count])
+    if is_back:
+        after = running.start(z.shape[1])
     first = standing.position - held
     position = first + count * CHUNK
     recent = _together(standing.recent, block[: count * CHUNK])
     keep = max(RING, against.period)
     table = _by_channel(logs[:count], statistics[:count], against)
     compared = standing.compared
-    looks = after.chunks % period == 0 and np.isfinite(settings.ert)
+    looks = count == left and np.isfinite(settings.ert)
     now = None
     if looks:
         against = against.with_geometry((settings.seed, standing.renewals, 2))
@@ -135,14 +138,14 @@ def _watch(
         running=after,
         watched=against,
         compared=compared,
-        is_alarmed=is_alarmed,
+        is_alarmed=standing.is_alarmed and not is_back,
         record=standing.record.followed_by(positions, "watching", *table),
     )
     rest = rest[count * CHUNK - held :]
     alarm = None
     again = standing.recurring > 0 and _at_once(position, standing, settings)
     seen = Seen(position, standing.began, again, standing.names, standing.recent)
-    if at is not None:
+    if at is not None and not is_back:
         which = int(logs[at].argmax())
         alarm = of_events(seen, against, which, float(logs[at, which]), means[at])
     elif looks and now is not None and not standing.is_alarmed:
@@ -163,17 +166,20 @@ def _geometry(against: Watched) -> geometry.Geometry:
     return against.geometry
 
 
-def _first(
-    loudest: Floats, is_alarmed: bool, against: Watched, settings: Settings
-) -> tuple[int | None, bool]:
-    """The first chunk with an alarm, and whether the stream is away after the last of them."""
-    line, back = against.calibration.threshold, np.log(HYSTERESIS * settings.ert)
-    for i, log in enumerate(loudest.tolist()):
-        if is_alarmed:
-            is_alarmed = log >= back
-        elif log >= line:
-            return i, True
-    return None, is_alarmed
+def _turn(logs: Floats, standing: Standing, against: Watched) -> int | None:
+    """The first chunk with an alarm; of a stream that is away, the first that is back.
+
+    It is back once no memory that is as short as that of its alarm sees anything: longer ones
+    remember the time away for long.
+    """
+    line = against.calibration.threshold
+    if not standing.is_alarmed:
+        found = np.flatnonzero(logs.max(axis=1) >= line)
+    else:
+        longest = standing.alarms[-1].memory or np.inf
+        seen = [i for i, label in enumerate(against.groups.labels) if label[1] <= longest]
+        found = np.flatnonzero(logs[:, seen].max(axis=1) < line + np.log(HYSTERESIS))
+    return int(found[0]) if len(found) else None
 
 
 def _by_channel(logs: Floats, statistics: Floats, against: Watched) -> tuple[Floats, Floats, Ints]:
