@@ -24,6 +24,10 @@ N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
 LENGTH = 12_000
 
+ALL = [
+    *("nulls", "long", "delays", "fresh", "sea", "rbf", "renewal", "geometry", "cost", "others"),
+]
+
 Detector = Callable[[Floats, Floats], Iterable[int]]
 
 
@@ -201,10 +205,124 @@ def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) 
         print(" | ".join(told), flush=True)
 
 
+def _sea(task: tuple[float, int]) -> bool:
+    """Whether a permutation of the stream alarms; its features never drift."""
+    ert, seed = task
+    stream = np.random.default_rng([seed, 13]).permutation(drift_streams.table("sea")[0])
+    return first_alarm(stream, ert, seed) >= 0
+
+
+def sea(streams: int, pool: ProcessPoolExecutor) -> None:
+    """Permutations that alarm, at a short and a long run length."""
+    for ert, bar in ((50_000.0, 49), (1_000_000.0, 7)):
+        hits = sum(pool.map(_sea, [(ert, seed) for seed in range(streams)]))
+        print(f"sea, asked {ert:,.0f} | {hits} of {streams} | at most {bar} of 60", flush=True)
+
+
+def caught(alarms: list[int], changes: list[int], within: int) -> tuple[int, list[int], int]:
+    """Changes with an alarm before the next, the delays, and the alarms that no change explains."""
+    delays, extra = [], len(alarms)
+    for change, after in zip(changes, [*changes[1:], changes[-1] + within], strict=True):
+        own = [at for at in alarms if change < at <= after]
+        if own:
+            delays.append(own[0] - change)
+            extra -= 1
+    return len(delays), delays, extra
+
+
+def rbf(labels: bool) -> None:
+    """Classes that change places, in a stream whose features never drift."""
+    points, classes, _ = drift_streams.table("interchanging_rbf")
+    monitor = se.Monitor(ert=20_000, labels=labels)
+    monitor.learn(points, y=classes.tolist())
+    changes = list(range(3000, 200_000, 3000))
+    hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
+    told = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
+    print(f"rbf, {'with' if labels else 'without'} labels | {told}", flush=True)
+
+
+def redrawn(rng: np.random.Generator, all_of_them: bool) -> tuple[Floats, list[int]]:
+    """Five clusters, all or one of them in another place every 3,000 events."""
+    centers = 4 * rng.standard_normal((5, 8))
+    parts = []
+    for _ in range(30):
+        own = rng.integers(5, size=3000)
+        parts.append(centers[own] + rng.standard_normal((3000, 8)))
+        chosen = slice(None) if all_of_them else int(rng.integers(5))
+        centers[chosen] = 4 * rng.standard_normal(centers[chosen].shape)
+    return np.concatenate(parts), list(range(3000, 90_000, 3000))
+
+
+def segments(rng: np.random.Generator) -> tuple[Floats, list[int]]:
+    """Points of ten of fifteen classes, others for every segment."""
+    points, classes, _ = drift_streams.table("interchanging_rbf")
+    parts = []
+    for start in range(0, 120_000, 3000):
+        own = np.isin(classes[start : start + 3000], rng.choice(15, 10, replace=False))
+        parts.append(points[start : start + 3000][own])
+    return np.concatenate(parts), np.cumsum([len(part) for part in parts[:-1]]).tolist()
+
+
+def renewal() -> None:
+    """Changes that follow one another: caught, delays, alarms without a change."""
+    streams = {
+        "all clusters redrawn": redrawn(np.random.default_rng(0), True),
+        "one cluster moves": redrawn(np.random.default_rng(1), False),
+        "ten of fifteen classes": segments(np.random.default_rng(2)),
+    }
+    for name, (stream, changes) in streams.items():
+        monitor = se.Monitor(ert=20_000)
+        monitor.learn(stream)
+        hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
+        ends = [f"{np.quantile(late, q):.0f}" for q in (0.5, 0.9)]
+        told = f"{hits} of {len(changes)} | {ends[0]} / {ends[1]} | {extra}"
+        print(f"{name} | {told}", flush=True)
+
+
+def _looks(task: tuple[str, int]) -> int:
+    """Snapshot alarms among eight looks at a stream without a change."""
+    name, seed = task
+    rng = np.random.default_rng([seed, 14])
+    monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
+    monitor.learn(NULLS[name](rng, N_REFERENCE + 4000))
+    return sum(alarm.channel in ("spectrum", "metric") for alarm in monitor.alarms)
+
+
+def looks(streams: int, pool: ProcessPoolExecutor) -> None:
+    """False alarms of the snapshot clock, a look at each."""
+    for name in NULLS:
+        hits = sum(pool.map(_looks, [(name, seed) for seed in range(streams)]))
+        print(f"geometry, {name} | {hits} in {8 * streams} looks", flush=True)
+
+
+def cost() -> None:
+    """Milliseconds for 1,000 events, for a reference, and bytes."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((21_000, 16))
+    monitor = se.Monitor()
+    began = time.process_time()
+    monitor.learn(points[:1000])
+    reference = time.process_time() - began
+    monitor.learn(points[1000:1600])  # the first look at the geometry
+    began = time.process_time()
+    monitor.learn(points[1600:21_000])
+    each = (time.process_time() - began) / 19.4
+    against = monitor._against()
+    began = time.process_time()
+    for start in range(1000, 21_000, 1000):
+        against.map.scores(points[start : start + 1000])
+    plain = (time.process_time() - began) / 20
+    print(
+        f"a reference {reference:.2f} s; 1,000 events {1e3 * each:.1f} ms, of which kernel rows, "
+        f"coordinates and features {1e3 * plain:.1f} ms; state {len(monitor.to_bytes()):,} bytes, "
+        f"reference and timeline included"
+    )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["nulls", "delays", "fresh", "others"])
+    parser.add_argument("what", nargs="*", default=ALL, choices=ALL, metavar="WHAT")
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--null-streams", type=int, default=200)
     asked = parser.parse_args()
@@ -218,6 +336,17 @@ def main() -> None:
             delays([*CHANGES, *REAL], asked.streams, pool)
         if "fresh" in asked.what:
             delays(FRESH, asked.streams, pool)
+        if "sea" in asked.what:
+            sea(60, pool)
+        if "rbf" in asked.what:
+            rbf(labels=False)
+            rbf(labels=True)
+        if "renewal" in asked.what:
+            renewal()
+        if "geometry" in asked.what:
+            looks(asked.null_streams, pool)
+        if "cost" in asked.what:
+            cost()
         if "others" in asked.what:
             side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
     print(f"{time.monotonic() - began:.0f} s")

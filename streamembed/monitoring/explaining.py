@@ -77,7 +77,7 @@ def of_events(
     recent = seen.recent[max(0, len(seen.recent) - LONGEST * CHUNK) :]
     scores = against.scores(recent)
     null = against.calibration.null
-    chunks = onset(null.whitened(scores)[:, part])
+    chunks = onset(null.whitened(scores)[:, part], len(against.ordered))
     count = min(chunks * CHUNK, seen.position - seen.began)
     since, scores = recent[len(recent) - count :], scores[len(recent) - count :]
     clipped = np.clip(scores[:, part], null.low[part], null.high[part])
@@ -164,11 +164,15 @@ def component_names(features: tuple[str, ...], against: Watched) -> list[tuple[s
     return found
 
 
-def onset(z: Floats) -> int:
-    """Chunks of z, shape (c, p), whitened, since the change: where the likelihood ratio is most."""
+def onset(z: Floats, n: int) -> int:
+    """Chunks of z, shape (c, p), whitened, since the change: where the likelihood ratio is most.
+
+    Their mean is off by what that of the ``n`` events that calibrated is off, too.
+    """
     sums = np.cumsum(z[::-1], axis=0)
     lengths = np.arange(1, len(z) + 1)
-    return int(((sums**2).sum(axis=1) / lengths).argmax()) + 1
+    variances = lengths * (1.0 + CHUNK * lengths / n)
+    return int(((sums**2).sum(axis=1) / variances).argmax()) + 1
 
 
 def ranked(names: list[str], shares: Floats) -> tuple[tuple[str, float], ...]:

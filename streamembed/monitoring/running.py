@@ -14,7 +14,7 @@ from streamembed.numeric.arrays import Array, Floats
 __all__ = ["MEMORIES", "Groups", "Null", "Running", "run", "start", "values", "whiten"]
 
 MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
-RIDGE = 1e-3
+RIDGE = 1e-2  # of a correlation: scores that went together may part
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def start(p: int) -> Running:
 def whiten(covariance: Array, groups: Groups) -> Floats:
     """Symmetric whitening of each channel, shape (..., p, p), of covariances of that shape.
 
-    Of the correlations, with a ridge of 1e-3; a score that does not vary has no say.
+    Of the correlations, with a ridge of 1e-2; a score that does not vary has no say.
     """
     found = np.zeros(covariance.shape)
     for part in groups.slices:

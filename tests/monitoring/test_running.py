@@ -27,7 +27,9 @@ def by_definition(z: Floats, t: int, groups: Groups) -> list[float]:
         variance = sum((a * (1 - a) ** (t - s)) ** 2 for s in range(t + 1)) / CHUNK
         squares = np.asarray(v) ** 2
         found += [float(squares[part].sum() / (part.stop - part.start)) for part in groups.slices]
-        found += [float(squares[part].max()) for part in groups.slices if part.stop - part.start > 1]
+        found += [
+            float(squares[part].max()) for part in groups.slices if part.stop - part.start > 1
+        ]
         count = len(groups.slices) + sum(size > 1 for size in groups.sizes)
         found[-count:] = [value / variance for value in found[-count:]]
     return found
