@@ -20,7 +20,7 @@ __all__ = ["write_prints"]
 COLOURED = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
 DASHED = ("-", "--", "-.", ":")
 ALARM, BLUE, OLIVE, GREY = "#D55E00", "#0072B2", "#A49000", "#b0b0b0"
-MOST_NAMED = 12
+MOST_NAMED, LONGEST_NAME = 12, 24
 # Inches, and dots in each.
 SIZE, DOTS = (6.4, 3.6), 200
 
@@ -111,8 +111,9 @@ def _floats(values: Sequence[Any]) -> Floats:
 
 
 def _plain(name: str) -> str:
-    """A text that matplotlib draws as it is."""
-    return name.replace("$", r"\$")
+    """A text that matplotlib draws as it is, not longer than there is room for."""
+    told = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return told.replace("$", r"\$")
 
 
 def _legend(ax: Any) -> None:

@@ -27,8 +27,8 @@ WHY = "no Chromium: apt-get install chromium, or another package that has one of
 PATIENCE = 60.0
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0 "
-    "--no-first-run --disable-background-networking --disable-extensions --mute-audio --hide-scrollbars "
-    "--force-device-scale-factor=1"
+    "--no-first-run --disable-background-networking --disable-extensions --mute-audio "
+    "--hide-scrollbars --force-device-scale-factor=1"
 )
 
 
@@ -127,7 +127,8 @@ class Page:
             self.settle()
             box = self.ask(
                 f"(() => {{ const b = document.querySelector({json.dumps(selector)})"
-                ".getBoundingClientRect(); return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
+                ".getBoundingClientRect();"
+                " return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
             )
             more["clip"] = dict(zip(("x", "y", "width", "height"), box, strict=True), scale=1)
         elif whole:
@@ -187,7 +188,8 @@ def chromium() -> Iterator[Browser]:
     try:
         port, until = folder / "DevToolsActivePort", time.monotonic() + PATIENCE
         while not (port.exists() and port.read_text().count("\n")):
-            assert program.poll() is None and time.monotonic() < until, "Chromium does not start"
+            assert program.poll() is None, "Chromium has ended"
+            assert time.monotonic() < until, "Chromium does not start"
             time.sleep(0.05)
         browser = Browser(int(port.read_text().split("\n")[0]))
         try:
