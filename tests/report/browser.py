@@ -112,6 +112,12 @@ class Page:
             assert time.monotonic() < until, (expression, self.errors)
             time.sleep(0.05)
 
+    def press(self, key: str, code: int) -> None:
+        """A key, down and up again."""
+        for kind in ("keyDown", "keyUp"):
+            told = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", type=kind, **told)
+
     def column(self, source: str, name: str) -> list[Any]:
         """A column of a source of the figures."""
         model = f"Bokeh.documents[0].get_model_by_name({json.dumps(source)})"

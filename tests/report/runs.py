@@ -95,6 +95,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "bad rows": bad_rows,
     "moving": moving,
 }
+SHORT = ("online", "distances", "moving", "one component")
 HOSTILE_NAMES = ["height</script>", "<img src=x onerror=window.hacked=1>", "$$\\alpha$$"]
 
 

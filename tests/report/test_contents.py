@@ -18,7 +18,13 @@ from tests.report import runs
 from tests.report.fake import fake_monitored
 
 
-@pytest.mark.parametrize("kind", runs.KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in runs.SHORT else pytest.mark.long)
+        for kind in runs.KINDS
+    ],
+)
 def test_every_run_has_contents(kind: str, tmp_path: Path) -> None:
     """They are JSON, fit together, and a second reading says the same."""
     run = runs.KINDS[kind](tmp_path)

@@ -94,7 +94,7 @@ def test_texts_of_a_run_are_no_markup(
     assert state["metrics"][0]["features"] == sorted(runs.HOSTILE_NAMES)
 
 
-@pytest.mark.parametrize("kind", ["cold", "distances", "one component", "online"])
+@pytest.mark.parametrize("kind", ["cold", "distances"])
 def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
     """Without pictures, points, labels or any snapshot."""
     page = page_of(read_contents(runs.KINDS[kind](tmp_path)))

@@ -83,9 +83,7 @@ def test_names_of_the_loopback_are_let_in(port: int) -> None:
     assert ask(port, Host=f"LOCALHOST:{port}").status == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/run.db", "/../run.db", "/parts/", "/%2e%2e/", "/state.json/x"]
-)
+@pytest.mark.parametrize("path", ["/run.db", "/../run.db", "/parts/", "/%2e%2e/", "/state.json/x"])
 def test_there_is_nothing_else(port: int, path: str) -> None:
     """No listing, no file of the run."""
     assert ask(port, path).status == 404
@@ -97,6 +95,7 @@ def test_it_is_only_asked(port: int, method: str) -> None:
     assert ask(port, "/", method).status == 501
 
 
+@pytest.mark.long
 def test_it_grows_while_another_process_writes(run: Path, port: int) -> None:
     """And never goes back; the folder has no file more than it would without."""
     program = (
@@ -135,7 +134,10 @@ def test_a_run_that_is_gone_is_said(run: Path, port: int) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)],
+)
 def test_a_signal_ends_it(run: Path, number: int, code: int) -> None:
     """With the documented exit code."""
     program = "from streamembed.cli import main; main()"
