@@ -42,6 +42,8 @@ __all__ = [
 
 # Without black, which the dark page has no room for.
 COLOURS_OF_LABELS = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
+# Without the colour of alarms and limits.
+COLOURS_OF_LINES = (*(one for one in COLOURS_OF_LABELS if one != "#D55E00"), "#9467BD")
 MARKERS = ("circle", "triangle", "square", "diamond", "inverted_triangle", "star", "hex", "plus")
 DASHES = ("solid", "dashed", "dotdash", "dotted", "dashdot")
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
@@ -100,11 +102,11 @@ def palettes() -> dict[str, Any]:
         "numbers": list(Cividis256),
         "signs": list(PuOr11),
         "lines": {
-            channel: [COLOURS_OF_LABELS[i % len(COLOURS_OF_LABELS)], DASHES[i % len(DASHES)]]
+            channel: [COLOURS_OF_LINES[i % len(COLOURS_OF_LINES)], DASHES[i % len(DASHES)]]
             for i, channel in enumerate(CHANNELS)
         },
         "eigenvalues": [
-            [COLOURS_OF_LABELS[i % len(COLOURS_OF_LABELS)], DASHES[i % len(DASHES)]]
+            [COLOURS_OF_LINES[i % len(COLOURS_OF_LINES)], DASHES[i % len(DASHES)]]
             for i in range(MOST_LINES)
         ],
     }
