@@ -31,21 +31,19 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def monitored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def monitored(hostile_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run with a monitor; every text of it would like to be markup."""
     folder = tmp_path_factory.mktemp("monitored")
-    run = runs.hostile(folder)
     ids = [f"{i}{runs.ATTACK}" for i in range(240)]
     found = fake_monitored(240, points=runs.POINTS[160:], ids=ids[160:], worst=runs.ATTACK)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contents, "monitored", lambda _: found)
-        return write_page(run, folder / "report.html")
+        return write_page(hostile_run, folder / "report.html")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    return write_page(runs.KINDS["finished"](folder), folder / "report.html")
+def finished(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_page(finished_run, tmp_path_factory.mktemp("finished") / "report.html")
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ def test_every_run_has_contents(kind: str, tmp_path: Path) -> None:
     assert told["run"]["kept"] == [cloud["position"] for cloud in told["clouds"]]
 
 
-def test_a_finished_run(tmp_path: Path) -> None:
+def test_a_finished_run(finished_run: Path) -> None:
     """Labels, places, the picture with its halo, metrics, and how far it is."""
-    told = read_contents(runs.KINDS["finished"](tmp_path))
+    told = read_contents(finished_run)
     assert told["run"]["state"] == "finished"
     assert (told["run"]["accepted"], told["run"]["position"]) == (240, 240)
     assert told["labels"] == ["class 0", "class 1", "class 2"]
@@ -56,7 +56,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert newest["id"] == runs.IDS[180:]
     assert newest["at"] == list(range(180, 240))
     assert newest["label"] == runs.CLASSES[180:].tolist()
-    with se.read_run(tmp_path / "run") as reader:
+    with se.read_run(finished_run) as reader:
         snapshot = reader.snapshot()
         assert snapshot.picture is not None
         assert np.allclose(newest["x"], snapshot.picture.coordinates[:, 0], rtol=1e-4)
@@ -111,9 +111,9 @@ def test_rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
     assert [row[:2] for row in told["rows"]] == [[60, "e60"], [61, "e61"], [130, "e130"]]
 
 
-def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Points, snapshots, segments, features: fewer are drawn, and a note says how many."""
-    run = runs.KINDS["finished"](tmp_path)
+    run = finished_run
     monkeypatch.setattr(clouds, "MOST_POINTS", 20)
     monkeypatch.setattr(history, "MOST_ROWS", 3)
     monkeypatch.setattr(history, "MOST_FEATURES", 2)
@@ -146,10 +146,10 @@ def test_the_peaks_of_long_timelines_stay() -> None:
 
 
 def test_the_reference_of_the_monitor_is_behind_the_clouds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Placed by the snapshot that is shown."""
-    run = runs.KINDS["finished"](tmp_path)
+    run = finished_run
     with se.read_run(run) as reader:
         first = reader.snapshot(reader.positions[1])
     found = fake_monitored(240, points=first.points, ids=first.ids.tolist())
