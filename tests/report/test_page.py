@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamembed.report import contents, figures
+from streamembed.report import contents, figures, prints
 from streamembed.report.contents import read_contents
 from streamembed.report.page import page_of, write_page
 from tests.cli.test_cli import call
@@ -102,8 +102,9 @@ def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
     assert len(Parts(page).scripts) == 5
 
 
-def test_the_command(run: Path, tmp_path: Path) -> None:
+def test_the_command(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes what it is asked for, and says what that is."""
+    monkeypatch.setattr(prints, "DOTS", 50)
     done = call("report", run, "-o", tmp_path / "a.html", "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     told = [Path(line).name for line in done.stdout.split()]
@@ -150,7 +151,8 @@ def test_without_bokeh_the_error_says_how_to_install_it(
 
 def test_nothing_else_imports_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is missing one module knows, and all can be imported."""
-    monkeypatch.setitem(sys.modules, "bokeh", None)
+    for name in ("bokeh", "bokeh.core.json_encoder"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert "bokeh" in runpy.run_path(figures.__file__)["MISSING"]
     package = Path(figures.__file__).parents[1]
     named = [path.name for path in package.rglob("*.py") if "import bokeh" in path.read_text()]

@@ -134,12 +134,28 @@ def test_a_run_that_is_gone_is_said(run: Path, port: int) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_has_its_exit_code(
+    run: Path, number: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the server waits."""
+    gone = threading.Event()
+
+    def wait(_: object) -> None:
+        os.kill(os.getpid(), number)
+        gone.wait(30)
+
+    monkeypatch.setattr("http.server.ThreadingHTTPServer.serve_forever", wait)
+    monkeypatch.setattr("http.server.ThreadingHTTPServer.shutdown", lambda _: gone.set())
+    assert call("watch", run, "--port", 0).exit_code == code
+    assert gone.is_set()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it(run: Path, number: int, code: int) -> None:
-    """With the documented exit code."""
+    """The same of a process."""
     program = "from streamembed.cli import main; main()"
     arguments = ["watch", str(run), "--port", "0"]
     watch = subprocess.Popen(
