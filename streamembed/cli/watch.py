@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import click
 
 from streamembed.report.server import LOOPBACK, is_loopback, serve
@@ -44,11 +42,5 @@ def command(run: str, port: int, host: str) -> None:
             err=True,
         )
     click.echo("Ctrl-C ends it", err=True)
-    with stops_gently(gently=False):
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            thread.join()
-        finally:
-            server.shutdown()
-            server.server_close()
+    with server, stops_gently(gently=False):
+        server.serve_forever()

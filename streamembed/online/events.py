@@ -92,7 +92,8 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, Told]:
     found: dict[Key, Told] = {}
     if wanted is None:
         return found
-    for columns in _pieces(reader):
+    late: dict[Key, Any] = {}
+    for columns in _pieces(reader, late):
         if columns["id"].type != wanted.type:
             continue
         chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted))
@@ -105,10 +106,9 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, Told]:
             rows["id"], rows["position"], labels, times, strict=True
         ):
             found[key] = Told(position, _text(label), _text(time))
-    if reader.kind != "replay":
-        for key, label in _late(reader):
-            if key in found:
-                found[key] = replace(found[key], label=_text(label))
+    for key, label in late.items():
+        if key in found:
+            found[key] = replace(found[key], label=_text(label))
     return found
 
 
@@ -116,12 +116,12 @@ def _text(value: Any) -> str | None:
     return None if value is None or value != value else str(value)
 
 
-def _pieces(reader: RunReader) -> Iterator[Mapping[str, Any]]:
-    """Positions, ids, labels and times, as Arrow arrays."""
+def _pieces(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
+    """Positions, ids, labels and times, as Arrow arrays; labels that came late go into ``late``."""
     if reader.finished:
         yield from _written(reader)
     elif reader.kind != "replay":
-        yield from _operations(reader)
+        yield from _operations(reader, late)
     elif reader.origin.get("embed") == "causal":
         for batch in reader._batches("embedding"):
             yield {name: batch[name] for name in COLUMNS if name in batch.schema.names}
@@ -150,12 +150,14 @@ def _written(reader: RunReader) -> Iterator[Mapping[str, Any]]:
             yield {name: batch[name] for name in columns}
 
 
-def _operations(reader: RunReader) -> Iterator[Mapping[str, Any]]:
+def _operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
     """Those of the calls of a run that is learned into."""
     start = reader.begun
     for record in reader._database.chain(OPERATIONS):
         operation, _ = operations.unpack(record.data)
         told, arrays = operation.told, operation.arrays
+        if operation.name == "label":
+            late.update(zip(told["ids"], told["labels"], strict=True))
         if operation.name not in ("learn", "learn_distances"):
             continue
         gone = set(told["gone"])
@@ -173,11 +175,3 @@ def _operations(reader: RunReader) -> Iterator[Mapping[str, Any]]:
             labels = [told["labels"][rows[place]] for place in stay]
             columns["label"] = pa.array([_text(label) for label in labels], pa.string())
         yield columns
-
-
-def _late(reader: RunReader) -> Iterator[tuple[Key, Any]]:
-    """Labels that came after their events."""
-    for record in reader._database.chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        if operation.name == "label":
-            yield from zip(operation.told["ids"], operation.told["labels"], strict=True)

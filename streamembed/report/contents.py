@@ -89,7 +89,7 @@ def _ground(snapshots: list[Snapshot], found: Monitored | None) -> Ground | None
         return None
     largest = max(len(one.ids) for one in snapshots)
     first = next(one for one in snapshots if 2 * len(one.ids) >= largest)
-    if found is None or not len(found.reference.ids):
+    if found is None or not _has_points(found):
         return Ground(first.points, first.ids.tolist(), first)
     held = set(found.reference.ids)
     shared = [len(held & set(one.ids.tolist())) for one in snapshots]
@@ -97,10 +97,15 @@ def _ground(snapshots: list[Snapshot], found: Monitored | None) -> Ground | None
     return Ground(found.reference.points, found.reference.ids, nearest)
 
 
+def _has_points(found: Monitored) -> bool:
+    """Whether the monitor's reference can be drawn: of distances it has no points."""
+    return 0 < len(found.reference.ids) == len(found.reference.points)
+
+
 def _told_of(ground: Ground | None, found: Monitored | None) -> str:
     if ground is None:
         return ""
-    if found is not None and len(found.reference.ids):
+    if found is not None and _has_points(found):
         return f"the {len(found.reference.ids):,} events of the monitor's reference"
     return (
         f"the {len(ground.ids):,} events of the first full snapshot that is kept, at event "

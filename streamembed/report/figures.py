@@ -6,10 +6,10 @@ Their ids are counted anew for every page, so that the same run gives the same b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from streamembed.engine.drawing import COLOURS
@@ -18,8 +18,8 @@ from streamembed.report.history import MOST_LINES
 from streamembed.report.monitored import CHANNELS
 
 try:
+    from bokeh.core.json_encoder import serialize_json
     from bokeh.document import Document
-    from bokeh.embed.util import standalone_docs_json_and_render_items
     from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
     from bokeh.palettes import Cividis256, PuOr11
     from bokeh.plotting import figure
@@ -42,6 +42,8 @@ __all__ = [
 
 # Without black, which the dark page has no room for.
 COLOURS_OF_LABELS = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
+# Without the colour of alarms and limits.
+COLOURS_OF_LINES = (*(one for one in COLOURS_OF_LABELS if one != "#D55E00"), "#9467BD")
 MARKERS = ("circle", "triangle", "square", "diamond", "inverted_triangle", "star", "hex", "plus")
 DASHES = ("solid", "dashed", "dotdash", "dotted", "dashdot")
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
@@ -100,11 +102,11 @@ def palettes() -> dict[str, Any]:
         "numbers": list(Cividis256),
         "signs": list(PuOr11),
         "lines": {
-            channel: [COLOURS_OF_LABELS[i % len(COLOURS_OF_LABELS)], DASHES[i % len(DASHES)]]
+            channel: [COLOURS_OF_LINES[i % len(COLOURS_OF_LINES)], DASHES[i % len(DASHES)]]
             for i, channel in enumerate(CHANNELS)
         },
         "eigenvalues": [
-            [COLOURS_OF_LABELS[i % len(COLOURS_OF_LABELS)], DASHES[i % len(DASHES)]]
+            [COLOURS_OF_LINES[i % len(COLOURS_OF_LINES)], DASHES[i % len(DASHES)]]
             for i in range(MOST_LINES)
         ],
     }
@@ -123,24 +125,29 @@ def draw(contents: Mapping[str, Any], n_components: int, metrics: Sequence[str])
         Names of those that it learns.
     """
     need_bokeh()
+    found = (contents.get("drift") or {}).get("channels", ())
+    more = tuple(channel for channel in found if channel not in CHANNELS)
+    return _draw(min(n_components, MOST_LINES), len(metrics), more)
+
+
+@cache
+def _draw(lines: int, metrics: int, channels: tuple[str, ...]) -> Drawn:
+    """What figures there are hangs on these alone; drawing them takes a second."""
     made = [
-        _drift(contents.get("drift")),
+        _drift((*CHANNELS, *channels)),
         *_clouds(),
-        _spectrum(min(n_components, MOST_LINES)),
+        _spectrum(lines),
         _certificate(),
         _movement(),
         _refreshes(),
-        *(_heat_map(f"metric-{i}") for i in range(len(metrics))),
+        *(_heat_map(f"metric-{i}") for i in range(metrics)),
         _run_lengths(),
     ]
-    document = Document()
-    for one in made:
-        document.add_root(one)
-    [(_, told)] = standalone_docs_json_and_render_items(made, suppress_callback_warning=True)[
-        0
-    ].items()
-    told = {**told, "title": "report"}
-    text = json.dumps(told, separators=(",", ":"))
+    document = Document(title="report")
+    with document.models.freeze():
+        for one in made:
+            document.add_root(one)
+    text = serialize_json(document.to_json())
     number: dict[str, str] = {}
     for found in re.findall(r'"id":"(p\d+)"', text):
         number.setdefault(found, f"m{len(number)}")
@@ -189,7 +196,7 @@ def _hover(target: Any, renderers: Sequence[Any], tooltips: Sequence[tuple[str, 
     target.add_tools(HoverTool(renderers=list(renderers), tooltips=list(tooltips)))
 
 
-def _drift(drift: Mapping[str, Any] | None) -> Any:
+def _drift(channels: Sequence[str]) -> Any:
     made = _over_time("drift", "run length, log10 of events", 340, y_range=Range1d(start=0, end=8))
     null = _source("drift:null", "y0", "y1")
     made.hstrip(y0="y0", y1="y1", source=null, fill_color="#8a8a8a", fill_alpha=0.18, line_width=0)
@@ -206,8 +213,7 @@ def _drift(drift: Mapping[str, Any] | None) -> Any:
     alarm = _source("drift:threshold", "y")
     made.hspan(y="y", source=alarm, line_dash="dashed", line_width=2, line_color="#D55E00")
     drawn, lines = [], palettes()["lines"]
-    known = [*CHANNELS, *(name for name in (drift or {}).get("channels", ()) if name not in lines)]
-    for i, channel in enumerate(known):
+    for i, channel in enumerate(channels):
         source = _source(f"drift:{channel}", "x", "y", "channel", "memory", "once")
         colour, dash = lines.get(channel, (COLOURS_OF_LABELS[0], "dotted"))
         made.line(

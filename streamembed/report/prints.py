@@ -18,9 +18,11 @@ from streamembed.report.contents import read_contents
 __all__ = ["write_prints"]
 
 COLOURED = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
+# Of lines: without the colour of alarms and limits.
+LINES = (*(one for one in COLOURED if one != "#D55E00"), "#9467BD")
 DASHED = ("-", "--", "-.", ":")
 ALARM, BLUE, OLIVE, GREY = "#D55E00", "#0072B2", "#A49000", "#b0b0b0"
-MOST_NAMED = 12
+MOST_NAMED, LONGEST_NAME = 12, 24
 # Inches, and dots in each.
 SIZE, DOTS = (6.4, 3.6), 200
 
@@ -111,8 +113,9 @@ def _floats(values: Sequence[Any]) -> Floats:
 
 
 def _plain(name: str) -> str:
-    """A text that matplotlib draws as it is."""
-    return name.replace("$", r"\$")
+    """A text that matplotlib draws as it is, not longer than there is room for."""
+    told = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return told.replace("$", r"\$")
 
 
 def _legend(ax: Any) -> None:
@@ -125,7 +128,7 @@ def _drift(ax: Any, drift: Mapping[str, Any], kept: Sequence[int]) -> None:
     for stretch in drift["stretches"]:
         ax.axvspan(stretch["start"], stretch["end"], fc="none", ec=GREY, hatch="//", lw=0)
     for i, (channel, line) in enumerate(drift["channels"].items()):
-        colour, dash = COLOURED[i % len(COLOURED)], DASHED[i % len(DASHED)]
+        colour, dash = LINES[i % len(LINES)], DASHED[i % len(DASHED)]
         ax.plot(line["x"], _floats(line["y"]), c=colour, ls=dash, lw=1.2, label=_plain(channel))
     for i, alarm in enumerate(drift["alarms"]):
         first = i == 0
@@ -171,12 +174,13 @@ def _cloud(
         ax.set(xlabel=called[0], ylabel=called[1])
     else:
         ax.set(xticks=[], yticks=[])
-    ax.set_title(f"{called[0]} at event {cloud['position']:,}", fontsize="medium")
+    what = "coordinates" if called[1] else called[0]
+    ax.set_title(f"{what} at event {cloud['position']:,}", fontsize="medium")
 
 
 def _spectrum(ax: Any, history: Mapping[str, Any]) -> None:
     for j, values in enumerate(history["eigenvalues"]):
-        looks = {"c": COLOURED[j % len(COLOURED)], "ls": DASHED[j % len(DASHED)], "lw": 1.2}
+        looks = {"c": LINES[j % len(LINES)], "ls": DASHED[j % len(DASHED)], "lw": 1.2}
         ax.plot(history["position"], _floats(values), **looks, label=f"{j + 1}")
     ax.set(xlabel="event", ylabel="eigenvalue")
     _legend(ax)
@@ -215,7 +219,7 @@ def _refreshes(ax: Any, history: Mapping[str, Any]) -> None:
 def _heat_map(ax: Any, metric: Mapping[str, Any]) -> None:
     matrix = np.array([_floats(row) for row in metric["matrix"]])
     size = float(np.nanmax(np.abs(matrix), initial=0.0)) or 1.0
-    drawn = ax.imshow(matrix, cmap="PuOr_r", vmin=-size, vmax=size)
+    drawn = ax.imshow(matrix, cmap="PuOr", vmin=-size, vmax=size)
     names = [_plain(name) for name in metric["features"]]
     ax.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize="small")
     ax.set_yticks(range(len(names)), names, fontsize="small")

@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import os
 import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -104,13 +105,15 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error."""
+        """A browser that went away is no error; anything else is, and the server goes on."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "streamembed", ""
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.0"  # an idle browser holds no thread
     timeout = PATIENCE
 
     def do_GET(self) -> None:

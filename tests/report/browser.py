@@ -27,8 +27,8 @@ WHY = "no Chromium: apt-get install chromium, or another package that has one of
 PATIENCE = 60.0
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0 "
-    "--no-first-run --disable-background-networking --disable-extensions --mute-audio --hide-scrollbars "
-    "--force-device-scale-factor=1"
+    "--no-first-run --disable-background-networking --disable-extensions --mute-audio "
+    "--hide-scrollbars --force-device-scale-factor=1"
 )
 
 
@@ -112,6 +112,12 @@ class Page:
             assert time.monotonic() < until, (expression, self.errors)
             time.sleep(0.05)
 
+    def press(self, key: str, code: int) -> None:
+        """A key, down and up again."""
+        for kind in ("keyDown", "keyUp"):
+            told = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", type=kind, **told)
+
     def column(self, source: str, name: str) -> list[Any]:
         """A column of a source of the figures."""
         model = f"Bokeh.documents[0].get_model_by_name({json.dumps(source)})"
@@ -127,7 +133,8 @@ class Page:
             self.settle()
             box = self.ask(
                 f"(() => {{ const b = document.querySelector({json.dumps(selector)})"
-                ".getBoundingClientRect(); return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
+                ".getBoundingClientRect();"
+                " return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
             )
             more["clip"] = dict(zip(("x", "y", "width", "height"), box, strict=True), scale=1)
         elif whole:
@@ -187,7 +194,8 @@ def chromium() -> Iterator[Browser]:
     try:
         port, until = folder / "DevToolsActivePort", time.monotonic() + PATIENCE
         while not (port.exists() and port.read_text().count("\n")):
-            assert program.poll() is None and time.monotonic() < until, "Chromium does not start"
+            assert program.poll() is None, "Chromium has ended"
+            assert time.monotonic() < until, "Chromium does not start"
             time.sleep(0.05)
         browser = Browser(int(port.read_text().split("\n")[0]))
         try:

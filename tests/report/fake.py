@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.report.monitored import Alarm, Monitored, Reference
+from streamembed.monitoring.alarm import Alarm
+from streamembed.report.monitored import Monitored, Reference
 
 STATES = ("collecting", "watching", "relearning")
 
@@ -61,7 +62,8 @@ def fake_monitored(
         loudest = [(key, onset + i, 9.0 - i / 2) for i, key in enumerate(ids[:10])]
     sentence = (
         f"Since about event {onset:,} (alarm at {alarm:,}): {features[0]} moved by +3.1 sd "
-        f"(once in 10^14 events without drift); 31 % of events since then lie below the reference's 3 % coverage.{worst}"
+        f"(once in 10^14 events without drift);"
+        f" 31 % of events since then lie below the reference's 3 % coverage.{worst}"
     )
     found = Alarm(
         alarm,

@@ -215,7 +215,7 @@
     const made = make("article", { class: "alarm" },
       make("h3", null, `Alarm at event ${whole(one.position)}, since about event ${whole(one.onset)}`),
       make("p", null, one.sentence || "No explanation was recorded."),
-      make("p", { class: "caption" }, `Channel ${one.channel}, ${memory}; a value as high comes once in ${once(one.height)} without drift.`));
+      make("p", { class: "caption" }, `Channel ${one.channel}, ${memory}; a value as high comes once in ${rare(one)} without drift.`));
     if (one.features.length) made.append(table("Features that moved, in standard deviations of the reference", ["feature", "moved by", "p"], one.features));
     if (one.components.length) made.append(table("Components, and their share of the alarm", ["component", "share"], one.components.map(([name, share]) => [name, percent(share)])));
     if (one.events.length) {
@@ -225,6 +225,7 @@
     return made;
   }
 
+  const rare = (one) => (one.run_length ? once(Math.log10(one.run_length)) : `more than ${once(one.height)}`);
   const percent = (share) => (share === null ? "–" : (100 * share).toLocaleString("en-US", { maximumFractionDigits: 1 }) + " %");
   const HEADS = [["name", "name"], ["verdict", "verdict"], ["share", "share of the alarm"], ["channel", "channel"], ["reference_mean", "reference mean"],
     ["now_mean", "mean now"], ["reference_sd", "reference sd"], ["now_sd", "sd now"], ["ks", "KS"], ["p_adjusted", "adjusted p"]];

@@ -1,0 +1,160 @@
+"""What a page says of runs of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from streamembed.online.events import find_events
+from streamembed.report import clouds, contents, drift, history
+from streamembed.report.contents import read_contents
+from streamembed.report.plain import as_json
+from tests.report import runs
+from tests.report.fake import fake_monitored
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in runs.SHORT else pytest.mark.long)
+        for kind in runs.KINDS
+    ],
+)
+def test_every_run_has_contents(kind: str, tmp_path: Path) -> None:
+    """They are JSON, fit together, and a second reading says the same."""
+    run = runs.KINDS[kind](tmp_path)
+    told = read_contents(run)
+    assert as_json(told) == as_json(read_contents(run))
+    assert json.loads(as_json(told)) == json.loads(json.dumps(told))
+    for cloud in told["clouds"]:
+        n = len(cloud["id"])
+        for name in ("x", "y", "at", "time", "label", "coverage", "off", "lost"):
+            assert len(cloud[name]) == n, name
+        assert None not in cloud["x"] + cloud["y"]
+        assert [len(v) for k, v in cloud["behind"].items() if k in ["x", "y", "off"]] == [
+            len(cloud["behind"]["id"])
+        ] * 3
+    past = told["history"]
+    assert all(len(values) == len(past["position"]) for values in past["eigenvalues"])
+    assert told["run"]["kept"] == [cloud["position"] for cloud in told["clouds"]]
+
+
+def test_a_finished_run(finished_run: Path) -> None:
+    """Labels, places, the picture with its halo, metrics, and how far it is."""
+    told = read_contents(finished_run)
+    assert told["run"]["state"] == "finished"
+    assert (told["run"]["accepted"], told["run"]["position"]) == (240, 240)
+    assert told["labels"] == ["class 0", "class 1", "class 2"]
+    newest = told["clouds"][-1]
+    assert newest["pictured"]
+    assert newest["axes"] == [["live map", ""], ["coordinate 1", "coordinate 2"]]
+    assert newest["id"] == runs.IDS[180:]
+    assert newest["at"] == list(range(180, 240))
+    assert newest["label"] == runs.CLASSES[180:].tolist()
+    with se.read_run(finished_run) as reader:
+        snapshot = reader.snapshot()
+        assert snapshot.picture is not None
+        assert np.allclose(newest["x"], snapshot.picture.coordinates[:, 0], rtol=1e-4)
+        assert np.allclose(newest["y2"], snapshot.coordinates[:, 1], rtol=1e-4)
+    [metric] = told["metrics"]
+    assert metric["features"] == sorted(runs.NAMES)
+    scaled = snapshot.metrics["itml"].matrix * np.outer(snapshot.scale, snapshot.scale)
+    assert np.allclose(metric["matrix"], scaled, rtol=1e-4)
+    assert told["drift"] is None
+
+
+def test_one_coordinate_has_a_second_axis(tmp_path: Path) -> None:
+    """The rank by stationary mass, from 0 to 1."""
+    [*_, cloud] = read_contents(runs.KINDS["one component"](tmp_path))["clouds"]
+    assert sorted(cloud["y"]) == pytest.approx(np.linspace(0, 1, 60), abs=1e-4)
+    assert cloud["axes"][1] is None
+
+
+def test_labels_of_a_run_that_is_learned_into(tmp_path: Path) -> None:
+    """Those of the calls, and those that came later."""
+    run = runs.learned(tmp_path)
+    with se.read_run(run) as reader:
+        told = find_events(reader, list(range(200)))
+    assert {key: one.position for key, one in told.items()} == {i: i for i in range(200)}
+    assert told[0].label is None
+    assert told[5].label == str(runs.CLASSES[5])
+    assert (told[149].label, told[150].label) == (None, "2")
+    assert read_contents(run)["run"]["state"] == "open"
+
+
+@pytest.mark.parametrize("embed", ["final", "causal"])
+def test_labels_of_an_unfinished_replay(embed: str, tmp_path: Path) -> None:
+    """They are known before its files are."""
+    runs.replayed(tmp_path)
+    asked = iter([False, True, True])
+    log, engine = tmp_path / "log", se.Engine(**runs.SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        se.replay(log, engine, tmp_path / "b", **runs.EVERY, embed=embed, stop=lambda: next(asked))
+    with se.read_run(tmp_path / "b") as reader:
+        assert not reader.finished
+        told = find_events(reader, ["e3", "e70", "nobody"])
+    assert {key: (one.position, one.label) for key, one in told.items()} == {
+        "e3": (3, f"class {runs.CLASSES[3]}"),
+        "e70": (70, f"class {runs.CLASSES[70]}"),
+    }
+
+
+def test_rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
+    """With their ids and reasons."""
+    told = read_contents(runs.bad_rows(tmp_path))["rejected"]
+    assert told["total"] == 3
+    assert [row[:2] for row in told["rows"]] == [[60, "e60"], [61, "e61"], [130, "e130"]]
+
+
+def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points, snapshots, segments, features: fewer are drawn, and a note says how many."""
+    run = finished_run
+    monkeypatch.setattr(clouds, "MOST_POINTS", 20)
+    monkeypatch.setattr(history, "MOST_ROWS", 3)
+    monkeypatch.setattr(history, "MOST_FEATURES", 2)
+    monkeypatch.setattr(drift, "MOST_SEGMENTS", 10)
+    monkeypatch.setattr(contents, "monitored", lambda _: fake_monitored(240))
+    told = read_contents(run)
+    assert len(told["clouds"][-1]["x"]) == 20
+    assert told["clouds"][-1]["id"][-1] == "e239"
+    assert told["history"]["position"][-1] == 240
+    assert (len(told["metrics"][0]["features"]), told["metrics"][0]["of"]) == (2, 3)
+    notes = " ".join(told["notes"])
+    assert "60 points at event 240, 20 are drawn" in notes
+    assert "snapshots 3 are drawn" in notes
+    assert "24 segments of the monitor are drawn as 10" in notes
+
+
+def test_the_peaks_of_long_timelines_stay() -> None:
+    """A million events are drawn as a thousand segments, alarms and highest values among them."""
+    found = fake_monitored(100_000)
+    told = drift.drift_of(found)
+    assert told is not None
+    series = told["channels"]["features"]
+    assert len(series["x"]) <= 1000
+    assert max(series["y"]) == told["top"] == 12.0
+    assert [one["state"] for one in told["stretches"]] == ["collecting", "relearning"]
+    assert told["stretches"][0]["start"] == 0
+    assert told["alarms"][0]["height"] == 12.0
+    assert told["components"][0]["verdict"] == "moved up"
+    assert told["asked"] == "10,000"
+
+
+def test_the_reference_of_the_monitor_is_behind_the_clouds(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placed by the snapshot that is shown."""
+    run = finished_run
+    with se.read_run(run) as reader:
+        first = reader.snapshot(reader.positions[1])
+    found = fake_monitored(240, points=first.points, ids=first.ids.tolist())
+    monkeypatch.setattr(contents, "monitored", lambda _: found)
+    told: dict[str, Any] = read_contents(run)
+    assert "monitor's reference" in told["reference"]
+    assert told["clouds"][-1]["behind"]["id"] == first.ids.tolist()
+    assert told["drift"]["alarms"][0]["events"][0][0] == first.ids[0]
