@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,15 @@ from scipy.spatial.distance import cdist
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log
 from streamembed.logs.writer import write_log
+from streamembed.monitoring.alarm import Alarm
+from streamembed.monitoring.monitor import Monitor
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.report.page import write_page
+from streamembed.runs.run import replay
 from streamembed.threads import one_blas_thread
 
 __all__ = ["command"]
@@ -33,6 +39,8 @@ USUAL, NEW = "usual", "new"
 # Of the stream: what comes before the change. By then the window of 2,000 has been full for a time.
 BEFORE = 0.75
 EVERY = 100
+# Events without which a monitor has nothing to watch behind its reference.
+WATCHED = 1500
 # Paths and extras have brackets, which rich would take for markup, and are not to be broken.
 PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
 # Okabe & Ito's colours, told apart by most colour-blind readers.
@@ -114,7 +122,33 @@ def run(folder: Path, events: int, console: Console) -> None:
         console.print(f"\nthe picture: {picture}", **PLAIN)
     else:
         console.print("\nfor a picture: pip install 'streamembed[pictures]'", **PLAIN)
+    _watch(folder, log, console)
     console.print("\nyour own log:  streamembed replay your-log.parquet --run run/", **PLAIN)
+
+
+def _watch(folder: Path, log: Path, console: Console) -> None:
+    """The same log as a run with a monitor, which sees no labels either, and its report."""
+    if (open_log(log).n_rows or 0) < WATCHED:
+        return
+    run, alarms = folder / "run", list[Alarm]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        replay(
+            log,
+            Engine(size=500),
+            run,
+            snapshot_every=EVERY,
+            overwrite=True,
+            monitor=Monitor(),
+            on_alarm=alarms.append,
+        )
+    console.print("\nA monitor, asked for one false alarm in 10,000 events, says:", **PLAIN)
+    for alarm in alarms:
+        console.print(f"  {alarm.sentence}", **PLAIN)
+    try:
+        console.print(f"the report: {write_page(run, folder / 'report.html')}", **PLAIN)
+    except ParameterError as error:  # without Bokeh
+        console.print(f"for a report: {error}", **PLAIN)
 
 
 def _shuttle(events: int) -> tuple[Floats, list[str], list[str]]:

@@ -32,19 +32,27 @@ def drift_of(found: Monitored | None) -> dict[str, Any] | None:
     known = ~np.isnan(heights)
     heights = np.clip(heights, 0.0, top)
     kinds = np.array(table["channel"].to_pylist(), dtype=object)
-    memories = table["memory"].to_numpy().astype(np.int64)
+    memories = table["memory"].fill_null(0).to_numpy().astype(np.int64)
     states = np.array(table["state"].to_pylist(), dtype=object)
     edges = np.unique(positions)
     bins = np.searchsorted(edges, positions) * min(MOST_SEGMENTS, len(edges)) // max(len(edges), 1)
+    stretches = _stretches(positions, states)
+    if found.state != "watching" and found.position > (edges[-1] if len(edges) else 0):
+        start = int(edges[-1]) if len(edges) else 0
+        stretches.append({"start": start, "end": found.position, "state": found.state})
     channels = {}
     for channel in [*CHANNELS, *sorted(set(kinds.tolist()) - {*CHANNELS})]:
         rows = np.flatnonzero((kinds == channel) & known)
         if len(rows):
             best = _highest(rows, bins, heights)
+            breaks = np.array([stretch["end"] for stretch in stretches], dtype=np.int64)
+            x = np.append(positions[best], breaks)
+            order = np.argsort(x, kind="stable")
+            # a line does not go on where nothing was watched
             channels[channel] = {
-                "x": positions[best].tolist(),
-                "y": numbers(heights[best]),
-                "memory": memories[best].tolist(),
+                "x": x[order].tolist(),
+                "y": numbers(np.append(heights[best], np.full(len(breaks), np.nan))[order]),
+                "memory": np.append(memories[best], np.zeros_like(breaks))[order].tolist(),
             }
     return {
         "ert": number(found.ert),
@@ -57,7 +65,7 @@ def drift_of(found: Monitored | None) -> dict[str, Any] | None:
         "drawn": min(MOST_SEGMENTS, len(edges)),
         "unknown": int((~known & (states == "watching")).sum()),
         "channels": channels,
-        "stretches": _stretches(positions, states),
+        "stretches": stretches,
         "alarms": [_alarm(alarm, top) for alarm in found.alarms],
         "calibration": _calibration(found),
         "components": _components(found),

@@ -56,6 +56,8 @@ class Monitored:
     components : pyarrow.Table
         ``name``, ``channel``, ``reference_mean``, ``reference_sd``, ``now_mean``, ``now_sd``,
         ``ks``, ``p_adjusted``, ``share``, ``verdict``.
+    position : int
+        Events that it has seen.
     """
 
     ert: float
@@ -66,6 +68,7 @@ class Monitored:
     reference: Reference
     calibration: Mapping[str, Any] = field(default_factory=dict)
     components: pa.Table | None = None
+    position: int = 0
 
 
 def monitored(reader: RunReader) -> Monitored | None:
@@ -75,7 +78,8 @@ def monitored(reader: RunReader) -> Monitored | None:
         return None
     if monitor.state == "collecting":
         none = Reference(np.zeros((0, 0)), [], np.zeros(0))
-        return Monitored(monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), none)
+        told = monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), none
+        return Monitored(*told, position=monitor.position)
     points, ids = monitor.reference
     return Monitored(
         monitor.ert,
@@ -86,4 +90,5 @@ def monitored(reader: RunReader) -> Monitored | None:
         Reference(points, ids.tolist(), monitor.reference_coverage),
         monitor.calibration,
         monitor.components() if monitor.is_compared else None,
+        monitor.position,
     )

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import ParameterError, file_error, path_text, shown
+from streamembed.errors import ParameterError, path_text, shown
 from streamembed.report.contents import read_contents
 from streamembed.report.figures import draw, need_bokeh, palettes, script
 from streamembed.report.plain import as_json
+from streamembed.storage import archive
 from streamembed.version import __version__
 
 __all__ = ["page_of", "write_page"]
@@ -47,13 +48,8 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
     if target.resolve().is_relative_to(Path(path_text(run, "run")).resolve()):
         raise ParameterError(f"output={shown(str(target))} must not be in the run: it is read only")
     page = page_of(read_contents(run))
-    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(page, encoding="utf-8")
-        os.replace(beside, target)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise file_error(error, target, "written") from error
+    with archive.replacing(target) as path:
+        path.write_text(page, encoding="utf-8")
     return target
 
 
