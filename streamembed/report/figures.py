@@ -267,12 +267,10 @@ def _clouds() -> list[Any]:
         grey = one.scatter(
             *(x, y),
             source=behind,
-            marker="circle",
+            marker="x",  # a shape that no label has
             size=6,
-            fill_color="#9a9a9a",
             line_color="#8a8a8a",
-            fill_alpha="fill",
-            line_alpha=0.7,
+            line_alpha="fill",
         )
         grey.selection_glyph = grey.nonselection_glyph = None
         points = one.scatter(

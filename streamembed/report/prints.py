@@ -146,7 +146,15 @@ def _cloud(
 ) -> None:
     behind = cloud["behind"]
     if behind[x]:
-        ax.scatter(_floats(behind[x]), _floats(behind[y]), s=7, c=GREY, lw=0, label="reference")
+        ax.scatter(
+            _floats(behind[x]),
+            _floats(behind[y]),
+            s=9,
+            c=GREY,
+            marker="x",
+            lw=0.8,
+            label="reference",
+        )
     xs, ys = _floats(cloud[x]), _floats(cloud[y])
     labels = np.array([-1 if label is None else label for label in cloud["label"]])
     off = np.array(cloud["off"], dtype=np.bool_)

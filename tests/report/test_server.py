@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -22,21 +23,27 @@ from tests.cli.test_cli import call
 from tests.report import runs
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return runs.unfinished(tmp_path)
-
-
-@pytest.fixture
-def port(run: Path) -> Iterator[int]:
-    """Of a server that follows the run."""
+@contextlib.contextmanager
+def served(run: Path) -> Iterator[int]:
+    """Port of a server that follows the run."""
     server = serve(run)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield server.server_address[1]
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.unfinished(tmp_path_factory.mktemp("unfinished"))
+
+
+@pytest.fixture(scope="module")
+def port(run: Path) -> Iterator[int]:
+    with served(run) as found:
+        yield found
 
 
 def ask(
@@ -96,22 +103,24 @@ def test_it_is_only_asked(port: int, method: str) -> None:
 
 
 @pytest.mark.long
-def test_it_grows_while_another_process_writes(run: Path, port: int) -> None:
+def test_it_grows_while_another_process_writes(tmp_path: Path) -> None:
     """And never goes back; the folder has no file more than it would without."""
+    run = runs.unfinished(tmp_path)
     program = (
         "import streamembed as se; from tests.report import runs;"
         f"se.replay({str(run.parent / 'log')!r}, se.Engine(**runs.SMALL), {str(run)!r},"
         " **runs.EVERY, on_bad_row='skip')"
     )
-    first = json.loads(ask(port).body)["run"]["position"]  # type: ignore[attr-defined]
-    writer = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
-    seen, until = [first], time.monotonic() + 60
-    while time.monotonic() < until:
-        state = json.loads(ask(port).body)  # type: ignore[attr-defined]
-        seen.append(state["run"]["position"])
-        if state["run"]["state"] == "finished":
-            break
-        time.sleep(0.05)
+    with served(run) as port:
+        first = json.loads(ask(port).body)["run"]["position"]  # type: ignore[attr-defined]
+        writer = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
+        seen, until = [first], time.monotonic() + 60
+        while time.monotonic() < until:
+            state = json.loads(ask(port).body)  # type: ignore[attr-defined]
+            seen.append(state["run"]["position"])
+            if state["run"]["state"] == "finished":
+                break
+            time.sleep(0.05)
     assert writer.wait(60) == 0
     assert seen == sorted(seen)
     assert seen[0] < seen[-1] == 240
@@ -121,16 +130,18 @@ def test_it_grows_while_another_process_writes(run: Path, port: int) -> None:
     }
 
 
-def test_a_run_that_is_gone_is_said(run: Path, port: int) -> None:
+def test_a_run_that_is_gone_is_said(tmp_path: Path) -> None:
     """The server stays."""
-    (run / "run.db").rename(run / "elsewhere")
-    until = time.monotonic() + 30
-    while (answer := ask(port)).status == 200 and time.monotonic() < until:
-        time.sleep(0.1)
-    assert answer.status == 503
-    assert b"holds no run.db" in answer.body  # type: ignore[attr-defined]
-    (run / "elsewhere").rename(run / "run.db")
-    assert ask(port).status == 200
+    run = runs.unfinished(tmp_path)
+    with served(run) as port:
+        (run / "run.db").rename(run / "elsewhere")
+        until = time.monotonic() + 30
+        while (answer := ask(port)).status == 200 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert answer.status == 503
+        assert b"holds no run.db" in answer.body  # type: ignore[attr-defined]
+        (run / "elsewhere").rename(run / "run.db")
+        assert ask(port).status == 200
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

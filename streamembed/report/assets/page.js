@@ -58,6 +58,7 @@
   // ---------------------------------------------------------------- signs of the legends
 
   const SHAPES = {
+    x: '<path d="M3 3 11 11M11 3 3 11"/>',
     circle: '<circle cx="7" cy="7" r="5"/>',
     triangle: '<path d="M7 1.5 13 12.5H1z"/>',
     square: '<path d="M2 2h10v10H2z"/>',
@@ -307,7 +308,7 @@
     }
     if (one.off.some(Boolean)) legend.push(entry(shape("circle", "#8a8a8a", true), "hollow: nothing similar in the reference"));
     const isBehind = by("show-behind").checked && one.behind.id.length > 0;
-    if (isBehind) legend.push(entry(shape("circle", "#9a9a9a"), "grey: reference"));
+    if (isBehind) legend.push(entry(shape("x", "#8a8a8a"), "grey crosses: reference" + (one.behind.off.some(Boolean) ? ", faint where nothing similar is left" : "")));
     if (one.lost.some(Boolean)) {
       const halo = shape("circle", "#8a8a8a");
       halo.setAttribute("opacity", "0.4");
@@ -325,7 +326,7 @@
     source.selected.indices = one.id.flatMap((id, i) => (chosen.has(id) ? [i] : []));
     const behind = isBehind ? one.behind : { id: [], x: [], y: [], x2: [], y2: [], off: [] };
     const blank = behind.id.map(() => null);
-    put("behind", { id: behind.id, x: behind.x, y: behind.y, x2: behind.x2.length ? behind.x2 : blank, y2: behind.y2.length ? behind.y2 : blank, fill: behind.off.map((off) => (off ? 0 : 0.5)) });
+    put("behind", { id: behind.id, x: behind.x, y: behind.y, x2: behind.x2.length ? behind.x2 : blank, y2: behind.y2.length ? behind.y2 : blank, fill: behind.off.map((off) => (off ? 0.35 : 0.9)) });
     const lost = one.lost.flatMap((is, i) => (is ? [i] : []));
     put("halos", { x: lost.map((i) => one.x[i]), y: lost.map((i) => one.y[i]) });
     axes("cloud-main", one.axes[0]);
