@@ -10,12 +10,13 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pairs.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint docs first-hour scenarios picture bench soak clean
+.PHONY: demo test check lint docs first-hour scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
 
-test: lint
+test: $(VENV)/.ready
+	@$(MAKE) --no-print-directory --jobs=2 lint chromium
 	$(BIN)/python -m pytest -q -n 2
 
 # The inner loop: something of every package, in less than a minute once mypy's cache is warm.
@@ -36,6 +37,17 @@ docs: $(DOCS)/.ready
 # Twenty tasks of a new user, and what they see.
 first-hour: $(VENV)/.ready
 	$(BIN)/python -m scenarios.first_hour
+
+# What the browser tests need; without it they are skipped, and say so.
+chromium:
+	@for name in chromium chromium-browser google-chrome; do \
+		command -v $$name >/dev/null && exit 0; done; \
+	{ apt-get update && apt-get install --yes --no-install-recommends chromium; } >/dev/null 2>&1 || \
+		echo "no Chromium, and it could not be installed: tests of pages in a browser are skipped"
+
+# Run lengths and delays of the monitor, beside other detectors: hours.
+drift: $(VENV)/.ready
+	$(BIN)/python -m scenarios.drift_bench
 
 scenarios: $(VENV)/.ready
 	$(BIN)/python -m scenarios.run --full --write

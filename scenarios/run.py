@@ -104,7 +104,9 @@ def main(arguments: list[str] | None = None) -> int:
     for line in failed:
         print("FAILED", line)
     if chosen.write:
-        kept = sections(PAGE.read_text()) if chosen.ids and PAGE.exists() else {}
+        kept = sections(PAGE.read_text()) if PAGE.exists() else {}
+        if not chosen.ids:
+            kept = {name: text for name, text in kept.items() if name not in SCENARIOS}
         PAGE.write_text(page(outcomes, chosen.full, kept))
         print(f"wrote {PAGE.name}")
     return 1 if failed else 0
@@ -118,7 +120,8 @@ def sections(text: str) -> dict[str, str]:
 def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
     """docs/results.md: every figure with its bounds, and what is to be said of it.
 
-    Sections that are ``kept`` stand as they are, unless there is a new outcome.
+    Sections that are ``kept`` stand as they are, unless there is a new outcome; those of no
+    scenario here, as that of `scenarios.drift_bench`, come last.
     """
     size = "full" if full else "quick"
     lines = [
@@ -147,6 +150,8 @@ def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
         ]
         if outcome.notes:
             lines += ["", *[f"- {note}" for note in outcome.notes]]
+    for name in sorted(kept.keys() - SCENARIOS.keys()):
+        lines += ["", f"## {kept[name]}"]
     return "\n".join(lines) + "\n"
 
 
