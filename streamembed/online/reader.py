@@ -181,6 +181,15 @@ class RunReader:
             with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
                 yield from reader
 
+    def at_once(self, read: Callable[[], T]) -> T:
+        """What a function reads of this run, all as of one moment, whatever is written meanwhile."""
+
+        def steadily() -> T:
+            with self._database.steady():
+                return read()
+
+        return self._patiently(steadily)
+
     def close(self) -> None:
         """Nothing more is read."""
         self._database.close()

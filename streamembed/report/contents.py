@@ -43,7 +43,11 @@ def read_contents(run: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def contents_of(reader: RunReader) -> dict[str, Any]:
-    """The same of a run that is open."""
+    """The same of a run that is open, as of one moment."""
+    return reader.at_once(lambda: _contents_of(reader))
+
+
+def _contents_of(reader: RunReader) -> dict[str, Any]:
     found = monitored(reader)
     snapshots = _kept(reader)
     ground = _ground(snapshots, found)

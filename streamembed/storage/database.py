@@ -416,8 +416,11 @@ class Database:
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
-        """What is read in here is of one moment, whatever is written meanwhile."""
+        """What is read in here is of one moment, whatever is written meanwhile; may be nested."""
         with self._lock, _told(self.folder / NAME, "read"):
+            if self._connection.in_transaction:
+                yield
+                return
             self._connection.execute("BEGIN")
             try:
                 yield
