@@ -310,6 +310,7 @@ def test_a_parquet_bomb_is_read_in_bounded_memory(tmp_path: Path) -> None:
     assert under_a_limit(source, tmp_path / "log.parquet") == "10000000\n"
 
 
+@pytest.mark.long
 def test_wide_and_nested_logs_are_learned_or_refused_by_type(tmp_path: Path) -> None:
     """2,000 columns are learned; lists of lists are no features."""
     wide = pa.table({f"x{j:05d}": np.random.default_rng(j).normal(size=60) for j in range(2_000)})
@@ -327,6 +328,7 @@ def test_wide_and_nested_logs_are_learned_or_refused_by_type(tmp_path: Path) -> 
         open_log(tmp_path / "nested.parquet")
 
 
+@pytest.mark.long
 def test_a_long_id_in_a_log_does_not_take_all_memory(tmp_path: Path) -> None:
     """The run folder of a log with an id of two megabytes is written under a limit."""
     ids = [f"i{j}" for j in range(3000)]

@@ -192,6 +192,7 @@ def test_a_terminal_is_no_log(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_every_flag_of_no_default_takes_none_and_a_value(tmp_path: Path, log: Path) -> None:
     """One without a type of its own failed with a traceback once, whatever it was given."""
     flags = [field.name for field in fields(Config) if field.default is None]
@@ -401,6 +402,7 @@ def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
     assert "snapshot_every=0 must be" in call(*replay, 0).stderr
 
 
+@pytest.mark.long
 def test_an_overwritten_run_leaves_no_picture(tmp_path: Path, log: Path) -> None:
     """The picture of the run before was left beside the new one once."""
     replay = ["replay", log, "--run", tmp_path / "run", "--overwrite", *SMALL]

@@ -343,7 +343,15 @@ def test_things_without_coordinates_have_no_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["one class", "singletons", "equal points", "one kind of pairs", "constant", "wide"]
+    "kind",
+    [
+        "one class",
+        "singletons",
+        "equal points",
+        "one kind of pairs",
+        "constant",
+        pytest.param("wide", marks=pytest.mark.long),
+    ],
 )
 def test_poor_data_leave_metrics_sound(kind: str) -> None:
     """A documented fallback, finite and positive semidefinite, and the certificate says so."""

@@ -55,10 +55,7 @@ OF_EVERY_FACE = (
     "check_learn_many_matches_learn_one",
     "check_transform_many_matches_transform_one",
     "check_transform_one",
-    "check_shuffle_features_no_impact",
     "check_emerging_features",
-    "check_disappearing_features",
-    "check_pickling",
 )
 
 

@@ -39,7 +39,7 @@ def moved(n: int, by: float, seed: int = 1, d: int = 3) -> Floats:
     return points(n, seed, d) + by * np.eye(d)[0]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_calls_leave_no_trace(seed: int) -> None:
     """Any split, with saves in between, gives the alarms and the bytes of one call."""
@@ -78,9 +78,9 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_alarm_names_what_has_changed() -> None:
-    """Ranked first in 9 of 10, onset within 50 events, ids of its own."""
+    """Ranked first, onset within 50 events, ids of its own."""
     right = near = tried = 0
-    for seed in range(10):
+    for seed in range(5):
         made = se.Monitor(seed=seed)
         names = ["height", "width", "depth"]
         before = pd.DataFrame(points(1400, seed), columns=names)
@@ -98,9 +98,9 @@ def test_an_alarm_names_what_has_changed() -> None:
         assert all(alarm.onset <= number < alarm.position for _, number, _ in alarm.events)
         assert json.loads(json.dumps(alarm.as_dict()))["channel"] == alarm.channel
         np.testing.assert_allclose(sum(share for _, share in alarm.components), 1.0)
-    assert tried >= 8
-    assert right >= 0.9 * tried
-    assert near >= 0.9 * tried
+    assert tried >= 4
+    assert right == tried
+    assert near == tried
 
 
 def test_policies() -> None:

@@ -105,7 +105,7 @@ def brook_evans(line: float, a: float) -> float:
     return float(lengths[n // 2])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_lengths_are_those_of_the_markov_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """One gaussian score, one memory, a reference that is known: within 15 % over ten seeds.
 
@@ -168,11 +168,11 @@ def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: b
 def test_a_reference_that_is_held_fixed_alarms_far_too_often() -> None:
     """33 scores, 400 events of reference: the toy alarms on most null streams, the monitor not."""
     early = {True: 0, False: 0}
-    for seed in range(16):
+    for seed in range(12):
         rng = np.random.default_rng([seed, 1])
         reference, stream = rng.standard_normal((400, 33)), rng.standard_normal((1500, 33))
         for fixed in early:
             early[fixed] += simulated(stream, reference, 3000.0, seed, fixed) is not None
-    # 39 % are expected of the one: 11 of 16 come with a chance of 1 %
-    assert early[True] >= 13
-    assert early[False] <= 11
+    # 39 % are expected of the one: 9 of 12 come with a chance of 2 %
+    assert early[True] >= 11
+    assert early[False] <= 9

@@ -145,6 +145,7 @@ def test_a_signal_ends_a_replay_where_it_is_committed(tmp_path: Path, number: in
     assert (done.accepted, done.resumed_at) == (6000, position)
 
 
+@pytest.mark.long
 def test_standard_input_cannot_be_gone_on_with(tmp_path: Path) -> None:
     """It says so, and does not begin anew by itself."""
     log = log_of(tmp_path / "log", 100).read_bytes()
