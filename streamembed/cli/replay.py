@@ -25,7 +25,7 @@ from streamembed.monitoring.monitor import Monitor
 from streamembed.online.reader import read_run
 from streamembed.runs.run import Replayed, cadence, replay
 from streamembed.terminal import sources
-from streamembed.terminal.exits import ALARMED, DAMAGED, stop, stops_gently
+from streamembed.terminal.exits import ALARMED, DAMAGED, USAGE, stop, stops_gently
 from streamembed.terminal.monitoring import monitor_of, monitor_options
 from streamembed.terminal.options import columns_options, engine_options, existing
 from streamembed.terminal.progress import watch
@@ -111,6 +111,7 @@ def command(
         engine = Engine(**parameters) if fork is None else _forked(fork)
         told = parameters["scaling"], parameters["seed"]
         watcher = monitor_of(monitor, ert, reference, policy, watch_labels, fail_on_alarm, *told)
+        raised: list[Alarm] = []
         chosen = choice_of(features, exclude, id_column, label_column, time_column)
         log = open_chosen(existing(logs), chosen)
         if not as_json:
@@ -120,6 +121,11 @@ def command(
             watch(log.n_rows, as_json) as advance,
             stops_gently(gently="-" not in logs) as is_stopped,
         ):
+
+            def noticed(alarm: Alarm) -> None:
+                raised.append(alarm)
+                if not as_json:
+                    _tell_alarm(alarm)
 
             def learned(rows: int) -> None:
                 if advance is not None:
@@ -141,13 +147,13 @@ def command(
                 progress=learned,
                 stop=is_stopped,
                 monitor=watcher,
-                on_alarm=None if as_json else _tell_alarm,
+                on_alarm=noticed,
             )
     _tell_replay(done, engine.config.tolerance, as_json, watcher)
     if done.damage is not None:
         stop(LogError(done.damage), DAMAGED)
-    if fail_on_alarm and watcher is not None and watcher.alarms:
-        stop(f"{len(watcher.alarms)} alarms; see {done.path}/alarms.jsonl", ALARMED)
+    if fail_on_alarm and watcher is not None:
+        _fail(done, watcher, len(raised))
 
 
 sources.from_environment(command)
@@ -185,8 +191,23 @@ def _tell_alarm(alarm: Alarm) -> None:
     click.echo(f"alarm: {alarm.sentence}", err=True)
 
 
+def _fail(done: Replayed, monitor: Monitor, alarms: int) -> None:
+    """Exit codes of ``--fail-on-alarm``."""
+    if alarms:
+        stop(f"{alarms} alarm{'' if alarms == 1 else 's'}; see {done.path}/alarms.jsonl", ALARMED)
+    if monitor.state == "collecting":
+        stop("nothing was watched: " + _collected(monitor), USAGE)
+
+
+def _collected(monitor: Monitor) -> str:
+    wanted = monitor.parameters["n_reference"]
+    return f"{monitor.position:,} of {wanted:,} events of the reference have come"
+
+
 def _monitor_line(monitor: Monitor) -> str:
     """Where the monitor stands."""
+    if monitor.state == "collecting":
+        return f"monitor: nothing was watched yet: {_collected(monitor)}"
     alarms = len(monitor.alarms)
     told = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
     return (

@@ -6,24 +6,28 @@ Chunks are cut from the event on with which the watching began, comparisons of t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.monitoring import geometry, running
 from streamembed.monitoring.alarm import Alarm
-from streamembed.monitoring.explaining import Seen, of_events, of_geometry
+from streamembed.monitoring.explaining import Seen, of_constants, of_events, of_geometry
 from streamembed.monitoring.record import ALL_CHANNELS
 from streamembed.monitoring.reference import CHUNK
+from streamembed.monitoring.running import MEMORIES, Running
 from streamembed.monitoring.watch import SHARE, Events, Settings, Standing, Watched, watched
 from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = ["MOST_ALARMS", "RING", "advance"]
 
 RING = 1280  # events that are looked back at
-HYSTERESIS = 0.1  # of the run length of an alarm: below, a stream that was away is back
+QUIET = 0.3  # of the run length of an alarm: below, a stream that was away may be back
 MOST_ALARMS = 1000  # that are remembered
 FIRST_GEOMETRY = ALL_CHANNELS.index(geometry.CHANNELS[0])
+
+# By chunk and channel: log run lengths, statistics, memories.
+Table = tuple[Floats, Floats, Ints]
 
 
 def advance(
@@ -61,7 +65,7 @@ def _collect(standing: Standing, rest: Events, settings: Settings) -> tuple[Stan
 
 def begun(standing: Standing, events: Events, settings: Settings) -> Standing:
     """Watching against a reference of these events."""
-    made = watched(events, settings, standing.renewals, len(standing.known))
+    made = watched(events, settings, standing.renewals)
     nothing = np.full((1, len(ALL_CHANNELS)), np.nan)
     record = standing.record
     if standing.position:
@@ -83,118 +87,195 @@ def begun(standing: Standing, events: Events, settings: Settings) -> Standing:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Followed:
+    """Some chunks, up to the first with an alarm or the first of a stream that is back.
+
+    Attributes
+    ----------
+    running : Running
+        After them.
+    means : (3, p)
+        The exponential means after the last.
+    statistics, logs : (c, f)
+    woken : (c,)
+        See `Watched.woken`.
+    turned : bool
+        Whether the last is such a chunk.
+    """
+
+    running: Running
+    means: Floats
+    statistics: Floats
+    logs: Floats
+    woken: Floats
+    turned: bool
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+
 def _watch(
     standing: Standing, rest: Events, settings: Settings
 ) -> tuple[Standing, Events, Alarm | None]:
     """Whole chunks until the next comparison of the geometry, or the next alarm."""
-    against, before = standing.watched, standing.running
+    against = standing.watched
     assert against is not None
-    assert before is not None
     held = 0 if standing.waiting is None else len(standing.waiting)
-    period = against.period // CHUNK
-    left = period - (standing.position - held - standing.began) // CHUNK % period
-    count = min((held + len(rest)) // CHUNK, left)
-    used = count * CHUNK - held
-    if count == 0:
-        waiting = _together(standing.waiting, rest)
-        position = standing.position + len(rest)
-        return replace(standing, waiting=waiting, position=position), rest[len(rest) :], None
-    block = _together(standing.waiting, rest[:used])
-    scores = against.scores(block)
-    z = against.calibration.null.whitened(scores)
-    after, means, variances = running.run(before, z)
-    statistics = running.values(means, variances, against.groups)
-    logs = against.calibration.log_run_lengths(statistics)
-    at = _turn(logs, standing, against)
-    is_back = at is not None and standing.is_alarmed
-    if at is not None:
-        count = at + 1
-        after, _, _ = running.run(before, z[:count])
-    if is_back:
-        after = running.start(z.shape[1])
     first = standing.position - held
-    position = first + count * CHUNK
+    period = against.period // CHUNK
+    left = period - (first - standing.began) // CHUNK % period
+    count = min((held + len(rest)) // CHUNK, left)
+    if count == 0:
+        waiting, position = _together(standing.waiting, rest), standing.position + len(rest)
+        return replace(standing, waiting=waiting, position=position), rest[len(rest) :], None
+    block = _together(standing.waiting, rest[: count * CHUNK - held])
+    was_away = standing.is_alarmed
+    follow = _follow_away if was_away else _follow
+    followed = follow(standing, against, block)
+    count = len(followed)
     recent = _together(standing.recent, block[: count * CHUNK])
-    keep = max(RING, against.period)
-    table = _by_channel(logs[:count], statistics[:count], against)
-    compared = standing.compared
+    table = _by_channel(followed, against)
     looks = count == left and np.isfinite(settings.ert)
-    now = None
     if looks:
-        against = against.with_geometry((settings.seed, standing.renewals, 2))
-        now = geometry.shape(against.map, recent.points[-against.period :])
-        scored = geometry.scores(_geometry(against), now)
-        # two comparisons in a row: one alone may have met a few far events
-        twice = geometry.run_lengths(np.minimum(scored, compared), against.period)
-        table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = twice
-        table[1][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = scored
-        compared = scored
-    positions = first + CHUNK * np.arange(1, count + 1)
+        standing, against = _look(standing, against, recent, table, settings)
+    keep = max(RING, against.period)
     standing = replace(
         standing,
-        position=position,
+        position=first + count * CHUNK,
         waiting=None,
         recent=recent[max(0, len(recent) - keep) :],
-        running=after,
+        running=followed.running,
         watched=against,
-        compared=compared,
-        is_alarmed=standing.is_alarmed and not is_back,
-        record=standing.record.followed_by(positions, "watching", *table),
+        is_alarmed=standing.is_alarmed and not followed.turned,
+        record=standing.record.followed_by(
+            first + CHUNK * np.arange(1, count + 1), "watching", *table
+        ),
     )
     rest = rest[count * CHUNK - held :]
     alarm = None
-    again = standing.recurring > 0 and _at_once(position, standing, settings)
-    seen = Seen(position, standing.began, again, standing.names, standing.recent)
-    if at is not None and not is_back:
-        which = int(logs[at].argmax())
-        alarm = of_events(seen, against, which, float(logs[at, which]), means[at])
-    elif looks and now is not None and not standing.is_alarmed:
-        line = np.log(settings.ert * len(geometry.CHANNELS) / (1 - SHARE))
-        loudest = int(np.nan_to_num(twice, nan=-np.inf).argmax())
-        if twice[loudest] >= line:
-            log = float(twice[loudest]) - np.log(len(geometry.CHANNELS) / (1 - SHARE))
-            alarm = of_geometry(seen, against, loudest, log, now)
-    return (
-        (standing, rest, None)
-        if alarm is None
-        else (_after(standing, alarm, settings), rest, alarm)
-    )
+    if followed.turned and not was_away:
+        alarm = _of_followed(followed, standing, against, settings)
+    elif looks and not was_away:
+        alarm = _of_look(table, standing, against, settings)
+    return (standing if alarm is None else _after(standing, alarm, settings)), rest, alarm
 
 
-def _geometry(against: Watched) -> geometry.Geometry:
-    assert against.geometry is not None
-    return against.geometry
+def _follow(standing: Standing, against: Watched, block: Events) -> _Followed:
+    """Until an alarm."""
+    assert standing.running is not None
+    z = against.calibration.null.whitened(against.scores(block))
+    after, means, variances = running.run(standing.running, z)
+    statistics = running.values(means, variances, against.groups)
+    logs, woken = against.calibration.log_run_lengths(statistics), against.woken(block.points)
+    hits = np.flatnonzero(np.maximum(logs.max(axis=1), woken) > against.calibration.threshold)
+    if not len(hits):
+        return _Followed(after, means[-1], statistics, logs, woken, turned=False)
+    n = int(hits[0]) + 1
+    after, _, _ = running.run(standing.running, z[:n])
+    return _Followed(after, means[n - 1], statistics[:n], logs[:n], woken[:n], turned=True)
 
 
-def _turn(logs: Floats, standing: Standing, against: Watched) -> int | None:
-    """The first chunk with an alarm; of a stream that is away, the first that is back.
+def _follow_away(standing: Standing, against: Watched, block: Events) -> _Followed:
+    """Until the stream is back: the means begin anew until they stay quiet over all memories.
 
-    It is back once no memory that is as short as that of its alarm sees anything: longer ones
-    remember the time away for long.
+    What spectrum or metric have seen, events may not see: then `_look` says when it is back.
     """
-    line = against.calibration.threshold
-    if not standing.is_alarmed:
-        found = np.flatnonzero(logs.max(axis=1) >= line)
-    else:
-        longest = standing.alarms[-1].memory or np.inf
-        seen = [i for i, label in enumerate(against.groups.labels) if label[1] <= longest]
-        found = np.flatnonzero(logs[:, seen].max(axis=1) < line + np.log(HYSTERESIS))
-    return int(found[0]) if len(found) else None
+    assert standing.running is not None
+    z = against.calibration.null.whitened(against.scores(block))
+    woken, quiet = against.woken(block.points), against.calibration.threshold + np.log(QUIET)
+    by_events = standing.alarms[-1].memory > 0
+    state, rows, is_back = standing.running, [], False
+    means = np.zeros(state.carried.shape)
+    for i in range(len(z)):
+        state, moved, variances = running.run(state, z[i : i + 1])
+        means = moved[-1]
+        rows.append(running.values(moved, variances, against.groups)[0])
+        log = float(against.calibration.log_run_lengths(rows[-1]).max())
+        if max(log, float(woken[i])) > quiet:
+            state = running.start(z.shape[1])
+        elif by_events and state.chunks >= MEMORIES[-1]:
+            is_back = True
+            break
+    statistics = np.array(rows)
+    logs = against.calibration.log_run_lengths(statistics)
+    return _Followed(state, means, statistics, logs, woken[: len(rows)], is_back)
 
 
-def _by_channel(logs: Floats, statistics: Floats, against: Watched) -> tuple[Floats, Floats, Ints]:
-    """Of every chunk the loudest value of each channel, shapes (c, 7)."""
+def _look(
+    standing: Standing, against: Watched, recent: Events, table: Table, settings: Settings
+) -> tuple[Standing, Watched]:
+    """Compare the last stretch with the reference, and write it into the last row of the table."""
+    against = against.with_geometry((settings.seed, standing.renewals, 2))
+    assert against.geometry is not None
+    now = geometry.shape(against.map, recent.points[-against.period :])
+    scored = geometry.scores(against.geometry, now)
+    # two comparisons in a row: one alone may have met a few far events
+    twice = geometry.run_lengths(np.minimum(scored, standing.compared), against.period)
+    table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = twice
+    table[1][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = scored
+    is_alarmed = standing.is_alarmed
+    if is_alarmed and standing.alarms[-1].memory == 0:
+        once = geometry.run_lengths(scored, against.period)
+        is_alarmed = bool(once.max() >= _line(settings) + np.log(QUIET))
+    return replace(standing, compared=scored, is_alarmed=is_alarmed), against
+
+
+def _line(settings: Settings) -> float:
+    """Log of the run length of either snapshot channel at which there is an alarm."""
+    return float(np.log(settings.ert * len(geometry.CHANNELS) / (1 - SHARE)))
+
+
+def _seen(standing: Standing, settings: Settings) -> Seen:
+    position = standing.position
+    again = standing.recurring > 0 and _at_once(position, standing, settings)
+    return Seen(position, standing.began, again, standing.names, standing.recent, settings.ert)
+
+
+def _of_followed(
+    followed: _Followed, standing: Standing, against: Watched, settings: Settings
+) -> Alarm:
+    """The alarm of the last chunk."""
+    seen, logs, woken = _seen(standing, settings), followed.logs[-1], float(followed.woken[-1])
+    which = int(logs.argmax())
+    if woken > logs[which]:
+        return of_constants(seen, against, woken)
+    return of_events(seen, against, which, float(logs[which]), followed.means)
+
+
+def _of_look(
+    table: Table, standing: Standing, against: Watched, settings: Settings
+) -> Alarm | None:
+    """The alarm of a comparison, if it is one."""
+    twice = table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2]
+    if not twice.max() >= _line(settings):  # nan at the first
+        return None
+    which = int(twice.argmax())
+    log = float(twice[which]) - np.log(len(geometry.CHANNELS) / (1 - SHARE))
+    assert standing.recent is not None
+    now = geometry.shape(against.map, standing.recent.points[-against.period :])
+    return of_geometry(_seen(standing, settings), against, which, log, now)
+
+
+def _by_channel(followed: _Followed, against: Watched) -> Table:
+    """Of every chunk the loudest value of each channel."""
     labels = against.groups.labels
-    wide = (len(logs), len(ALL_CHANNELS))
+    wide = (len(followed), len(ALL_CHANNELS))
     table = np.full(wide, np.nan), np.full(wide, np.nan), np.zeros(wide, dtype=np.int64)
-    rows = np.arange(len(logs))
+    rows = np.arange(len(followed))
     for name in against.groups.names:
         own = np.array([i for i, label in enumerate(labels) if label[0] == name])
-        chosen = own[logs[:, own].argmax(axis=1)]
+        chosen = own[followed.logs[:, own].argmax(axis=1)]
         column = ALL_CHANNELS.index(name)
-        table[0][:, column] = logs[rows, chosen]
-        table[1][:, column] = statistics[rows, chosen]
+        table[0][:, column] = followed.logs[rows, chosen]
+        table[1][:, column] = followed.statistics[rows, chosen]
         table[2][:, column] = np.array([label[1] for label in labels])[chosen]
+    # what never changed belongs to the features, where it is louder than they are
+    column = ALL_CHANNELS.index("features")
+    louder = np.flatnonzero(followed.woken > np.nan_to_num(table[0][:, column], nan=-np.inf))
+    for part, values in zip(table, (followed.woken, followed.woken), strict=False):
+        part[louder, column] = values[louder]
+    table[2][louder, column] = CHUNK
     return table
 
 

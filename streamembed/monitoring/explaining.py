@@ -16,21 +16,57 @@ from streamembed.monitoring.running import MEMORIES
 from streamembed.monitoring.watch import Events, Watched
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["Seen", "component_names", "of_events", "of_geometry", "onset", "table"]
+__all__ = ["Seen", "component_names", "of_constants", "of_events", "of_geometry", "onset", "table"]
 
 LEVEL = 0.05  # of tests that are corrected for their number
 LOUDEST = 10
+LARGEST_LOG = 709.0
+LARGEST_SIZE = 1e6  # deviations that a mean can move by
 LONGEST = 128  # chunks that an onset is looked for in
 LOW = 0.03  # of the reference's coverage
 CHANNEL_WORDS = {
     "coverage": "events fall where the reference has little mass",
-    "coordinates": "events move within the reference's map",
-    "features": "the mean of the features moves",
-    "spread": "scores lie farther from the middle of the reference's, or closer to it",
+    "coordinates": "events move within the reference's map, most along {name}",
+    "features": "means of features move",
+    "spread": "{name} is spread {more} than in the reference",
     "labels": "labels go with other features than in the reference",
     "spectrum": "the shape of the data is another (their spectrum)",
     "metric": "neighbours differ in other directions (their metric)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A feature, before and since.
+
+    Attributes
+    ----------
+    name : str
+    moved : float
+        Of its mean, in deviations of the reference; 0 of one that never varied.
+    width : float
+        Deviation by that of the reference; 1 of one that never varied.
+    p : float
+    woken : str
+        What one that never varied does now; empty for the others.
+    """
+
+    name: str
+    moved: float
+    width: float
+    p: float
+    woken: str = ""
+
+    def __str__(self) -> str:
+        if self.width == 0:
+            return f"'{self.name}' is constant now"
+        if self.woken:
+            return f"'{self.name}' {self.woken}"
+        if abs(self.moved) >= 0.1:
+            return f"'{self.name}' moved by {self.moved:+.2g} sd"
+        if self.width > 1.1 or self.width < 1 / 1.1:
+            return f"'{self.name}' is {self.width:.2g} times as wide"
+        return f"'{self.name}' has another shape"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +85,8 @@ class Seen:
         The features.
     recent : Events or None
         The last events, whole chunks.
+    ert : float
+        What was asked for.
     """
 
     position: int
@@ -56,6 +94,7 @@ class Seen:
     recurring: bool
     names: tuple[str, ...]
     recent: Events | None
+    ert: float
 
 
 def of_events(
@@ -83,15 +122,30 @@ def of_events(
     clipped = np.clip(scores[:, part], null.low[part], null.high[part])
     contributions = (clipped - null.mean[part]) @ (null.whitening[part, part] @ v)
     names = [name for name, _ in component_names(seen.names, against)][part]
-    return _alarm(
-        seen,
-        against,
-        (channel, memory, log_run_length),
-        since,
-        ranked(names, v**2),
-        contributions,
-        scores[:, 0],
+    components = ranked(names, v**2)
+    loud = int(np.argmax(v**2))
+    words = CHANNEL_WORDS[channel].format(
+        name=names[loud].removeprefix("spread of "), more="wider" if v[loud] > 0 else "narrower"
     )
+    told = channel, memory, log_run_length, words
+    return _alarm(seen, against, told, since, components, contributions, scores[:, 0])
+
+
+def of_constants(seen: Seen, against: Watched, log_run_length: float) -> Alarm:
+    """The alarm of features that never changed in the reference, and do now."""
+    assert seen.recent is not None
+    constant = np.flatnonzero(against.constant)
+    value = against.events.points[0, constant]
+    others = seen.recent.points[:, constant] != value
+    chunks = others.any(axis=1).reshape(-1, CHUNK).any(axis=1)[::-1]
+    count = CHUNK * int(np.argmin(np.append(chunks, False)))
+    since = seen.recent[len(seen.recent) - min(count, seen.position - seen.began) :]
+    others = others[len(others) - len(since) :]
+    components = ranked([seen.names[j] for j in constant], others.sum(axis=0).astype(np.float64))
+    told = "features", CHUNK, log_run_length, "features change that never did"
+    coverage = against.map.scores(since.points)[:, 0]
+    contributions = others.sum(axis=1).astype(np.float64)
+    return _alarm(seen, against, told, since, components, contributions, coverage)
 
 
 def of_geometry(
@@ -113,26 +167,25 @@ def of_geometry(
         names = list(seen.names) if is_plain else [f"axis {k + 1}" for k in range(len(leading))]
         components = ranked(names, np.abs(leading) ** 2)
     coverage = against.map.scores(since.points)[:, 0]
-    told = geometry.CHANNELS[which], 0, log_run_length
+    channel = geometry.CHANNELS[which]
+    told = channel, 0, log_run_length, CHANNEL_WORDS[channel]
     return _alarm(seen, against, told, since, components, -coverage, coverage)
 
 
 def _alarm(
     seen: Seen,
     against: Watched,
-    told: tuple[str, int, float],
+    told: tuple[str, int, float, str],
     since: Events,
     components: tuple[tuple[str, float], ...],
     contributions: Floats,
     coverage: Floats,
 ) -> Alarm:
-    channel, memory, log_run_length = told
+    channel, memory, log_run_length, words = told
     first = seen.position - len(since)
     features = changed(seen.names, against.events.points, since.points)
     outside = float((coverage < np.quantile(against.ordered[:, 0], LOW)).mean())
-    with np.errstate(over="ignore"):
-        run_length = float(np.exp(log_run_length))
-    words = sentence(seen.position, first, channel, run_length, features, outside, seen.recurring)
+    run_length = float(np.exp(min(log_run_length, LARGEST_LOG)))
     return Alarm(
         seen.position,
         first,
@@ -140,9 +193,9 @@ def _alarm(
         memory,
         run_length,
         components,
-        features,
+        tuple((one.name, one.moved, one.p) for one in features),
         loudest(contributions, since.ids, first),
-        words,
+        sentence(seen, first, words, run_length, features, outside),
     )
 
 
@@ -190,16 +243,23 @@ def compared(before: Floats, since: Floats) -> tuple[Floats, Floats]:
     return statistics, np.asarray(false_discovery_control(p, method="bh"))
 
 
-def changed(
-    names: tuple[str, ...], before: Floats, since: Floats
-) -> tuple[tuple[str, float, float], ...]:
-    """Features, most changed first, with how far the mean moved in deviations, and p."""
+def changed(names: tuple[str, ...], before: Floats, since: Floats) -> list[Change]:
+    """Features, most changed first."""
     statistics, p = compared(before, since)
-    with np.errstate(over="ignore"):
-        sd = before.std(axis=0)
-        moved = (since.mean(axis=0) - before.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        varies, varied = (before != before[0]).any(axis=0), (since != since[0]).any(axis=0)
+        sd, now = before.std(axis=0), np.where(varied, since.std(axis=0), 0.0)
+        gone = since.mean(axis=0) - before.mean(axis=0)
+        safe = np.where(varies & (sd > 0), sd, 1.0)
+        moved = np.clip(gone / safe, -LARGEST_SIZE, LARGEST_SIZE)
+        moved, width = np.where(varies, moved, 0.0), np.where(varies, now / safe, 1.0)
+    words = ["", "was constant and is not now", "is constant at another value"]
+    woken = np.where(varies, 0, np.where(varied, 1, np.where(since[0] == before[0], 0, 2)))
     order = np.argsort(-statistics, kind="stable")
-    return tuple((names[j], float(moved[j]), float(p[j])) for j in order)
+    return [
+        Change(names[j], float(moved[j]), float(width[j]), float(p[j]), words[int(woken[j])])
+        for j in order
+    ]
 
 
 def loudest(
@@ -220,7 +280,7 @@ def table(
     sd, width = before.std(axis=0), since.std(axis=0)
     verdicts = []
     for j in range(len(names)):
-        scale = sd[j] or 1.0
+        scale = sd[j] if (before[:, j] != before[0, j]).any() and sd[j] > 0 else 1.0
         if p[j] > LEVEL:
             verdicts.append("as in the reference")
             continue
@@ -250,32 +310,45 @@ def table(
 
 
 def sentence(
-    position: int,
-    since: int,
-    channel: str,
+    seen: Seen,
+    first: int,
+    words: str,
     run_length: float,
-    features: tuple[tuple[str, float, float], ...],
+    features: list[Change],
     outside: float,
-    recurring: bool,
 ) -> str:
-    """The alarm in words; ``outside`` is the share of events below the reference's 3 % coverage."""
-    rare = f"once in {run_length:,.0f}" if run_length < 1e7 else f"once in {run_length:.0e}"
-    if run_length > 1e15:
-        rare = "less than once in 1e+15"
-    parts = [f"{CHANNEL_WORDS[channel]} ({rare} events without drift)"]
-    sure = [one for one in features if one[2] <= LEVEL]
-    if sure:
-        name, moved, _ = sure[0]
-        parts.append(
-            f"'{name}' moved by {moved:+.2g} sd"
-            if abs(moved) >= 0.1
-            else f"'{name}' is spread otherwise"
-        )
+    """The alarm in words.
+
+    Parameters
+    ----------
+    first
+        The onset.
+    words
+        What its channel sees.
+    outside
+        Share of the events since then that are below the reference's 3 % coverage.
+    """
+    rare = f"{run_length:,.0f}" if run_length < 1e7 else f"{run_length:.0e}"
+    often = "once in " + ("more than 1e+15" if run_length > 1e15 else rare)
+    asked = f"asked: one false alarm in {seen.ert:,.0f}"
+    parts = [f"{words} (alone {often} events without drift; {asked})"]
+    sure = [one for one in features if one.p <= LEVEL]
+    if len(still := [one for one in sure if one.width == 0]) > 1:
+        parts.append(f"{len(still)} features are constant now, '{still[0].name}' among them")
     else:
-        parts.append("no feature alone")
-    if outside > 0.06:
-        parts.append(f"{outside:.0%} of events since then lie below the reference's 3 % coverage")
-    text = f"Since about event {since:,} (alarm at {position:,}): {'; '.join(parts)}."
-    if recurring:
+        parts.append(str(sure[0]) if sure else "no feature alone")
+    count = seen.position - first
+    if outside > 2 * LOW:
+        parts.append(
+            f"{outside:.0%} of the {count:,} events lie below the reference's 3 % coverage"
+        )
+    since = f"Since about event {first:,} (alarm at {seen.position:,})"
+    if first == seen.began:
+        since = (
+            f"Since event {first:,} at the latest, where the watching began (alarm at "
+            f"{seen.position:,})"
+        )
+    text = f"{since}: {'; '.join(parts)}."
+    if seen.recurring:
         text += " This is not a stationary stream: alarms recur with every reference."
     return text

@@ -27,6 +27,7 @@ FLOOR = 1e-2  # of a metric's eigenvalues, relative to their mean
 SAMPLE = 300  # events of a comparison
 SPLITS = 60
 BLOCK = 20  # events that are drawn together, for neighbours in time are not independent
+HIGH = 0.95
 WIDER = 1.35  # sd of one comparison: all share one reference
 
 
@@ -132,7 +133,11 @@ def learn(reference: Reference, points: Floats, seed: tuple[int, ...]) -> Geomet
         found.append(distances(of(parts[0][:size]), of(parts[1][:size])))
     table = np.array(found)
     own = np.linspace(0, len(points) - 1, size).astype(np.int64)
-    return Geometry(of(own), table.mean(axis=0), np.maximum(table.std(axis=0), 1e-9))
+    mean = table.mean(axis=0)
+    # heavy tails are skewed: their high end counts
+    high = (np.quantile(table, HIGH, axis=0) - mean) / norm.ppf(HIGH)
+    sd = np.maximum(np.maximum(table.std(axis=0), high), 1e-9)
+    return Geometry(of(own), mean, sd)
 
 
 def scores(geometry: Geometry, now: Shape) -> Floats:

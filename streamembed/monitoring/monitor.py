@@ -22,7 +22,7 @@ from streamembed.monitoring.reference import CHUNK, makes_map
 from streamembed.monitoring.watch import Events, Saved, Settings, Standing, Watched
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.parameters import LARGEST_SEED, flag, one_of, or_none, real, whole
+from streamembed.parameters import LARGEST_SEED, flag, one_of, real, whole
 from streamembed.storage import archive
 from streamembed.threads import Turns, one_blas_thread
 
@@ -32,6 +32,7 @@ KIND = "monitor"
 LEAST_REFERENCE = 100
 GOOD_REFERENCE = 500
 LEAST_ERT = 10 * CHUNK
+LATER = 6.0  # deviations of an autocorrelation that are more than chance
 SHOWN = 640  # events that are compared with the reference
 
 
@@ -102,16 +103,16 @@ class Monitor:
         seed: int = 0,
     ) -> None:
         is_endless = isinstance(ert, float) and ert == np.inf
-        width = None if isinstance(bandwidth, str) and bandwidth == "auto" else bandwidth
+        width = None if isinstance(bandwidth, str) and bandwidth == "auto" else (bandwidth or "")
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         self._settings = Settings(
-            np.inf if is_endless else real("ert", ert, LEAST_ERT, 1e15, " (or math.inf)"),
+            np.inf if is_endless else real("ert", ert, LEAST_ERT, 1e15, " (or inf)"),
             whole("n_reference", n_reference, LEAST_REFERENCE, high=100_000),
             whole("n_coordinates", n_coordinates, 1),
             one_of("policy", policy, ("renew", "hold", "stop")),
             flag("labels", labels),
             one_of("scaling", scaling, ("standard", "global", None)),
-            or_none(real, "bandwidth", width, *ends),
+            None if width is None else real("bandwidth", width, *ends, " or 'auto'"),
             one_of("on_bad_row", on_bad_row, ("raise", "skip")),
             whole("seed", seed, 0, high=LARGEST_SEED),
         )
@@ -135,7 +136,10 @@ class Monitor:
             A snapshot of distances, or of landmarks, which are no sample of the events.
         """
         if not isinstance(snapshot, Snapshot):
-            raise InputError(f"snapshot={shown(snapshot)} must be a Snapshot")
+            raise InputError(
+                f"snapshot is a {type(snapshot).__name__}, and must be a Snapshot: `Snapshot.load` "
+                "reads a saved one"
+            )
         points = snapshot.points
         if not points.shape[1]:
             raise InputError("snapshot has no points: it is of distances, which cannot be watched")
@@ -148,6 +152,13 @@ class Monitor:
             raise InputError(
                 f"snapshot has {len(points)} points; a reference needs {LEAST_REFERENCE} at least"
             )
+        if "n_reference" in parameters:
+            raise ParameterError(
+                f"n_reference={shown(parameters['n_reference'])} cannot be chosen: the reference "
+                f"is the {len(points)} points of the snapshot"
+            )
+        if parameters.get("labels"):
+            raise ParameterError("labels=True is not possible here: a snapshot has no labels")
         made = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
         events = Events(np.array(points), np.array(snapshot.ids), none)
@@ -196,10 +207,20 @@ class Monitor:
     def notes(self) -> tuple[str, ...]:
         """What should be known of the settings."""
         n, ert = self._settings.n_reference, self._settings.ert
+        told: list[str] = []
+        against = self._standing.watched
+        if against is not None and self._settings.labels and against.labels is None:
+            told.append("the reference has no labels: they are not watched")
+        if against is not None and against.calibration.later > LATER / np.sqrt(n / 2):
+            told.append(
+                "events hang on others than the one before them: false alarms will come more often "
+                "than was asked for; watch every tenth event, or take differences"
+            )
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
-            return ()
+            return tuple(told)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))
         return (
+            *told,
             f"run lengths of this monitor vary by a factor of three between references: "
             f"n_reference={n} is below {wanted:,}",
         )
@@ -273,10 +294,12 @@ class Monitor:
             self._standing, alarms = advance(standing, events, self._settings)
         return alarms
 
-    def _labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints | None, tuple[Any, ...] | None]:
+    def _labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
         """Numbers of the labels of the rows that are kept, and all that are known."""
         if y is None:
-            return None, None
+            raise InputError(
+                "labels=True, and no labels came: give one a row (y=), None where it is not known"
+            )
         values = list_labels(y, n)
         known = {label_key(label): i for i, label in enumerate(self._standing.known)}
         met = list(self._standing.known)

@@ -124,7 +124,11 @@ def _merged(
     if not len(positions):
         return positions, phases, logs, statistics, memories
     stretch = (positions - 1) // length
-    new = (np.diff(stretch) != 0) | (np.diff(phases) != 0)
+    new = np.diff(stretch) != 0
+    if (
+        length == LENGTH
+    ):  # of longer stretches the last phase counts, so that their number is bounded
+        new |= np.diff(phases) != 0
     starts = np.flatnonzero(np.concatenate([[True], new]))
     stops = np.append(starts[1:], len(positions))
     filled = np.where(np.isnan(logs), -np.inf, logs)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
+from scipy.stats import binom
 
 from streamembed.monitoring import calibration, geometry, reference
 from streamembed.monitoring.alarm import Alarm
@@ -18,7 +19,7 @@ from streamembed.monitoring.geometry import Geometry
 from streamembed.monitoring.record import PHASES, Record
 from streamembed.monitoring.reference import CHUNK, PER_SCORE, Labels, Reference
 from streamembed.monitoring.running import MEMORIES, Groups, Running
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.storage import archive
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
-SHARE = 0.9  # of the false alarms that event channels may raise
+SHARE = 0.95  # of the false alarms that event channels may raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,27 @@ class Watched:
         return replace(self, geometry=geometry.learn(self.map, self.events.points, seed))
 
     @property
+    def constant(self) -> Bools:
+        """Which features are the same in all events of the reference, shape (d,)."""
+        found: Bools = (self.events.points == self.events.points[0]).all(axis=0)
+        return found
+
+    def woken(self, points: Floats) -> Floats:
+        """Log of the run length of what each chunk has of events whose constants have changed.
+
+        Of n events none had, so one has with a chance of 1 / (n + 1) at most; shape (c,), 0 where
+        nothing is constant.
+        """
+        constant = self.constant
+        if not constant.any():
+            return np.zeros(len(points) // CHUNK)
+        others = (points[:, constant] != self.events.points[0, constant]).any(axis=1)
+        count = others.reshape(-1, CHUNK).sum(axis=1)
+        chance = 1.0 / (len(self.events) + 1)
+        found: Floats = np.log(CHUNK) - binom.logsf(count - 1, CHUNK, chance)
+        return found
+
+    @property
     def period(self) -> int:
         """Events between two comparisons of the geometry; none is looked at twice."""
         return len(self.map.points) // CHUNK * CHUNK
@@ -223,7 +245,7 @@ class Saved:
         archive.must(len(standing.names) == against.map.center.size, "features")
 
 
-def watched(events: Events, settings: Settings, renewals: int, known: int) -> Watched:
+def watched(events: Events, settings: Settings, renewals: int) -> Watched:
     """The reference of these events; half of them make the map, the others calibrate."""
     chosen = reference.makes_map(len(events))
     points = events.points
@@ -237,6 +259,7 @@ def watched(events: Events, settings: Settings, renewals: int, known: int) -> Wa
     k = made.psi.shape[1]
     sizes = [1, k, scores.shape[1] - 1 - k, scores.shape[1]]
     labels = None
+    known = int(events.labels.max(initial=-1)) + 1  # and none that came later in the same call
     if settings.labels and known:
         standard = made.standardised(points)
         of_map = reference.fit_labels(

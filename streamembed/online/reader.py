@@ -182,7 +182,7 @@ class RunReader:
                 yield from reader
 
     def at_once(self, read: Callable[[], T]) -> T:
-        """What a function reads of this run, all as of one moment, whatever is written meanwhile."""
+        """What a function reads of this run, as of one moment, whatever is written meanwhile."""
 
         def steadily() -> T:
             with self._database.steady():

@@ -9,7 +9,7 @@ import click
 
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, shown
-from streamembed.monitoring.monitor import Monitor
+from streamembed.monitoring.monitor import LEAST_REFERENCE, Monitor
 
 __all__ = ["monitor_of", "monitor_options"]
 
@@ -40,7 +40,10 @@ def monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
             },
         ),
         ("--watch-labels", {"is_flag": True, "help": "Watch what goes with which label, too."}),
-        ("--fail-on-alarm", {"is_flag": True, "help": "Exit with 5 where there was an alarm."}),
+        (
+            "--fail-on-alarm",
+            {"is_flag": True, "help": "Exit with 5 if this call has raised an alarm."},
+        ),
     )
     for flag, settings in reversed(options):
         command = click.option(flag, **settings)(command)
@@ -84,11 +87,14 @@ def monitor_of(
     }
     if reference is None:
         return Monitor(**chosen)
+    if reference.isdecimal():
+        raise ParameterError(f"--reference {reference} must be a snapshot, or first:{reference}")
     if not reference.startswith(FIRST):
         return Monitor.of(Snapshot.load(reference), **chosen)
     count = reference.removeprefix(FIRST)
-    if not count.isdecimal():
+    if not count.isdecimal() or int(count) < LEAST_REFERENCE:
         raise ParameterError(
-            f"--reference {shown(reference)} must be first: and a number of events, or a snapshot"
+            f"--reference {shown(reference)} must be first: and a number of events, at least "
+            f"{LEAST_REFERENCE}, or a snapshot"
         )
     return Monitor(n_reference=int(count), **chosen)

@@ -16,6 +16,7 @@ __all__ = ["PREFIX", "config_option", "from_environment", "key_of"]
 
 PREFIX = "STREAMEMBED_"
 NO_KEYS = ("config", "json", "help")
+NO_OPTIONS = ("STREAMEMBED_DATA",)  # where the scenarios look for data
 
 
 def key_of(parameter: click.Parameter) -> str | None:
@@ -49,6 +50,8 @@ def _configure(context: click.Context, _: click.Parameter, value: str | None) ->
     """The values of the file stand behind the environment and the flags."""
     keys = {key: p.name for p in context.command.params if (key := key_of(p)) is not None}
     for name in os.environ:
+        if name in NO_OPTIONS:
+            continue
         if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in keys:
             raise ParameterError(f"the environment has {name}, {_unknown(name, keys)}")
     if value is None:

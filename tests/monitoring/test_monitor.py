@@ -105,7 +105,7 @@ def test_an_alarm_names_what_has_changed() -> None:
 
 def test_policies() -> None:
     """renew takes the new as normal; hold says away, and back; stop watches no more."""
-    away = np.concatenate([points(400), moved(900, 3.0), points(600, 5), moved(300, 3.0, 7)])
+    away = np.concatenate([points(400), moved(900, 3.0), points(1500, 5), moved(300, 3.0, 7)])
     renewed = se.Monitor(**QUICK)
     alarms = renewed.learn(away)
     assert alarms[0].position <= 420
@@ -115,9 +115,9 @@ def test_policies() -> None:
     held = se.Monitor(**{**QUICK, "ert": 20_000}, policy="hold")
     first = held.learn(away[:1300])
     assert (len(first), held.is_alarmed, held.state) == (1, True, "watching")
-    assert held.learn(away[1300:1900]) == ()
-    assert not held.is_alarmed
-    assert len(held.learn(away[1900:])) == 1
+    assert held.learn(away[1300:2800]) == ()
+    assert not held.is_alarmed  # after 640 quiet events
+    assert len(held.learn(away[2800:])) == 1
 
     stopped = se.Monitor(**QUICK, policy="stop")
     assert len(stopped.learn(away)) == 1
@@ -330,3 +330,80 @@ def test_state_is_bounded() -> None:
     made.learn(points(20_000))
     assert len(made.to_bytes()) < 1.5 * size
     assert monitor_module.SHOWN <= 1280
+
+
+def test_what_never_changed_and_does() -> None:
+    """Equal rows are no drift; another value is, however small; words that are true."""
+    flat = se.Monitor(n_reference=300)
+    assert flat.learn(np.ones((900, 3))) == ()
+    (alarm,) = flat.learn(np.full((30, 3), 2.0))
+    assert (alarm.onset, alarm.position, alarm.channel) == (900, 910, "features")
+    stream = np.c_[points(900), np.full(900, 0.1)]
+    stream[600:, 3] = 0.1 + 1e-9
+    found = se.Monitor(ert=10_000, n_reference=300).learn(
+        pd.DataFrame(stream, columns=list("abcd"))
+    )
+    assert found[0].position == 610
+    assert "'d' is constant at another value" in found[0].sentence
+    dead = pd.DataFrame(points(900), columns=list("abc"))
+    dead.loc[600:, ["a", "b"]] = 0.0
+    words = [alarm.sentence for alarm in se.Monitor(n_reference=300).learn(dead)]
+    assert any("2 features are constant now, 'a' among them" in one for one in words)
+
+
+def test_alarms_are_finite_and_strict_json() -> None:
+    made = se.Monitor(ert=500, n_reference=300)
+    made.learn(points(300, d=2) * 1e-160)
+    (alarm,) = made.learn(np.full((100, 2), 1e150))
+    json.dumps(alarm.as_dict(), allow_nan=False)
+
+
+def test_labels_that_come_later_in_the_same_call_leave_no_trace() -> None:
+    """Only those of the reference count, however the stream is cut."""
+    X, y = points(600, d=2), ["a", "b"] * 150 + ["c", "a"] * 150
+    config: dict[str, Any] = {"ert": 500, "n_reference": 200, "labels": True, "policy": "hold"}
+    one, two = se.Monitor(**config), se.Monitor(**config)
+    alarms = one.learn(X, y=y)
+    assert two.learn(X[:250], y=y[:250]) + two.learn(X[250:], y=y[250:]) == alarms
+    assert one.to_bytes() == two.to_bytes()
+    with pytest.raises(InputError, match="no labels came"):
+        one.learn(X)
+    unlabelled = se.Monitor(**config)
+    unlabelled.learn(X, y=[None] * 600)
+    assert "they are not watched" in unlabelled.notes[0]
+
+
+def test_a_stream_that_stays_away_is_one_alarm() -> None:
+    """Of events, and of the geometry, which events may not see."""
+    angle = np.random.default_rng(1).random(2000) * 2 * np.pi
+    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * points(2000, 2, 2)
+    held = se.Monitor(ert=1e12, n_reference=500, policy="hold")
+    held.learn(points(1000, 3, 2))
+    assert [alarm.channel for alarm in held.learn(ring)] == ["spectrum"]
+    assert held.is_alarmed
+    lasting = se.Monitor(ert=5000, n_reference=500, policy="hold")
+    lasting.learn(points(500))
+    assert len(lasting.learn(moved(3000, 0.5))) == 1
+    assert lasting.is_alarmed
+
+
+def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
+    made = record.empty()
+    for i in range(3000):
+        row = np.zeros((1, 7))
+        at, phase = np.array([110 * (i + 1)]), ("watching", "relearning")[i % 2]
+        made = made.followed_by(at, phase, row, row, np.zeros((1, 7), dtype=np.int64))
+    assert len(made.positions) <= record.MOST
+
+
+def test_events_that_hang_on_others_are_noted() -> None:
+    """On the one but last: the sieve knows of the last."""
+    stream = points(1000)
+    for t in range(2, 1000):
+        stream[t] += 0.7 * stream[t - 2]
+    made = se.Monitor(n_reference=1000)
+    made.learn(stream)
+    assert "hang on others" in made.notes[0]
+    plain = se.Monitor(n_reference=1000)
+    plain.learn(points(1000))
+    assert plain.notes == ()

@@ -147,20 +147,26 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "alarm: Since about event" in done.stderr
     assert "expected without drift" in done.stdout
     assert "n_reference=200 is below 500" in done.stdout
-    again = call("replay", log, "--run", run, *watched, "--fail-on-alarm", "--json")
+    again = call("replay", log, "--run", run, *watched, "--fail-on-alarm")
+    assert again.exit_code == 0  # nothing came
+    again = call("replay", log, "--run", tmp_path / "failed", *watched, "--fail-on-alarm", "--json")
     assert again.exit_code == 5
     told = json.loads(again.stdout)["monitor"]
     assert (told["ert"], len(told["alarms"]) > 0) == (1000.0, True)
     early = tmp_path / "early"
     assert call("replay", log_of(tmp_path), "--run", early, *flags, "--size", "300").exit_code == 0
     saved = call("replay", log, "--run", tmp_path / "saved", *flags, "--monitor", "--reference",
-                 early / "snapshot.arrow", "--policy", "hold", "--watch-labels")  # fmt: skip
+                 early / "snapshot.arrow", "--policy", "hold")  # fmt: skip
     assert saved.exit_code == 0, saved.stderr
+    short = call("replay", log, "--run", tmp_path / "short", *flags, "--monitor", "--fail-on-alarm")
+    assert (short.exit_code, "899 of 1,000 events" in short.stderr) == (2, True)
     for bad, words in (
         (["--ert", "500"], "add --monitor"),
         (["--fail-on-alarm"], "add --monitor"),
         (["--monitor", "--ert", "5"], "ert=5.0 must be"),
         (["--monitor", "--reference", "first:many"], "first: and a number"),
+        (["--monitor", "--reference", "first:10"], "at least 100"),
+        (["--monitor", "--reference", "500"], "or first:500"),
         (["--monitor", "--reference", tmp_path / "no.arrow"], "no.arrow"),
     ):
         refused = call("replay", log, "--run", tmp_path / "bad", *flags, *bad)
