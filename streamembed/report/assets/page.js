@@ -217,7 +217,7 @@
       make("h3", null, `Alarm at event ${whole(one.position)}, since about event ${whole(one.onset)}`),
       make("p", null, one.sentence || "No explanation was recorded."),
       make("p", { class: "caption" }, `Channel ${one.channel}, ${memory}; a value as high comes once in ${rare(one)} without drift.`));
-    if (one.features.length) made.append(table("Features that moved, in standard deviations of the reference", ["feature", "moved by", "p"], one.features));
+    if (one.features.length) made.append(table("Features, most changed first; how far means have moved, in standard deviations of the reference", ["feature", "moved by", "p"], one.features));
     if (one.components.length) made.append(table("Components, and their share of the alarm", ["component", "share"], one.components.map(([name, share]) => [name, percent(share)])));
     if (one.events.length) {
       made.append(table("The events that speak loudest", ["id", "event", "contribution", "in the cloud"],
