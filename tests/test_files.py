@@ -252,7 +252,8 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> 
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
     assert (done.accepted, done.resumed_at) == (80, 0)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {*folder.FILES, "run.db"} - {"rejected_pairs.parquet", "picture.parquet"}
+    asked = {"rejected_pairs.parquet", "picture.parquet", "drift.parquet", "alarms.jsonl"}
+    assert names == {*folder.FILES, "run.db"} - asked
 
 
 def test_run_folders_that_cannot_be_made_are_refused_by_type(tmp_path: Path) -> None:

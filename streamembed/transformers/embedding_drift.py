@@ -11,6 +11,8 @@ from river import base
 from streamembed.data import impute
 from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.impute import Rows, are_places
+from streamembed.data.table import one_point, row_by_name
+from streamembed.errors import FeatureError, shown
 from streamembed.monitoring.alarm import Alarm
 from streamembed.monitoring.monitor import Monitor
 from streamembed.transformers.settling import SettlingTransformer
@@ -99,7 +101,17 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
         return self._monitor.alarms[-1] if self._monitor.alarms else None
 
     def update(self, x: Any) -> None:
-        """Watch one event: a dict of its features, or a number."""
+        """Watch one event: a dict of its features, or a number.
+
+        Raises
+        ------
+        FeatureError
+            A number, where events had features by name.
+        """
+        if not isinstance(x, Mapping) and self._seen not in ((), (SCALAR,)):
+            raise FeatureError(
+                f"x={shown(x)} is no dict, and events have the features {shown(list(self._seen))}"
+            )
         self.learn_one(x if isinstance(x, Mapping) else {SCALAR: x})
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
@@ -115,6 +127,7 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point as it is."""
+        row_by_name(one_point(x))  # or an error
         return dict(x)
 
     def transform_many(self, X: Any) -> Any:

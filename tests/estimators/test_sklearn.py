@@ -80,7 +80,7 @@ def test_partial_fit_in_any_split_is_the_same() -> None:
     assert np.array_equal(many.estimator_.metric.matrix, river.metric.matrix)
 
 
-@pytest.mark.parametrize("name", estimators.__all__)
+@pytest.mark.parametrize("name", sorted(set(estimators.__all__) - {"EmbeddingDrift"}))
 def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
     small = {"warm_up": 60, "size": 100} if name in (*EMBEDDINGS, "UnsupervisedMetric") else {}

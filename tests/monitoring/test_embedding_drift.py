@@ -1,0 +1,54 @@
+"""The monitor as a detector of river; river's own checks: tests/estimators/test_river.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from river import base, linear_model, preprocessing
+
+import streamembed as se
+from streamembed.errors import FeatureError
+from streamembed.estimators import EmbeddingDrift
+
+POINTS = np.random.default_rng(0).standard_normal((500, 2))
+POINTS[400:, 0] += 3.0
+
+
+def test_it_detects_what_the_monitor_does() -> None:
+    """One by one, in a pipeline and in batches."""
+    plain = se.Monitor(ert=1_000, n_reference=200)
+    plain.learn(POINTS)
+    rows = [{"0": a, "1": b} for a, b in POINTS.tolist()]
+    single = EmbeddingDrift(ert=1_000, n_reference=200)
+    hits = []
+    for t, x in enumerate(rows):
+        single.update(x)
+        if single.drift_detected:
+            hits.append(t + 1)
+    assert isinstance(single, base.DriftDetector)
+    assert hits == [alarm.position for alarm in plain.alarms] == [hits[0]]
+    assert single.alarm == plain.alarms[0]
+    piped = EmbeddingDrift(ert=1_000, n_reference=200)
+    model = piped | preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    for x in rows:
+        model.learn_one(x, x["0"] > 0)
+        model.predict_one(x)
+    assert piped.monitor.alarms == plain.alarms
+    batches = EmbeddingDrift(ert=1_000, n_reference=200)
+    detected = []
+    for start in range(0, 500, 100):
+        batches.learn_many(POINTS[start : start + 100])
+        detected.append(batches.drift_detected)
+    assert detected == [False, False, False, False, True]
+
+
+def test_numbers() -> None:
+    """As any detector of one number; of points they are refused."""
+    detector = EmbeddingDrift(ert=1_000, n_reference=200)
+    for value in POINTS[:, 0].tolist():
+        detector.update(value)
+    assert detector.alarm is not None
+    points = EmbeddingDrift()
+    points.update({"a": 1.0})
+    with pytest.raises(FeatureError, match="no dict"):
+        points.update(3.0)
