@@ -47,7 +47,10 @@ def engine_of(method: str) -> se.Engine:
     return se.Engine(**{**fixed, "method": method, **METHODS[method]})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=pytest.mark.long) if name == "isomap" else name for name in METHODS],
+)
 def test_all_that_is_kept_has_the_layout_of_files(method: str) -> None:
     """Matrices are kept row by row."""
     engine, rng = engine_of(method), np.random.default_rng(1)

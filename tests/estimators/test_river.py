@@ -268,6 +268,7 @@ def test_a_pickled_estimator_goes_on_where_it_stopped() -> None:
         assert going.transform_one(DICTS[0]) == loaded.transform_one(DICTS[0])
 
 
+@pytest.mark.long
 def test_memory_is_flat() -> None:
     """Sharper than river's check: the pickle does not grow by 1 % in three times the events."""
     points = drifting_rings(6000, 0, window=100)

@@ -357,7 +357,7 @@ def test_points_and_distances_do_not_mix(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks"])
+@pytest.mark.parametrize("memory", ["window", pytest.param("landmarks", marks=pytest.mark.long)])
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, memory: str) -> None:
     """Three times as many rows need no more memory, however many are set aside."""
     peaks = []

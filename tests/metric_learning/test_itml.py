@@ -523,7 +523,7 @@ def test_inputs_untouched():
 
 
 @pytest.mark.skipif(not itml_numba.available, reason="numba is not installed")
-@pytest.mark.parametrize("d", [1, 16, 64, 97])
+@pytest.mark.parametrize("d", [1, 16, 64, pytest.param(97, marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_numba_is_numpy(d):
     """One sweep, plain or blocked, from a warm start and in random order: equal to 2e-14."""

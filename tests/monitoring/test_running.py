@@ -168,11 +168,11 @@ def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: b
 def test_a_reference_that_is_held_fixed_alarms_far_too_often() -> None:
     """33 scores, 400 events of reference: the toy alarms on most null streams, the monitor not."""
     early = {True: 0, False: 0}
-    for seed in range(12):
+    for seed in range(8):
         rng = np.random.default_rng([seed, 1])
         reference, stream = rng.standard_normal((400, 33)), rng.standard_normal((1500, 33))
         for fixed in early:
             early[fixed] += simulated(stream, reference, 3000.0, seed, fixed) is not None
-    # 39 % are expected of the one: 9 of 12 come with a chance of 2 %
-    assert early[True] >= 11
-    assert early[False] <= 9
+    # 39 % are expected of the one: 7 of 8 come with a chance of 1 %
+    assert early[True] == 8
+    assert early[False] <= 6

@@ -121,8 +121,8 @@ def test_stopping_is_asked_for(tmp_path: Path) -> None:
     assert fuzz_kills.digest(done.path) == fuzz_kills.digest(clean.path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_replay_where_it_is_committed(tmp_path: Path, number: int) -> None:
     """With the documented exit code; the same command goes on."""
     points = np.random.default_rng(2).standard_normal((6000, 8))

@@ -52,6 +52,7 @@ def hostile(hostile_run: Path) -> Path:
     return hostile_run
 
 
+@pytest.mark.long
 def test_the_same_run_gives_the_same_page(run: Path, tmp_path: Path) -> None:
     """In another process, with other things drawn before; and no time or path is in it."""
     written = write_page(run, tmp_path / "a.html").read_bytes()

@@ -67,7 +67,7 @@ def test_snapshots_are_those_of_a_replay_without(tmp_path: Path, embed: str) -> 
     assert pq.read_table(tmp_path / "watched" / "drift.parquet").equals(watcher.timeline())
 
 
-@pytest.mark.parametrize("at", [1, 4, 7])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_an_interrupted_one_goes_on_to_the_same_bytes(tmp_path: Path, at: int) -> None:
     log = log_of(tmp_path)
     whole = monitor()
