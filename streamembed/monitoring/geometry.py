@@ -24,7 +24,7 @@ CHANNELS = ("spectrum", "metric")
 N_EIGENVALUES = 8
 LEAST = 1e-6  # of an eigenvalue
 FLOOR = 1e-2  # of a metric's eigenvalues, relative to their mean
-SAMPLE = 300  # events of a comparison
+SAMPLE = 200  # events of a comparison
 SPLITS = 60
 BLOCK = 20  # events that are drawn together, for neighbours in time are not independent
 HIGH = 0.95
@@ -64,7 +64,7 @@ class Geometry:
 
 
 def shape(reference: Reference, points: Floats) -> Shape:
-    """Figures of events, shape (n, d) in the caller's units; at most 300 are looked at."""
+    """Figures of events, shape (n, d) in the caller's units; at most 200 are looked at."""
     chosen = np.linspace(0, len(points) - 1, min(SAMPLE, len(points))).astype(np.int64)
     return _shape(reference.scaled(points[chosen]), _flat(reference, points[chosen]), reference)
 
