@@ -239,9 +239,16 @@ def spread(scores: Floats, ordered: Floats) -> Floats:
     n = len(ordered)
     ranks = np.empty_like(scores)
     for column in range(scores.shape[1]):
-        own, known = scores[:, column], ordered[:, column]
-        ranks[:, column] = np.searchsorted(known, own, "left")
-        ranks[:, column] += np.searchsorted(known, own, "right")
+        own, known = (
+            np.ascontiguousarray(scores[:, column]),
+            np.ascontiguousarray(ordered[:, column]),
+        )
+        before = np.searchsorted(known, own, "left")
+        behind = before.copy()
+        ties = np.flatnonzero(known[np.minimum(before, n - 1)] == own)
+        if len(ties):
+            behind[ties] = np.searchsorted(known, own[ties], "right")
+        ranks[:, column] = before + behind
     u = (0.5 * ranks + 0.5) / (n + 1)
     found: Floats = 6.0 * (u - 0.5) ** 2 - 0.5
     return found
