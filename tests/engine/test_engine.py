@@ -391,6 +391,7 @@ def test_errors_are_one_family() -> None:
         assert issubclass(kind, StreamembedError) != issubclass(kind, Warning), name
 
 
+@pytest.mark.long
 def test_an_engine_says_what_it_holds() -> None:
     """In one line: method, memory, size, position, features, and whether it is ready."""
     engine = se.Engine(size=2000, warm_up=60, metrics=("itml",), picture=True)

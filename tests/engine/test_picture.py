@@ -230,6 +230,7 @@ def test_hard_data_have_finite_bounded_pictures(name: str, kind: str) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(0, 2**16))
+@pytest.mark.long
 def test_flushes_and_any_chunks(cuts: list[int], seed: int) -> None:
     """Short chunks, long ones, and a picture of every event that is held."""
     made = engine(size=40, warm_up=10, n_neighbors=4)

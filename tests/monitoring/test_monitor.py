@@ -76,7 +76,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
         data[at] ^= 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_alarm_names_what_has_changed() -> None:
     """Ranked first, onset within 50 events, ids of its own."""
     right = near = tried = 0
@@ -133,6 +133,7 @@ def test_a_monitor_that_never_alarms() -> None:
     assert (again.ert, again.threshold) == (math.inf, made.threshold)
 
 
+@pytest.mark.long
 def test_a_longer_run_length_never_alarms_earlier() -> None:
     stream = np.concatenate([points(400), moved(600, 0.7)])
     first = []

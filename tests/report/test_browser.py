@@ -96,6 +96,7 @@ def test_the_cloud_is_painted_and_the_slider_moves_it(
     assert is_offline(page, finished)
 
 
+@pytest.mark.long
 def test_colours_and_choices(page: Page, finished: Path) -> None:
     """By label, time or coverage, shapes stay; what is chosen is listed, and chosen in both."""
     opened(page, finished)
@@ -239,6 +240,7 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
     assert "does not answer" in page.ask("document.getElementById('live').textContent")
 
 
+@pytest.mark.long
 def test_a_run_to_which_nothing_comes_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
