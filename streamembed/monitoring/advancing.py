@@ -19,7 +19,7 @@ from streamembed.monitoring.running import MEMORIES, Running
 from streamembed.monitoring.watch import SHARE, Events, Settings, Standing, Watched, watched
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["MOST_ALARMS", "RING", "advance"]
+__all__ = ["advance", "begun"]
 
 RING = 1280  # events that are looked back at
 QUIET = 0.3  # of the run length of an alarm: below, a stream that was away may be back
@@ -273,8 +273,7 @@ def _by_channel(followed: _Followed, against: Watched) -> Table:
     # what never changed belongs to the features, where it is louder than they are
     column = ALL_CHANNELS.index("features")
     louder = np.flatnonzero(followed.woken > np.nan_to_num(table[0][:, column], nan=-np.inf))
-    for part, values in zip(table, (followed.woken, followed.woken), strict=False):
-        part[louder, column] = values[louder]
+    table[0][louder, column] = table[1][louder, column] = followed.woken[louder]
     table[2][louder, column] = CHUNK
     return table
 

@@ -183,8 +183,7 @@ class _Simulator:
         self._coefficients = coefficients
         self._serial = np.flatnonzero(coefficients > 0)
         self._n = len(scores)
-        self._mean = scores.mean(axis=0)
-        self._rows = scores - self._mean
+        self._rows = scores - scores.mean(axis=0)
         if len(self._serial):
             second = np.flatnonzero(np.diff(blocks) == 0) + 1
             r = coefficients[self._serial]
@@ -200,8 +199,7 @@ class _Simulator:
         r = self._coefficients[self._serial]
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
         means = np.empty((streams, length // CHUNK, p))
-        inverse, center = np.empty((streams, p, p)), np.empty((streams, p))
-        covariances = np.empty((streams, p, p))
+        center, covariances = np.empty((streams, p)), np.empty((streams, p, p))
         for i in range(streams):
             drawn = self._drawn(rng, length, uncertain[i])
             means[i] = drawn.reshape(-1, CHUNK, p).mean(axis=1)
@@ -209,8 +207,7 @@ class _Simulator:
             center[i] = own.mean(axis=0)
             own -= center[i]
             covariances[i] = own.T @ own / self._n
-        inverse = whiten(covariances, self._groups)
-        z = (means - center[:, None, :]) @ inverse
+        z = (means - center[:, None, :]) @ whiten(covariances, self._groups)
         return _largest(z, self._groups)
 
     def _drawn(self, rng: np.random.Generator, n: int, r: Floats) -> Floats:

@@ -15,7 +15,7 @@ from scipy.linalg import eigvalsh
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from streamembed.monitoring.reference import Reference
+from streamembed.monitoring.reference import Reference, deflated
 from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = ["CHANNELS", "Geometry", "Shape", "distances", "learn", "run_lengths", "scores", "shape"]
@@ -27,7 +27,7 @@ FLOOR = 1e-2  # of a metric's eigenvalues, relative to their mean
 SAMPLE = 200  # events of a comparison
 SPLITS = 60
 BLOCK = 20  # events that are drawn together, for neighbours in time are not independent
-HIGH = 0.95
+HIGH = 0.95  # quantile of the splits whose distance from the mean counts as 1.64 sd
 WIDER = 1.35  # sd of one comparison: all share one reference
 
 
@@ -76,13 +76,7 @@ def _flat(reference: Reference, points: Floats) -> Floats:
 
 def _shape(scaled: Floats, features: Floats, reference: Reference) -> Shape:
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / reference.bandwidth**2)
-    q = kernel.sum(axis=1)
-    walk = kernel / np.outer(q, q)
-    degrees = walk.sum(axis=1)
-    root = np.sqrt(degrees)
-    symmetric = walk / np.outer(root, root)
-    first = root / np.linalg.norm(root)
-    symmetric -= np.outer(first, first)
+    symmetric, _ = deflated(kernel)
     n = len(symmetric)
     found = eigvalsh(symmetric, subset_by_index=(max(0, n - N_EIGENVALUES), n - 1))[::-1]
     logs = np.full(N_EIGENVALUES, np.log(LEAST))

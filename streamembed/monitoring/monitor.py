@@ -103,7 +103,7 @@ class Monitor:
         seed: int = 0,
     ) -> None:
         is_endless = isinstance(ert, float) and ert == np.inf
-        width = None if isinstance(bandwidth, str) and bandwidth == "auto" else (bandwidth or "")
+        is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         self._settings = Settings(
             np.inf if is_endless else real("ert", ert, LEAST_ERT, 1e15, " (or inf)"),
@@ -112,7 +112,7 @@ class Monitor:
             one_of("policy", policy, ("renew", "hold", "stop")),
             flag("labels", labels),
             one_of("scaling", scaling, ("standard", "global", None)),
-            None if width is None else real("bandwidth", width, *ends, " or 'auto'"),
+            None if is_auto else real("bandwidth", bandwidth, *ends, " or 'auto'"),
             one_of("on_bad_row", on_bad_row, ("raise", "skip")),
             whole("seed", seed, 0, high=LARGEST_SEED),
         )

@@ -22,6 +22,7 @@ __all__ = [
     "PER_SCORE",
     "Labels",
     "Reference",
+    "deflated",
     "fit",
     "fit_labels",
     "makes_map",
@@ -184,8 +185,7 @@ def fit(
     scaled = np.clip(of.apply(points), -OUTSIDE, OUTSIDE)
     normal = fit_points(points, np.ones(len(points)), "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / of.bandwidth**2)
-    q = kernel.sum(axis=1)
-    eigenvalues, psi = _decomposed(kernel / np.outer(q, q), n_coordinates)
+    eigenvalues, psi = _decomposed(kernel, n_coordinates)
     axes = None
     if points.shape[1] > MOST_FEATURES:
         tall = np.clip(normal.apply(points), -FARTHEST, FARTHEST)
@@ -196,7 +196,7 @@ def fit(
         of.scale,
         of.bandwidth,
         np.ascontiguousarray(scaled),
-        1.0 / q,
+        1.0 / kernel.sum(axis=1),
         psi,
         eigenvalues,
         normal.center,
@@ -205,17 +205,24 @@ def fit(
     )
 
 
-def _decomposed(kernel: Floats, count: int) -> tuple[Floats, Floats]:
-    """Leading eigenpairs of the walk on a kernel, without the constant.
+def deflated(kernel: Floats) -> tuple[Floats, Floats]:
+    """The symmetric conjugate of the walk (alpha = 1) on a kernel, and its constant vector.
 
     The constant is taken out in closed form: dividing by a computed one fails where parts are
     separate.
     """
-    degrees = kernel.sum(axis=1)
-    root = np.sqrt(degrees)
-    symmetric = kernel / np.outer(root, root)
+    q = kernel.sum(axis=1)
+    walk = kernel / np.outer(q, q)
+    root = np.sqrt(walk.sum(axis=1))
+    symmetric = walk / np.outer(root, root)
     first = root / np.linalg.norm(root)
     symmetric -= np.outer(first, first)
+    return symmetric, first
+
+
+def _decomposed(kernel: Floats, count: int) -> tuple[Floats, Floats]:
+    """Leading eigenpairs of the walk on a kernel, without the constant."""
+    symmetric, first = deflated(kernel)
     n = len(kernel)
     last = max(0, n - min(count, n - 1))
     eigenvalues, vectors = eigh(symmetric, subset_by_index=(last, n - 1))

@@ -87,12 +87,6 @@ class Events:
             np.concatenate([part.labels for part in parts]),
         )
 
-    @classmethod
-    def none(cls, d: int) -> Events:
-        """No events of d features."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls(np.zeros((0, d)), none, none)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
@@ -105,6 +99,8 @@ class Watched:
         Of which it was made, all of them.
     ordered : (n, s)
         Scores of those that calibrate, without spread and labels, sorted by column.
+    constant : (d,)
+        Which features are the same in all of the events.
     groups : Groups
     labels : Labels or None
     calibration : Calibration
@@ -115,6 +111,7 @@ class Watched:
     map: Reference
     events: Events
     ordered: Annotated[Floats, "* s"]
+    constant: Annotated[Bools, "d"]
     groups: Groups
     labels: Labels | None
     calibration: Calibration
@@ -134,22 +131,15 @@ class Watched:
             return self
         return replace(self, geometry=geometry.learn(self.map, self.events.points, seed))
 
-    @property
-    def constant(self) -> Bools:
-        """Which features are the same in all events of the reference, shape (d,)."""
-        found: Bools = (self.events.points == self.events.points[0]).all(axis=0)
-        return found
-
     def woken(self, points: Floats) -> Floats:
         """Log of the run length of what each chunk has of events whose constants have changed.
 
         Of n events none had, so one has with a chance of 1 / (n + 1) at most; shape (c,), 0 where
         nothing is constant.
         """
-        constant = self.constant
-        if not constant.any():
+        if not self.constant.any():
             return np.zeros(len(points) // CHUNK)
-        others = (points[:, constant] != self.events.points[0, constant]).any(axis=1)
+        others = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
         count = others.reshape(-1, CHUNK).sum(axis=1)
         chance = 1.0 / (len(self.events) + 1)
         found: Floats = np.log(CHUNK) - binom.logsf(count - 1, CHUNK, chance)
@@ -262,11 +252,10 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
     known = int(events.labels.max(initial=-1)) + 1  # and none that came later in the same call
     if settings.labels and known:
         standard = made.standardised(points)
-        of_map = reference.fit_labels(
+        labels = reference.fit_labels(
             standard[chosen], events.labels[chosen], known, room, settings.seed
         )
-        labels = of_map
-        parts.append(of_map.scores(standard[~chosen], events.labels[~chosen]))
+        parts.append(labels.scores(standard[~chosen], events.labels[~chosen]))
         sizes.append(parts[-1].shape[1])
     kept = [i for i, size in enumerate(sizes) if size]
     groups = Groups(tuple(EVENT_CHANNELS[i] for i in kept), tuple(sizes[i] for i in kept))
@@ -277,4 +266,5 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
         settings.ert / SHARE,
         (settings.seed, renewals, 1),
     )
-    return Watched(made, events, ordered, groups, labels, found, None)
+    constant = (points == points[0]).all(axis=0)
+    return Watched(made, events, ordered, constant, groups, labels, found, None)
