@@ -18,17 +18,19 @@ from typing import Annotated
 
 import numpy as np
 from scipy.signal import lfilter
+from scipy.sparse import csr_array
 
 from streamembed.monitoring.reference import CHUNK
-from streamembed.monitoring.running import MEMORIES, Groups, Null, values, whiten
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.monitoring.running import MEMORIES, Groups, Null, whiten
+from streamembed.numeric.arrays import Array, Floats, Ints
 
 __all__ = ["LONGEST", "STREAMS", "Calibration", "calibrate", "dependence"]
 
 STREAMS = 200
 LONGEST = 10_000  # events of a simulated stream; beyond, the threshold is extrapolated
 CLIP = 0.03
-BATCH = 50  # streams that are simulated at once
+BATCH = 100  # streams that are simulated at once
+TOGETHER = 4  # chunks of these that are filtered by one product
 EULER = 0.5772156649015329
 LARGEST_COEFFICIENT = 0.98
 
@@ -191,49 +193,119 @@ class _Simulator:
             innovations = self._rows[second][:, self._serial] - r * before
             self._rows = self._rows[second]
             self._rows[:, self._serial] = innovations / np.sqrt(1 - r**2)
+        # half the memory, and what that rounds is nothing beside what 200 streams leave open
+        self._single = self._rows.astype(np.float32)
 
     def largest(self, rng: np.random.Generator, streams: int, length: int) -> Floats:
         """The largest value of every statistic in each of some streams, shape (streams, f)."""
         p = self._rows.shape[1]
         shift = rng.standard_normal(streams)[:, None]
-        r = self._coefficients[self._serial]
+        r = self._coefficients
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
-        means = np.empty((streams, length // CHUNK, p))
+        uncertain[:, r == 0] = 0.0
+        means = np.empty((streams, length // CHUNK, p), dtype=np.float32)
         center, covariances = np.empty((streams, p)), np.empty((streams, p, p))
+        ends = []
         for i in range(streams):
-            drawn = self._drawn(rng, length, uncertain[i])
-            means[i] = drawn.reshape(-1, CHUNK, p).mean(axis=1)
+            means[i], end = self._chunks(rng, length // CHUNK, uncertain[i])
+            ends.append(end)
             own = self._drawn(rng, self._n, uncertain[i])
             center[i] = own.mean(axis=0)
             own -= center[i]
             covariances[i] = own.T @ own / self._n
-        z = (means - center[:, None, :]) @ whiten(covariances, self._groups)
-        return _largest(z, self._groups)
+        if len(self._serial):
+            first = self._single[rng.integers(len(self._rows), size=streams)]
+            _follow_on(means, np.array(ends), first, uncertain.astype(np.float32))
+        means -= center[:, None, :].astype(np.float32)
+        whitening = whiten(covariances, self._groups).astype(np.float32)
+        return _largest(means, whitening, self._groups)
+
+    def _chunks(self, rng: np.random.Generator, count: int, r: Floats) -> tuple[Array, Array]:
+        """Means of the events of chunks that nothing went before, and their last events."""
+        rows = self._single
+        which = rng.integers(len(rows), size=(count, CHUNK), dtype=np.int32)
+        if not len(self._serial):
+            ones = np.ones(which.size, rows.dtype)
+            ends = np.arange(0, which.size + 1, CHUNK, dtype=np.int32)
+            sums: Array = csr_array((ones, which.ravel(), ends), shape=(count, len(rows))) @ rows
+            return sums / CHUNK, rows[which[:, -1]]
+        scaled = rows * np.sqrt(1 - r**2).astype(rows.dtype)
+        r = r.astype(rows.dtype)
+        event, total = np.zeros((2, count, rows.shape[1]), rows.dtype)
+        drawn = np.empty_like(event)
+        for column in which.T:
+            np.take(scaled, column, axis=0, out=drawn, mode="clip")  # "raise" would copy
+            event *= r
+            event += drawn
+            total += event
+        return total / CHUNK, event
 
     def _drawn(self, rng: np.random.Generator, n: int, r: Floats) -> Floats:
+        """Events in a row, shape (n, p)."""
         drawn: Floats = self._rows[rng.integers(len(self._rows), size=n)]
-        for coefficient, column in zip(r, self._serial, strict=True):
+        for column in self._serial:
             # scaled, so that the variance stays: the first event comes from the same law
             own = drawn[:, column]
             first = own[:1].copy()
-            own = own * np.sqrt(1 - coefficient**2)
+            own = own * np.sqrt(1 - r[column] ** 2)
             own[0] = first[0]
-            drawn[:, column] = lfilter([1.0], [1.0, -coefficient], own)
+            drawn[:, column] = lfilter([1.0], [1.0, -r[column]], own)
         return drawn
 
 
-def _largest(z: Floats, groups: Groups) -> Floats:
-    """The largest value of each statistic of streams (s, c, p) of whitened chunks, (s, f)."""
-    streams, chunks, p = z.shape
-    a = np.array([2.0 / (w + 1) for w in MEMORIES])[:, None, None]
-    means = np.zeros((len(MEMORIES), streams, p))
-    faded = np.ones_like(a[:, 0, 0])
-    found = np.zeros(())
-    for t in range(chunks):
-        means += a * (z[:, t] - means)
-        faded = faded * (1 - a[:, 0, 0]) ** 2
-        variances = a[:, 0, 0] / (2 - a[:, 0, 0]) * (1 - faded) / CHUNK
-        by_stream = np.swapaxes(means, 0, 1)
-        now = values(by_stream, np.broadcast_to(variances, by_stream.shape[:2]), groups)
-        found = np.maximum(found, now)
-    return found
+def _follow_on(means: Array, ends: Array, first: Array, r: Array) -> None:
+    """Let every chunk begin where the one before it ended: it fades as r, r**2, ... .
+
+    Parameters
+    ----------
+    means, ends : (s, c, p)
+        Of chunks that nothing went before; the means are changed in place.
+    first : (s, p)
+        The events before the first chunks.
+    r : (s, p)
+    """
+    gain = sum(r**k for k in range(1, CHUNK + 1)) / CHUNK
+    fades, before = r**CHUNK, first
+    for t in range(means.shape[1]):
+        means[:, t] += gain * before
+        before = fades * before + ends[:, t]
+
+
+def _largest(centred: Array, whitening: Array, groups: Groups) -> Floats:
+    """The largest value of each statistic of streams of chunk means (s, c, p), shape (s, f).
+
+    What `run` and `values` do, for all streams side by side and a few chunks at once.
+    """
+    streams, chunks, p = centred.shape
+    parts = groups.slices
+    several = [part for part, size in zip(parts, groups.sizes, strict=True) if size > 1]
+    z = np.empty((chunks, p, streams), centred.dtype)
+    for part in parts:
+        own = np.matmul(centred[..., part], whitening[..., part, part])
+        z[:, part] = np.moveaxis(own, 0, -1)
+    a = np.array([2.0 / (w + 1) for w in MEMORIES])[:, None]
+    lags = np.subtract.outer(np.arange(TOGETHER), np.arange(TOGETHER))
+    filters = np.where(lags < 0, 0.0, a[..., None] * (1 - a[..., None]) ** np.maximum(lags, 0))
+    filters = filters.astype(z.dtype)
+    fading = ((1 - a) ** np.arange(1, TOGETHER + 1)).astype(z.dtype)
+    sizes = np.concatenate([np.array(groups.sizes), np.ones(len(several))])
+    before = np.zeros((len(MEMORIES), p, streams), z.dtype)
+    found = np.zeros((len(MEMORIES), len(sizes), streams))
+    for t in range(0, chunks, TOGETHER):
+        n = min(TOGETHER, chunks - t)
+        block = z[t : t + n].reshape(n, p * streams)
+        means = (filters[:, :n, :n].reshape(-1, n) @ block).reshape(-1, n, p, streams)
+        for i in range(n):
+            means[:, i] += fading[:, i, None, None] * before
+        before = means[:, -1].copy()
+        squares = np.multiply(means, means, out=means)
+        now = np.empty((len(MEMORIES), n, len(sizes), streams), z.dtype)
+        for i, part in enumerate(parts):
+            np.add.reduce(squares[:, :, part], axis=2, out=now[:, :, i])
+        for i, part in enumerate(several, start=len(parts)):
+            np.maximum.reduce(squares[:, :, part], axis=2, out=now[:, :, i])
+        faded = (1 - a) ** (2.0 * np.arange(t + 1, t + n + 1))
+        variances = a / (2 - a) * (1 - faded) / CHUNK
+        now /= (variances[..., None, None] * sizes[:, None]).astype(z.dtype)
+        np.maximum(found, now.max(axis=1), out=found)
+    return np.moveaxis(found.reshape(-1, streams), -1, 0)

@@ -8,6 +8,7 @@ without a change is learned from pairs of disjoint parts of the reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +26,7 @@ N_EIGENVALUES = 8
 LEAST = 1e-6  # of an eigenvalue
 FLOOR = 1e-2  # of a metric's eigenvalues, relative to their mean
 SAMPLE = 200  # events of a comparison
-SPLITS = 60
+SPLITS = 60  # pairs of disjoint parts of the reference, and parts, at least
 BLOCK = 20  # events that are drawn together, for neighbours in time are not independent
 HIGH = 0.95  # quantile of the splits whose distance from the mean counts as 1.64 sd
 WIDER = 1.35  # sd of one comparison: all share one reference
@@ -120,11 +121,13 @@ def learn(reference: Reference, points: Floats, seed: tuple[int, ...]) -> Geomet
     def of(rows: Ints) -> Shape:
         return _shape(scaled[rows], features[rows], reference)
 
+    parts = count // half
+    rounds = -(-SPLITS // min(parts, parts * (parts - 1) // 2))
     found = []
-    for _ in range(SPLITS):
-        order = rng.permutation(count)
-        parts = [np.flatnonzero(np.isin(blocks, order[i * half : (i + 1) * half])) for i in (0, 1)]
-        found.append(distances(of(parts[0][:size]), of(parts[1][:size])))
+    for _ in range(rounds):
+        order = rng.permutation(count)[: parts * half].reshape(parts, half)
+        shapes = [of(np.flatnonzero(np.isin(blocks, own))[:size]) for own in order]
+        found += [distances(a, b) for a, b in combinations(shapes, 2)]
     table = np.array(found)
     own = np.linspace(0, len(points) - 1, size).astype(np.int64)
     mean = table.mean(axis=0)
