@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from river import drift
 import streamembed as se
 from scenarios import drift_streams
 from scenarios.drift_streams import CHANGES, FRESH, NULLS, REAL, Change, Draw
+from streamembed.data.batch import Batch
+from streamembed.logs import write_log
 from streamembed.numeric.arrays import Floats
 
 N_REFERENCE = 1000
@@ -319,6 +322,42 @@ def cost() -> None:
     )
 
 
+class Timed(se.Monitor):
+    """A monitor that knows what it has cost."""
+
+    spent = 0.0
+
+    def watch(self, events: Batch, y: Any = None) -> tuple[se.Alarm, ...]:
+        began = time.process_time()
+        try:
+            return super().watch(events, y)
+        finally:
+            self.spent += time.process_time() - began
+
+
+def replays(seeds: int) -> None:
+    """What a monitor adds to a replay, in CPU seconds of the same process, by memory and seed."""
+    names = [f"f{i}" for i in range(16)]
+    for parameters, n in (
+        ({"memory": "landmarks", "size": 1000}, 80_000),
+        ({"size": 2000}, 12_000),
+    ):
+        for seed in range(seeds):
+            points = np.random.default_rng(seed).standard_normal((n, 16))
+            monitor = Timed(seed=seed)
+            with TemporaryDirectory() as folder:
+                write_log(f"{folder}/log", points, names, rows_per_batch=4096)
+                began = time.process_time()
+                se.replay(
+                    f"{folder}/log", se.Engine(**parameters), f"{folder}/run", monitor=monitor
+                )
+                rest = time.process_time() - began - monitor.spent
+            print(
+                f"{parameters}, {n:,} events, {len(monitor.alarms)} alarms: "
+                f"{rest:.1f} s, monitor {monitor.spent:.1f} s, {monitor.spent / rest:.1%}"
+            )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -347,6 +386,7 @@ def main() -> None:
             looks(asked.null_streams, pool)
         if "cost" in asked.what:
             cost()
+            replays(3)
         if "others" in asked.what:
             side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
     print(f"{time.monotonic() - began:.0f} s")

@@ -27,7 +27,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 __all__ = ["LONGEST", "STREAMS", "Calibration", "calibrate", "dependence"]
 
 STREAMS = 200
-LONGEST = 10_000  # events of a simulated stream; beyond, the threshold is extrapolated
+LONGEST = 5_000  # events of a simulated stream; beyond, the threshold is extrapolated
 CLIP = 0.03
 BATCH = 100  # streams that are simulated at once
 TOGETHER = 4  # chunks of these that are filtered by one product

@@ -244,18 +244,13 @@ def spread(scores: Floats, ordered: Floats) -> Floats:
     column: it sees a score whose mean stays and whose width changes.
     """
     n = len(ordered)
-    ranks = np.empty_like(scores)
-    for column in range(scores.shape[1]):
-        own, known = (
-            np.ascontiguousarray(scores[:, column]),
-            np.ascontiguousarray(ordered[:, column]),
-        )
-        before = np.searchsorted(known, own, "left")
-        behind = before.copy()
-        ties = np.flatnonzero(known[np.minimum(before, n - 1)] == own)
-        if len(ties):
-            behind[ties] = np.searchsorted(known, own[ties], "right")
-        ranks[:, column] = before + behind
+    own, known = np.ascontiguousarray(scores.T), np.ascontiguousarray(ordered.T)
+    before = np.array([row.searchsorted(column) for row, column in zip(known, own, strict=True)])
+    behind = before.copy()
+    tied = np.take_along_axis(known, np.minimum(before, n - 1), axis=1) == own
+    for i in np.flatnonzero(tied.any(axis=1)):
+        behind[i, tied[i]] = known[i].searchsorted(own[i, tied[i]], "right")
+    ranks = (before + behind).T
     u = (0.5 * ranks + 0.5) / (n + 1)
     found: Floats = 6.0 * (u - 0.5) ** 2 - 0.5
     return found
