@@ -95,12 +95,18 @@ def _has_trouble(run: Path) -> bool:
 
 
 def truncate(run: Path, every: int) -> int:
-    """The database at every page, the newest file beside it at every byte: how many cuts."""
-    expected, count = digest(run), 0
-    parts = files_of(run / database.BESIDE)
+    """The database at every page, the newest file beside it at every byte: how many cuts.
+
+    Everybody reads that file as the record that it is. That the store refuses the record is asked
+    of every byte; of every ``every``-th one the whole run is looked at, as for a page.
+    """
+    expected = digest(run)
     cuts = [(run / database.NAME, at) for at in _pages(run / database.NAME)]
+    parts = files_of(run / database.BESIDE)
+    count = len(cuts)
     if parts:
         last = max(parts, key=lambda path: path.stat().st_mtime_ns)
+        count += refused(run, last)
         cuts += [(last, at) for at in range(0, last.stat().st_size, every)]
     for path, at in cuts:
         whole = path.read_bytes()
@@ -108,8 +114,32 @@ def truncate(run: Path, every: int) -> int:
         if is_silent(run, expected):
             raise AssertionError(f"{path.name} cut at byte {at} of {len(whole)}")
         path.write_bytes(whole)
-        count += 1
     return count
+
+
+def refused(run: Path, file: Path) -> int:
+    """A record in a file of its own is refused wherever that ends early: how many cuts."""
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    with database.Database.open(run) as store:
+        of = [(chain, n) for chain in store.chains() for n, _ in store.numbers(chain)]
+        own = [record for record in of if not _is_read(store, *record)]
+        assert len(own) == 1, own
+        for at in range(len(whole)):
+            file.write_bytes(whole[:at])
+            if _is_read(store, *own[0]):
+                raise AssertionError(f"{file.name} cut at byte {at} of {len(whole)} is read")
+        file.write_bytes(whole)
+        assert _is_read(store, *own[0])
+    return len(whole)
+
+
+def _is_read(store: database.Database, chain: str, number: int) -> bool:
+    try:
+        store.read(chain, number)
+    except DamagedFileError:
+        return False
+    return True
 
 
 def _pages(path: Path) -> range:
@@ -207,7 +237,9 @@ def main() -> None:
     """Exit code 1 at the first thing that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flips", type=int, default=3000)
-    parser.add_argument("--every", type=int, default=1, help="cut at every so many-th byte")
+    parser.add_argument(
+        "--every", type=int, default=1000, help="look at the whole run at every so many-th byte"
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
