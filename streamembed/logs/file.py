@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from streamembed.errors import LogError, ParameterError, said
@@ -151,9 +150,8 @@ def _probe(path: Path, kind: str) -> LogFile:
 
 def _footer(path: Path) -> tuple[int, Any]:
     """Rows and schema of an IPC file."""
-    buffer = pa.py_buffer(_map_file(path))
-    schema = pa.ipc.open_file(buffer).schema
-    return ds.IpcFileFormat().make_fragment(buffer).count_rows(), schema
+    with pa.ipc.open_file(pa.py_buffer(_map_file(path))) as reader:
+        return reader.count_rows(), reader.schema
 
 
 def _stream_schema(path: Path, start: int) -> Any:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.signal import lfilter
 from scipy.sparse import csr_array
 
 from streamembed.monitoring.reference import CHUNK
@@ -204,15 +203,14 @@ class _Simulator:
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
         uncertain[:, r == 0] = 0.0
         means = np.empty((streams, length // CHUNK, p), dtype=np.float32)
-        center, covariances = np.empty((streams, p)), np.empty((streams, p, p))
         ends = []
         for i in range(streams):
             means[i], end = self._chunks(rng, length // CHUNK, uncertain[i])
             ends.append(end)
-            own = self._drawn(rng, self._n, uncertain[i])
-            center[i] = own.mean(axis=0)
-            own -= center[i]
-            covariances[i] = own.T @ own / self._n
+        own = self._drawn(rng, uncertain)
+        center = own.mean(axis=1)
+        own -= center[:, None, :]
+        covariances = np.matmul(np.swapaxes(own, 1, 2), own) / self._n
         if len(self._serial):
             first = self._single[rng.integers(len(self._rows), size=streams)]
             _follow_on(means, np.array(ends), first, uncertain.astype(np.float32))
@@ -240,16 +238,15 @@ class _Simulator:
             total += event
         return total / CHUNK, event
 
-    def _drawn(self, rng: np.random.Generator, n: int, r: Floats) -> Floats:
-        """Events in a row, shape (n, p)."""
-        drawn: Floats = self._rows[rng.integers(len(self._rows), size=n)]
-        for column in self._serial:
+    def _drawn(self, rng: np.random.Generator, r: Floats) -> Floats:
+        """As many events in a row as the reference has, of every stream; shape (s, n, p)."""
+        rows = self._rows
+        drawn: Floats = rows[rng.integers(len(rows), size=(len(r), self._n))]
+        if len(self._serial):
             # scaled, so that the variance stays: the first event comes from the same law
-            own = drawn[:, column]
-            first = own[:1].copy()
-            own = own * np.sqrt(1 - r[column] ** 2)
-            own[0] = first[0]
-            drawn[:, column] = lfilter([1.0], [1.0, -r[column]], own)
+            drawn[:, 1:] *= np.sqrt(1 - r**2)[:, None]
+            for t in range(1, self._n):
+                drawn[:, t] += r * drawn[:, t - 1]
         return drawn
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from scipy.linalg import eigvalsh
 from scipy.spatial.distance import cdist
-from scipy.stats import norm
+from scipy.special import log_ndtr, ndtri
 
 from streamembed.monitoring.reference import Reference, deflated
 from streamembed.numeric.arrays import Floats, Ints
@@ -132,7 +132,7 @@ def learn(reference: Reference, points: Floats, seed: tuple[int, ...]) -> Geomet
     own = np.linspace(0, len(points) - 1, size).astype(np.int64)
     mean = table.mean(axis=0)
     # heavy tails are skewed: their high end counts
-    high = (np.quantile(table, HIGH, axis=0) - mean) / norm.ppf(HIGH)
+    high = (np.quantile(table, HIGH, axis=0) - mean) / ndtri(HIGH)
     sd = np.maximum(np.maximum(table.std(axis=0), high), 1e-9)
     return Geometry(of(own), mean, sd)
 
@@ -145,5 +145,5 @@ def scores(geometry: Geometry, now: Shape) -> Floats:
 
 def run_lengths(z: Floats, period: int) -> Floats:
     """Log of the events in which a score this high comes once, of one look every ``period``."""
-    found: Floats = np.log(period) - norm.logsf(z / WIDER)
+    found: Floats = np.log(period) - log_ndtr(-z / WIDER)
     return found

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.signal import lfilter
 
 from streamembed.monitoring.reference import CHUNK
 from streamembed.numeric.arrays import Array, Floats
@@ -127,14 +126,14 @@ def run(before: Running, z: Floats) -> tuple[Running, Floats, Floats]:
     chunk's mean of whitened scores has 1 / 10.
     """
     c, p = z.shape
-    means, carried = np.empty((c, len(MEMORIES), p)), np.empty((len(MEMORIES), p))
-    variances = np.empty((c, len(MEMORIES)))
-    t = before.chunks + 1 + np.arange(c)
-    for i, w in enumerate(MEMORIES):
-        a = 2.0 / (w + 1)
-        means[:, i], last = lfilter([a], [1.0, a - 1.0], z, axis=0, zi=before.carried[i][None])
-        carried[i] = last[0]
-        variances[:, i] = a / (2 - a) * (1 - (1 - a) ** (2.0 * t)) / CHUNK
+    means, carried = np.empty((c, len(MEMORIES), p)), before.carried
+    a = np.array([2.0 / (w + 1) for w in MEMORIES])
+    for mean, chunk in zip(means, z, strict=True):
+        np.multiply(a[:, None], chunk, out=mean)
+        mean += carried
+        carried = (1 - a)[:, None] * mean
+    t = before.chunks + 1.0 + np.arange(c)[:, None]
+    variances = a / (2 - a) * (1 - (1 - a) ** (2 * t)) / CHUNK
     return Running(carried, before.chunks + c), means, variances
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from streamembed.monitoring import calibration, geometry, reference
 from streamembed.monitoring.alarm import Alarm
@@ -142,7 +142,7 @@ class Watched:
         others = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
         count = others.reshape(-1, CHUNK).sum(axis=1)
         chance = 1.0 / (len(self.events) + 1)
-        found: Floats = np.log(CHUNK) - binom.logsf(count - 1, CHUNK, chance)
+        found: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, chance))
         return found
 
     @property

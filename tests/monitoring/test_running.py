@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, ks_2samp, norm
 
 from streamembed.monitoring import calibration, running
 from streamembed.monitoring.calibration import _gumbel, calibrate, dependence
+from streamembed.monitoring.explaining import compared
 from streamembed.monitoring.reference import CHUNK
 from streamembed.monitoring.running import Groups, values
 from streamembed.numeric.arrays import Floats
@@ -139,6 +140,57 @@ def test_thresholds_ascend_with_the_run_length_and_hardly_hang_on_the_seed() -> 
     assert np.std(seeds) < 0.25
 
 
+def test_simulated_streams_are_run_as_a_stream_is() -> None:
+    """The largest values of streams side by side, in single precision, against one by one."""
+    groups = Groups(("coverage", "coordinates", "features"), (1, 3, 4))
+    rng = np.random.default_rng(2)
+    chunks = rng.standard_normal((3, 50, 8))
+    whitening = np.zeros((3, 8, 8))
+    for part in groups.slices:
+        whitening[:, part, part] = rng.standard_normal((3, *[part.stop - part.start] * 2))
+    found = calibration._largest(chunks.astype(np.float32), whitening.astype(np.float32), groups)
+    for i in range(3):
+        _, means, variances = running.run(running.start(8), chunks[i] @ whitening[i])
+        expected = values(means, variances, groups).max(axis=0)
+        np.testing.assert_allclose(found[i], expected, rtol=1e-4)
+
+
+def test_serial_streams_are_filtered_event_by_event() -> None:
+    """Means of chunks by what each ends with, against all events of the same innovations."""
+    reference = np.random.default_rng(3).standard_normal((200, 3))
+    coefficients = np.array([0.0, 0.4, 0.9])
+    blocks = np.zeros(200, dtype=np.int64)
+    simulator = calibration._Simulator(reference, blocks, coefficients, ONE)
+    means, ends = simulator._chunks(np.random.default_rng(4), 30, coefficients)
+    first = simulator._single[:1]
+    at = np.float32(coefficients)[None]
+    means = means[None]
+    calibration._follow_on(means, ends[None], first, at)
+    which = np.random.default_rng(4).integers(199, size=(30, CHUNK), dtype=np.int32)
+    events, event = [], first[0].astype(float)
+    for row in which.ravel():
+        event = coefficients * event + np.sqrt(1 - coefficients**2) * simulator._rows[row]
+        events.append(event)
+    expected = np.array(events).reshape(30, CHUNK, 3).mean(axis=1)
+    np.testing.assert_allclose(means[0], expected, atol=1e-5)
+
+
+def test_features_are_compared_as_scipy_does() -> None:
+    """The distances are the same; p is at most a tenth larger where it says anything."""
+    rng = np.random.default_rng(5)
+    for n, m in ((1000, 10), (1000, 300), (300, 1000)):
+        before = rng.standard_normal((n, 7))
+        since = rng.standard_normal((m, 7)) + 0.1 * np.arange(7)
+        since[:, 3] = np.round(since[:, 3])
+        distances, p = compared(before, since)
+        both = zip(before.T, since.T, strict=True)
+        expected = [ks_2samp(a, b, method="asymp") for a, b in both]
+        np.testing.assert_allclose(distances, [one.statistic for one in expected])
+        right = false_discovery_control([one.pvalue for one in expected])
+        assert (p >= 0.999 * right).all()
+        assert (p <= 1.1 * right + 1e-12).all()
+
+
 def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: bool) -> Any:
     """First alarm of a monitor of plain scores; ``fixed`` calibrates against one reference."""
     groups = Groups(("features",), (scores.shape[1],))
@@ -149,8 +201,8 @@ def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: b
         simulator = calibration._Simulator
         drawn = simulator._drawn
 
-        def held(self: Any, rng: np.random.Generator, n: int, r: Floats) -> Floats:
-            return self._rows.copy() if n == self._n else drawn(self, rng, n, r)
+        def held(self: Any, rng: np.random.Generator, r: Floats) -> Floats:
+            return np.repeat(self._rows[None], len(r), axis=0)
 
         simulator._drawn = held  # type: ignore[method-assign]
         try:
