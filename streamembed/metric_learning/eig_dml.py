@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import solve_triangular
 
 from streamembed.errors import ParameterError
 from streamembed.metric_learning.separation import OBJECTIVES, Objective
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.linalg import symmetric
+from streamembed.numeric.linalg import largest_pairs, symmetric
 
 __all__ = [
     "Info",
@@ -397,8 +397,7 @@ def _top(far: Floats, weights: Floats, whitener: Floats) -> tuple[float, Floats]
     active = weights > 0
     rows = far[active] * np.sqrt(weights[active])[:, None]
     gradient = whitener @ (rows.T @ rows) @ whitener.T
-    last = len(gradient) - 1
-    values, vectors = eigh(gradient, subset_by_index=(last, last), check_finite=False)
+    values, vectors = largest_pairs(gradient, 1)
     return float(values[0]), whitener.T @ vectors[:, 0]
 
 

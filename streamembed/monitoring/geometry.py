@@ -78,8 +78,8 @@ def _flat(reference: Reference, points: Floats) -> Floats:
 def _shape(scaled: Floats, features: Floats, reference: Reference) -> Shape:
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / reference.bandwidth**2)
     symmetric, _ = deflated(kernel)
-    n = len(symmetric)
-    found = eigvalsh(symmetric, subset_by_index=(max(0, n - N_EIGENVALUES), n - 1))[::-1]
+    # not a subset: LAPACK gives up on the many equal ones of points that are far from all others
+    found = eigvalsh(symmetric, driver="ev")[: -N_EIGENVALUES - 1 : -1]
     logs = np.full(N_EIGENVALUES, np.log(LEAST))
     logs[: len(found)] = np.log(np.maximum(found, LEAST))
     pairs = kernel - np.diag(np.diagonal(kernel))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.scaling import Scaling, fit_points
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.linalg import largest_pairs
 
 __all__ = [
     "BLOCK",
@@ -224,8 +224,7 @@ def _decomposed(kernel: Floats, count: int) -> tuple[Floats, Floats]:
     """Leading eigenpairs of the walk on a kernel, without the constant."""
     symmetric, first = deflated(kernel)
     n = len(kernel)
-    last = max(0, n - min(count, n - 1))
-    eigenvalues, vectors = eigh(symmetric, subset_by_index=(last, n - 1))
+    eigenvalues, vectors = largest_pairs(symmetric, min(count, n - 1))
     kept = np.flatnonzero(eigenvalues > LEAST_EIGENVALUE)[::-1]
     psi = vectors[:, kept] / first[:, None]
     return eigenvalues[kept], np.ascontiguousarray(_signed(psi))

@@ -101,6 +101,8 @@ class Watched:
         Scores of those that calibrate, without spread and labels, sorted by column.
     constant : (d,)
         Which features are the same in all of the events.
+    chance : float
+        That another event has another value of one of these; see `_chance`.
     groups : Groups
     labels : Labels or None
     calibration : Calibration
@@ -112,6 +114,7 @@ class Watched:
     events: Events
     ordered: Annotated[Floats, "* s"]
     constant: Annotated[Bools, "d"]
+    chance: float
     groups: Groups
     labels: Labels | None
     calibration: Calibration
@@ -134,15 +137,13 @@ class Watched:
     def woken(self, points: Floats) -> Floats:
         """Log of the run length of what each chunk has of events whose constants have changed.
 
-        Of n events none had, so one has with a chance of 1 / (n + 1) at most; shape (c,), 0 where
-        nothing is constant.
+        Shape (c,); 0 where nothing is constant.
         """
         if not self.constant.any():
             return np.zeros(len(points) // CHUNK)
         others = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
         count = others.reshape(-1, CHUNK).sum(axis=1)
-        chance = 1.0 / (len(self.events) + 1)
-        found: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, chance))
+        found: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, self.chance))
         return found
 
     @property
@@ -267,4 +268,21 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
         (settings.seed, renewals, 1),
     )
     constant = (points == points[0]).all(axis=0)
-    return Watched(made, events, ordered, constant, groups, labels, found, None)
+    chance = _chance(points)
+    return Watched(made, events, ordered, constant, chance, groups, labels, found, None)
+
+
+def _chance(points: Floats) -> float:
+    """That one more event has another value of a feature that is the same in all of these (n, d).
+
+    Each of n + 1 events is as likely the last as any other. So the chance is the share of events
+    that alone have another value of some feature: with many features that hardly ever change, as
+    the border of a picture, far more than one of n + 1.
+
+    Source: Good (1953), "The population frequencies of species". Differs: one event more is
+    counted, so that it is never 0.
+    """
+    usual = np.median(points, axis=0)
+    others = points != usual
+    alone = others[:, others.sum(axis=0) == 1].any(axis=1)
+    return float((alone.sum() + 1) / (len(points) + 1))

@@ -15,6 +15,7 @@ from streamembed.numeric.arrays import Array, Floats
 __all__ = [
     "descending_eigh",
     "eigh",
+    "largest_pairs",
     "mix_columns",
     "nystrom_pairs",
     "orthonormal_basis",
@@ -53,6 +54,23 @@ def eigh(matrix: Floats) -> tuple[Floats, Floats]:
         unit = max(1.0, float(np.abs(matrix).max()))
         values, vectors = scipy.linalg.eigh(matrix / unit, lower=True, driver="ev")
         values *= unit
+    return values, vectors
+
+
+def largest_pairs(matrix: Floats, count: int) -> tuple[Floats, Floats]:
+    """The ``count`` largest eigenvalues, ascending, and their unit eigenvectors.
+
+    A subset is what LAPACK has fast; it gives up ("Internal Error") where many eigenvalues are
+    equal, as those of points that are far from all others.
+    """
+    n = len(matrix)
+    try:
+        values, vectors = scipy.linalg.eigh(
+            matrix, subset_by_index=(max(0, n - count), n - 1), check_finite=False
+        )
+    except np.linalg.LinAlgError:
+        values, vectors = eigh(matrix)
+        values, vectors = values[n - count :], vectors[:, n - count :]
     return values, vectors
 
 
