@@ -10,7 +10,6 @@ import numpy.typing as npt
 from streamembed import parameters
 from streamembed.errors import ParameterError
 from streamembed.estimators.merging import MergeableMetric
-from streamembed.estimators.metric import MetricEstimator
 from streamembed.learners.class_moments import LeadingLearner
 from streamembed.learners.eig_dml import EigLearner
 from streamembed.learners.itml import ITMLLearner
@@ -23,7 +22,7 @@ from streamembed.metric_learning.mahalanobis import numbers_of
 __all__ = ["ITML", "EigDML", "MustLinkMetric"]
 
 
-class ITML(MetricEstimator):
+class ITML(MergeableMetric):
     """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
     min D(A, A_0) + gamma D(bounds moved, bounds), D being the LogDet divergence; one sweep over

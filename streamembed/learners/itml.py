@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from streamembed.learners.examples import Examples
 from streamembed.learners.learner import NO_UPDATES, Learner, Measured, Totals
 from streamembed.metric_learning import itml, itml_numba
 from streamembed.numeric import histogram
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetric
 from streamembed.pairs import reservoir
@@ -192,13 +192,8 @@ class ITMLLearner(Learner):
         points = chunk.ends
         pool = np.concatenate([state.recent, points])
         distances = histogram.decay(state.distances, 1.0 - self.forgetting)
-        if len(pool) > 1:
-            own = np.repeat(np.arange(len(state.recent), len(pool)), DRAWS)
-            generator = np.random.default_rng((self.seed, chunk.position, DRAWS))
-            other = generator.integers(len(pool) - 1, size=len(own))
-            steps = pool[own] - pool[other + (other >= own)]
-            d2 = np.einsum("ij,ij->i", steps @ state.core.prior, steps)
-            distances = histogram.update(distances, np.maximum(d2, 0.0))
+        generator = np.random.default_rng((self.seed, chunk.position, DRAWS))
+        distances = _sampled(distances, pool, len(state.recent), state.core.prior, generator)
         return pool[-RECENT:].copy(), distances
 
     def _bounds(self, distances: Histogram) -> tuple[float, float] | None:
@@ -214,6 +209,43 @@ class ITMLLearner(Learner):
             return min(running[0], self.lower), self.lower
         return running
 
+    def merge(self, left: ITMLState, right: ITMLState, indices: Ints) -> ITMLState:
+        """The pairs of both in units between theirs, and a metric solved anew for them."""
+        both = left, right
+        shares = np.array([1.0 + state.core.seen for state in both])
+        shares /= shares.sum()
+        scale = np.sqrt(sum(w * state.scale**2 for w, state in zip(shares, both, strict=True)))
+        covariance = sum(
+            w * state.core.precision * np.outer(state.scale / scale, state.scale / scale)
+            for w, state in zip(shares, both, strict=True)
+        )
+        prior = symmetric(np.linalg.inv(covariance))
+        one, other = (_in_units(state, scale, prior) for state in both)
+        late = other.recent[-max(RECENT // 2, RECENT - len(one.recent)) :]
+        recent = np.concatenate([one.recent[max(0, len(one.recent) + len(late) - RECENT) :], late])
+        # distances under the priors of before cannot be added to each other: these are under one
+        seen = left.core.seen + right.core.seen
+        generator = np.random.default_rng((self.seed, seen, DRAWS))
+        distances = _sampled(histogram.init(), recent, 0, prior, generator)
+        upper, lower = self._bounds(distances) or (None, None)
+        if len(recent) and upper is not None and lower is not None:
+            one, other = (_bounded(state, upper, lower) for state in (one, other))
+        sweep = itml_numba.sweeper(left.backend if itml_numba.available else "numpy")
+        core = itml.merge(one.core, other.core, buffer=self.buffer, seed=self.seed, sweep=sweep)
+        learned = {left.status, right.status} != {"no bounds"}
+        return ITMLState(
+            core,
+            paired.merged(one.sample, other.sample, indices, self.seed),
+            recent,
+            distances,
+            scale,
+            upper,
+            lower,
+            left.backend,
+            "ok" if learned else "no bounds",
+            left.unbounded + right.unbounded,
+        )
+
     def measure(self, state: ITMLState, scale: Floats) -> Measured:
         """The core's metric; the scale is that of the first chunk."""
         info = ITMLInfo(
@@ -228,3 +260,42 @@ class ITMLLearner(Learner):
             status=state.status,
         )
         return Measured(state.core.matrix, state.scale, info, info)
+
+
+def _sampled(
+    distances: Histogram, pool: Floats, first: int, prior: Floats, generator: np.random.Generator
+) -> Histogram:
+    """With squared distances of points from the ``first`` on to random ones of the pool."""
+    if len(pool) < 2:
+        return distances
+    own = np.repeat(np.arange(first, len(pool)), DRAWS)
+    other = generator.integers(len(pool) - 1, size=len(own))
+    steps = pool[own] - pool[other + (other >= own)]
+    d2 = np.einsum("ij,ij->i", steps @ prior, steps)
+    return histogram.update(distances, np.maximum(d2, 0.0))
+
+
+def _bounded(state: ITMLState, upper: float, lower: float) -> ITMLState:
+    """The same pairs, with these bounds."""
+    bounds = np.where(state.core.similar, upper, lower)
+    return replace(state, core=replace(state.core, bounds=bounds))
+
+
+def _in_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
+    """The same pairs and points, divided by another scale, under another prior.
+
+    A bound stays where it was beside its pair's own distance under the prior.
+    """
+    core, ratio = state.core, state.scale / scale
+    differences = core.differences * ratio
+    before = np.einsum("ij,ij->i", core.differences @ core.prior, core.differences)
+    now = np.einsum("ij,ij->i", differences @ prior, differences)
+    samples = tuple(part * ratio if len(part) else part for part in state.sample.samples)
+    return replace(
+        state,
+        core=replace(
+            core, differences=differences, bounds=core.bounds * (now / before), prior=prior
+        ),
+        sample=replace(state.sample, samples=samples),
+        recent=state.recent * ratio,
+    )

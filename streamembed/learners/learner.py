@@ -121,7 +121,7 @@ class Learner(abc.ABC):
     def merge(self, left: Any, right: Any, indices: Ints) -> Any:
         """Two states as one; class c of the right one is class ``indices[c]`` of the left.
 
-        Not every learner can: duals of ITML belong to the pairs that they have met.
+        Those of estimators that can be merged have it.
         """
         raise NotImplementedError
 

@@ -37,6 +37,7 @@ __all__ = [
     "State",
     "init",
     "measure",
+    "merge",
     "percentile_bounds",
     "rebuild",
     "solve",
@@ -354,6 +355,73 @@ def solve(
     elif residual > tolerance:
         status = "not converged"
     return state, Info(len(fresh), dropped, 0, done, updates, residual, drift, status)
+
+
+def merge(
+    left: State,
+    right: State,
+    *,
+    buffer: int = 2000,
+    seed: int | None = 0,
+    tolerance: float = 1e-3,
+    max_sweeps: int = 100,
+    sweep: Sweep = bregman.sweep,
+) -> State:
+    """One metric for the pairs that both remember, solved anew from the left one's prior.
+
+    Duals belong to the pairs that they met, and to one prior: adding those of two states would
+    count the prior twice. So the pairs are merged, not the answers. Where they are more than the
+    buffer holds, the newest of either stay, in proportion to how many it has seen; what had been
+    absorbed of pairs before is left out.
+
+    Parameters
+    ----------
+    left, right
+        Of the same features and units.
+    buffer, seed, sweep
+        As in `update`.
+    tolerance, max_sweeps
+        As in `solve`.
+
+    Returns
+    -------
+    A state with A finite and positive definite; both others are untouched. O(B d^2) a sweep.
+
+    Source: docs/algorithms/itml.md.
+    """
+    room = min(buffer, len(left) + len(right))
+    total = left.seen + right.seen
+    of_right = round(room * right.seen / total) if total else 0
+    of_right = min(max(of_right, room - len(left)), len(right))
+    counts = room - of_right, of_right
+    parts = [
+        one.constraints.taken(slice(len(one) - count, None))
+        for one, count in zip((left, right), counts, strict=True)
+    ]
+    # both streams ran side by side: what each saw last is last
+    age = np.concatenate([np.arange(count) / max(count, 1) for count in counts])
+    pairs = bregman.join(*parts).taken(np.argsort(age, kind="stable"))
+    start = init(left.prior, left.gamma)
+    start = replace(
+        start,
+        seen=total,
+        dropped=left.dropped + right.dropped,
+        calls=left.calls + right.calls,
+    )
+    state, _ = _remember(start, pairs, max(room, 1))
+    order = _Order(seed, state)
+    with np.errstate(all="ignore"):
+        for _ in range(max_sweeps if room else 0):
+            swept = sweep(
+                state.matrix, state.duals, state.constraints, state.gamma, order.of(len(state))
+            )
+            state = replace(state, matrix=swept.matrix, duals=swept.duals)
+            if swept.residual <= tolerance:
+                break
+        state, _, status = _repair(state, order.generator(1))
+    if status == "refused":
+        state, _ = _remember(start, pairs, max(room, 1))
+    return state
 
 
 def measure(state: State) -> Measures:

@@ -434,7 +434,7 @@ def parts_of(way: str, cuts: tuple[int, ...]) -> list[Any]:
     return parts
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("ITML")])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cut", [45, 8, 77])
 def test_which_is_merged_into_which_does_not_matter(way: str, cut: int) -> None:
     """To the last bit, though both have waiting events, or one is in its warm-up."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from scenarios.baselines import lego
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learning import bregman, itml, itml_numba
 from streamembed.numeric import codec, histogram
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from tests import oracle_itml as oracle
 
 # A sweep over some hundred pairs of condition below 1e4: a few hundred eps.
@@ -681,3 +684,59 @@ def test_bad_options():
         lego.update(np.ones((2, 3)), *pairs)
     with pytest.raises(InputError, match="must be"):
         itml.solve(np.ones(2), [True], 1.0, 2.0)
+
+
+# ------------------------------------------------------------------ merging
+
+
+def bounded(rng: np.random.Generator, n: int, d: int = 4) -> tuple[Floats, Bools]:
+    """Pairs whose first feature tells similar ones from others."""
+    similar = rng.random(n) < 0.5
+    differences = rng.standard_normal((n, d))
+    differences[:, 0] *= np.where(similar, 0.3, 2.0)
+    return differences, similar
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+@pytest.mark.parametrize("n", [200, 4000])
+def test_merged_pairs_are_as_good_as_one_buffer(parts: int, n: int) -> None:
+    """The objective over all pairs, against one state that saw them in turn; n above the buffer."""
+    rng = np.random.default_rng([parts, n])
+    differences, similar = bounded(rng, n)
+    options: Any = {"upper": 1.0, "lower": 6.0}
+
+    def learned(rows: Ints) -> itml.State:
+        state = itml.init(np.eye(4))
+        for chunk in np.array_split(rows, max(1, len(rows) // 50)):
+            state, _ = itml.update(state, differences[chunk], similar[chunk], **options)
+        return state
+
+    def objective(state: itml.State) -> float:
+        return bregman.objective(
+            state.matrix, np.eye(4), differences, similar,
+            np.where(similar, 1.0, 6.0), np.where(similar, 1.0, 6.0), 0.1,
+        )  # fmt: skip
+
+    one = learned(np.arange(n))
+    states = [learned(np.arange(n)[i::parts]) for i in range(parts)]
+    merged = reduce(itml.merge, states)
+    assert merged.seen == one.seen == n
+    assert len(merged) == min(n, 2000)
+    # design: within 3 % of one buffer of all pairs; a metric that learned nothing is far off
+    assert objective(merged) <= 1.03 * objective(one)
+    assert objective(itml.init(np.eye(4))) > 1.5 * objective(one)
+    # duals of both sides together count the prior twice: a metric that nobody asked for
+    far = itml.measure(merged)
+    assert far.residual < 1e-2
+    assert far.drift < 1e-8
+
+
+def test_merging_with_nothing_keeps_the_pairs() -> None:
+    differences, similar = bounded(np.random.default_rng(3), 60)
+    state, _ = itml.update(itml.init(np.eye(4)), differences, similar, 1.0, 6.0, sweeps=50)
+    nothing = itml.init(np.eye(4))
+    for merged in (itml.merge(state, nothing), itml.merge(nothing, state)):
+        np.testing.assert_array_equal(merged.differences, state.differences)
+        np.testing.assert_allclose(merged.matrix, state.matrix, rtol=0.02)
+    empty = itml.merge(nothing, nothing)
+    np.testing.assert_array_equal(empty.matrix, np.eye(4))
