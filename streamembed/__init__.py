@@ -42,11 +42,14 @@ if TYPE_CHECKING:
     from streamembed.online.reader import RunReader, read_run
     from streamembed.online.run import Run, open_run
     from streamembed.runs.run import Replayed, replay
+    from streamembed.serving.client import Client, connect
+    from streamembed.serving.wire import Transformed
     from streamembed.spectral.certificate import Certificate
 
 __all__ = [
     "Alarm",
     "Certificate",
+    "Client",
     "Engine",
     "Frame",
     "Labelled",
@@ -59,6 +62,8 @@ __all__ = [
     "Run",
     "RunReader",
     "Snapshot",
+    "Transformed",
+    "connect",
     "open_run",
     "read_run",
     "replay",
@@ -68,6 +73,7 @@ __all__ = [
 _HOMES = {
     "Alarm": "monitoring.alarm",
     "Certificate": "spectral.certificate",
+    "Client": "serving.client",
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
     "Labelled": "engine.engine",
@@ -80,6 +86,8 @@ _HOMES = {
     "Run": "online.run",
     "RunReader": "online.reader",
     "Snapshot": "engine.snapshot",
+    "Transformed": "serving.wire",
+    "connect": "serving.client",
     "open_run": "online.run",
     "read_run": "online.reader",
     "replay": "runs.run",

@@ -13,6 +13,7 @@
     ├── StoppedError (RuntimeError)      a run refuses to write after an error
     ├── LogError (OSError)               an event log that cannot be read to its end
     ├── DamagedFileError (OSError)       a saved file whose bytes are not what was written
+    ├── ServerError (ConnectionError)    a server that cannot be reached, or refuses a call
     └── FileError (OSError)              a file or folder that cannot be opened, read or written
         ├── MissingFileError (FileNotFoundError)
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
@@ -51,6 +52,7 @@ __all__ = [
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
+    "ServerError",
     "StoppedError",
     "StreamembedError",
 ]
@@ -116,6 +118,20 @@ class LogError(StreamembedError, OSError):
 
 class DamagedFileError(StreamembedError, OSError):
     """A saved file is not what was written: checksum, version, kind or content differ."""
+
+
+class ServerError(StreamembedError, ConnectionError):
+    """A server cannot be reached, or refuses a call.
+
+    Attributes
+    ----------
+    code : str
+        Why, as the page on serving lists it; "unavailable" may be tried again.
+    """
+
+    def __init__(self, message: str, code: str = "unavailable") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class FileError(StreamembedError, OSError):

@@ -18,6 +18,7 @@ API = (ROOT / "docs" / "api.md").read_text()
 PUBLIC = [
     "Alarm",
     "Certificate",
+    "Client",
     "Engine",
     "Frame",
     "Labelled",
@@ -30,6 +31,8 @@ PUBLIC = [
     "Run",
     "RunReader",
     "Snapshot",
+    "Transformed",
+    "connect",
     "open_run",
     "read_run",
     "replay",
@@ -55,7 +58,10 @@ def test_public_names_are_documented(name: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.Monitor, se.PairGenerator],
+    [
+        *(se.Client, se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.Monitor),
+        *(se.PairGenerator, se.Transformed),
+    ],
     ids=lambda k: k.__name__,
 )
 def test_members_are_documented(kind: type) -> None:

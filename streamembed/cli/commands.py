@@ -1,4 +1,4 @@
-"""The commands: config, demo, export, inspect, replay, report, transform, verify, watch.
+"""The commands: config, demo, export, inspect, replay, report, serve, transform, verify, watch.
 
 Data goes to standard output, progress and errors to standard error. ``--json`` prints one object
 and nothing else on standard output. A command is imported when it is called: asking for the
@@ -26,6 +26,7 @@ COMMANDS = {
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "replay": "Replay Arrow logs into a run folder.",
     "report": "Write a page about a run: drift, clouds, geometry, metrics.",
+    "serve": "Serve a run by Arrow Flight: transform, learn, snapshots, timeline.",
     "transform": "Embed the events of logs with a saved snapshot.",
     "verify": "Check every checksum of a run.",
     "watch": "Serve a page that follows a run while it is written.",

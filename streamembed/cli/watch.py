@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from streamembed.report.server import LOOPBACK, is_loopback, serve
+from streamembed.addresses import LOOPBACK, is_loopback
+from streamembed.report.server import serve
 from streamembed.terminal.exits import stops_gently
 
 __all__ = ["command"]

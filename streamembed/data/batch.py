@@ -19,7 +19,7 @@ from streamembed.data.table import Table, are_dicts, in_order, read_table, row_b
 from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-__all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "check_table", "read"]
+__all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "check_table", "names_of", "read"]
 
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
@@ -127,7 +127,7 @@ def read(
     table = read_table(X, wanted)
     if table.refused is not None:
         raise table.refused
-    known = _names_of(table, names, ordered)
+    known = names_of(table, names, ordered)
     values, nulls, faults = table.values, table.nulls, table.faults
     ordered = table.ordered if known == table.names else ordered
     if known != table.names:
@@ -140,7 +140,7 @@ def read(
     return check_table(values, known, ordered, nulls, faults, ids, on_bad_row, remedy)
 
 
-def _names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tuple[str, ...]:
+def names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tuple[str, ...]:
     """The columns in order; an error that says what is missing, where they are not as known."""
     if not table.ordered:
         if names is not None and set(table.names) != set(names):

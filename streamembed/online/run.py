@@ -36,6 +36,8 @@ from streamembed.version import __version__
 __all__ = ["KIND", "OPERATIONS", "Run", "open_run"]
 
 KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
+# Begins the name of the fact that a batch was learned.
+_BATCH = "batch "
 
 
 @contextmanager
@@ -199,6 +201,16 @@ class Run:
     def snapshot(self, counted: bool = False) -> Snapshot:
         """As `Engine.snapshot`."""
         return self._engine.snapshot(counted)
+
+    def batch_ids(self) -> list[str]:
+        """Names of the batches that were acknowledged, in no order."""
+        names = self._database.facts()
+        return [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
+
+    def acknowledged(self, batch_id: str) -> Learned | None:
+        """What `learn` gave for the batch of a name; None where it was never learned."""
+        known = self._database.fact(_key(batch_id))
+        return None if known is None else _learned_of(known)
 
     # ------------------------------------------------------------------ learning
 
@@ -379,7 +391,7 @@ def _named(batch_id: Any) -> str | None:
 
 
 def _key(batch_id: str) -> str:
-    return f"batch {batch_id}"
+    return f"{_BATCH}{batch_id}"
 
 
 def _told(learned: Learned) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from streamembed.addresses import LOOPBACK, is_loopback
 from streamembed.errors import FileError, StreamembedError, path_text, said
 from streamembed.online.events import token
 from streamembed.online.reader import read_run
@@ -27,9 +28,8 @@ from streamembed.report.page import page_of
 from streamembed.report.plain import as_json
 from streamembed.storage.database import NAME
 
-__all__ = ["LOOPBACK", "Followed", "is_loopback", "serve"]
+__all__ = ["Followed", "serve"]
 
-LOOPBACK = "127.0.0.1"
 NAMES = ("localhost", "127.0.0.1", "[::1]")
 # Seconds between two questions of a page, and after which nothing new is called stale.
 EVERY, STALE = 2.0, 90.0
@@ -176,24 +176,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it.
-
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("")
-    (True, True, True, False)
-    >>> is_loopback("0.0.0.0"), is_loopback("example.org")
-    (False, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def serve(run: str | os.PathLike[str], host: str = LOOPBACK, port: int = 0) -> ThreadingHTTPServer:

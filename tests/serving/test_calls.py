@@ -1,0 +1,86 @@
+"""Who is let in, and how many, without a network."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.flight as fl
+import pytest
+
+from streamembed.serving.calls import Gate
+from streamembed.serving.counts import Counts
+from streamembed.serving.tokens import Token, hash_of
+
+TOKENS = [Token(name, "write", hash_of(name)) for name in ("ann", "ben", "cy", "di")]
+
+
+def start(gate: Gate, name: str, method: Any = fl.FlightMethod.DO_EXCHANGE) -> Any:
+    return gate.start_call(SimpleNamespace(method=method), {"authorization": [f"Bearer {name}"]})
+
+
+@pytest.mark.parametrize(("most", "share"), [(64, 16), (40, 10), (16, 8), (4, 4)])
+def test_each_name_has_its_share(most: int, share: int) -> None:
+    """What one takes is not another's, as long as there is room at all."""
+    counts = Counts()
+    gate = Gate(counts, most, 60.0, TOKENS)
+    calls = [start(gate, "ann") for _ in range(share)]
+    with pytest.raises(fl.FlightUnavailableError, match="too many calls"):
+        start(gate, "ann")
+    assert counts.told()["requests"] == {"transform unavailable": 1}
+    if most > share:
+        start(gate, "ben")
+    start(gate, "ann", fl.FlightMethod.DO_ACTION)  # health can always be asked for
+    assert gate.n_open == share + 1 + (most > share)
+    calls[0].call_completed(None)
+    calls[0].call_completed(None)  # whatever ends twice has ended once
+    start(gate, "ann")
+    with pytest.raises(fl.FlightUnavailableError):
+        start(gate, "ann")
+
+
+def test_two_tokens_of_one_name_have_one_share() -> None:
+    """A name is who it is."""
+    both = [Token("ann", "read", hash_of(one)) for one in ("old", "new")]
+    gate = Gate(Counts(), 32, 60.0, [*both, TOKENS[1]])
+    for _ in range(8):
+        start(gate, "old")
+        start(gate, "new")
+    with pytest.raises(fl.FlightUnavailableError):
+        start(gate, "old")
+    start(gate, "ben")
+
+
+def test_nobody_is_let_in_who_comes_late() -> None:
+    """But whoever asks whether it is ready."""
+    gate = Gate(Counts(), 4, 60.0, None)
+    gate.draining = True
+    with pytest.raises(fl.FlightUnavailableError, match="about to end"):
+        start(gate, "")
+    assert start(gate, "", fl.FlightMethod.DO_ACTION).kind == "action"
+
+
+def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes; one that is waited for is."""
+    closed: list[Any] = []
+    monkeypatch.setattr(
+        "streamembed.serving.calls._close", lambda port, chosen: closed.append(chosen)
+    )
+    gate = Gate(Counts(), 4, 0.01, None)
+    busy, waited = start(gate, ""), start(gate, "")
+    busy.peer, waited.peer = ("a", 1), ("a", 2)
+    busy.touch(busy=True)
+    waited.touch(busy=True)
+    time.sleep(0.03)
+    gate.close_silent(1)
+    assert not closed
+    waited.busy = False
+    gate.close_silent(1)
+    (chosen,) = closed
+    assert chosen(("a", 2))
+    assert not chosen(("a", 1))
+    waited.peer = None  # it never said what it wants
+    gate.close_silent(1)
+    assert closed[1](("b", 3))
+    assert not closed[1](("a", 1))

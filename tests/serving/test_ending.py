@@ -1,0 +1,185 @@
+"""How a server ends, and what is there afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+import streamembed as se
+from streamembed.errors import FeatureError, ParameterError, ServerError
+from streamembed.serving.published import Follower
+from streamembed.serving.wire import Features
+from streamembed.serving.writer import Learning
+from tests.report import runs
+from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in
+from tests.serving.test_service import Path_
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)],
+)
+def test_a_signal_amid_puts_loses_nothing(tmp_path: Path, number: int, code: int) -> None:
+    """What was acknowledged is there, and nothing else; open calls end at their next batch."""
+    run = made(tmp_path)
+    points = np.random.default_rng(1).standard_normal((20_000, 3))
+    heard: list[int] = []
+    with serving(run, "--learn", "--grace", 20) as server:
+        with server.client(patience=0.0) as client:
+
+            def put() -> None:
+                with contextlib.suppress(ServerError):
+                    for at in range(0, len(points), 20):
+                        client.learn(points[at : at + 20])
+                        heard.append(at + 20)
+
+            thread = threading.Thread(target=put)
+            thread.start()
+            while len(heard) < 5:
+                thread.join(0.01)
+            assert server.stop(number) == code
+            thread.join()
+        said = "".join(server.said)
+    assert "committed" in said
+    assert "cut off" not in said
+    assert "Traceback" not in said
+    assert heard[-1] < len(points)
+    with se.open_run(run) as opened:
+        assert opened.position == 200 + heard[-1]
+    assert not (run / ".lock").exists()
+
+
+def test_a_client_that_writes_may_end_it(tmp_path: Path) -> None:
+    """With exit code 0; a stream that is silent is cut off, and that is said.
+
+    Here with features that have names, and two readers.
+    """
+    named = pa.table({name: X[:200, j] for j, name in enumerate("yxz")})
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        run.learn(named, ids=[f"e{i}" for i in range(200)])
+        snapshot = run.snapshot()
+    with serving(tmp_path / "run", "--learn", "--grace", 0.5, readers=2) as server:
+        assert len({*server.urls}) == 2
+        other = fl.FlightClient(server.urls[1])
+        info = other.get_flight_info(Path_("transform"), bearer(None))
+        assert info.schema.names == ["x", "y", "z"]
+        assert sorted(end.locations[0].uri.decode() for end in info.endpoints) == sorted(
+            url.replace("grpc", "grpc+tcp") for url in server.urls
+        )
+        writer, reader = other.do_exchange(Path_("transform"), bearer(None))
+        writer.begin(info.schema)
+        writer.write_batch(pa.record_batch([X[:1, j] for j in range(3)], schema=info.schema))
+        assert reader.read_chunk().data.num_rows == 1
+        with server.client() as client:
+            found = client.transform(named.select(["z", "y", "x"])).coordinates
+            expected = snapshot.transform(named)
+            assert np.array_equal(found, np.column_stack([*expected.itercolumns()]))
+            for wrong in (X[:5], named.select(["x", "y"]), named.rename_columns(["x", "y", "w"])):
+                with pytest.raises(FeatureError):
+                    client.transform(wrong)
+            rows = [{"z": 1.0, "x": 2.0, "y": 3.0}, {"z": 1.0, "x": None, "y": 3.0}]
+            assert client.transform(rows).valid.tolist() == [True, False]
+            assert client.learn(rows, ids=["a", "b"]).accepted == 1
+            with contextlib.suppress(fl.FlightUnavailableError):
+                list(other.do_action(fl.Action("drain", b""), bearer(None)))
+            assert server.process.wait(60) == 0
+        with pytest.raises(fl.FlightUnavailableError):
+            writer.close()
+    assert "calls that were open after 0.5 seconds were cut off" in "".join(server.said)
+    with se.open_run(tmp_path / "run") as run:
+        assert run.position == 201
+
+
+@pytest.mark.long
+def test_nothing_outlives_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed leaves no reader, no writer, and a run that is whole."""
+    run = made(tmp_path)
+    with serving(run, "--learn", "--grace", 0.1) as server:
+        pids = [server.pid("reader"), server.pid("writer")]
+        with server.client() as client:
+            client.learn(X[200:210])
+        server.process.kill()
+        server.process.wait()
+        gone = threading.Event()
+        for _ in range(600):
+            if not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in pids):
+                gone.set()
+                break
+            gone.wait(0.05)
+        assert gone.is_set()
+    with se.open_run(run) as opened:
+        assert opened.position == 210
+
+
+def _runs(pid: int) -> bool:
+    """Whether it is more than a name that nobody has asked for."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) -> None:
+    """A replay that has ended: its file, bit for bit."""
+    run = runs.replayed(tmp_path)
+    with pytest.raises(ParameterError, match="is a replay of a log"):
+        Learning(str(run), str(tmp_path / "door"), None, print)
+    follower = Follower(str(run))
+    follower.look()
+    served = follower.must_have()
+    assert served.data == (run / "snapshot.arrow").read_bytes()
+    assert served.features == Features(("age", "height", "wbf"), False)
+    assert follower.timeline().num_rows >= len(follower.positions()) > 2
+    assert follower.positions() == sorted({*follower.positions()})
+
+
+def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
+    """Its snapshots can be had; and nothing can be put."""
+    run = runs.distances(tmp_path)
+    follower = Follower(str(run))
+    follower.look()
+    assert follower.must_have().features is None
+    rows = [np.linalg.norm(X[:t] - X[t], axis=1) for t in range(18)]
+    with se.open_run(tmp_path / "online", {"size": 20}) as online:
+        online.learn_distances(rows)
+    with pytest.raises(ParameterError, match="learns distances"):
+        Learning(str(tmp_path / "online"), str(tmp_path / "door"), None, print)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
+    """Whoever does not know the certificate, or has no token, is not answered."""
+    run = made(tmp_path)
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+            *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-keyout", key, "-out", cert),
+            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    path, read, _ = tokens_in(tmp_path)
+    flags = ("--host", "0.0.0.0", "--tokens", path, "--tls", cert, key)
+    with serving(run, *flags) as server:
+        url = server.url.replace("0.0.0.0", "localhost")
+        assert url.startswith("grpc+tls://")
+        with se.connect(url, token=read, tls_roots=cert) as client:
+            assert client.transform(X[:5]).valid.all()
+        with pytest.raises(ServerError, match="TLS"):
+            se.connect(url, token=read, patience=0.0)
+        with pytest.raises(ServerError, match="TLS"):
+            se.connect(url.replace("+tls", ""), token=read, patience=0.0)
+        with pytest.raises(ServerError, match="token") as told:
+            se.connect(url, tls_roots=cert)
+        assert told.value.code == "unauthenticated"

@@ -1,0 +1,432 @@
+"""Every call of a server, of one run that is learned into: what is answered, and to whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+import streamembed as se
+from streamembed.version import __version__
+from tests.serving.served import Server, X, bearer, made, serving, tokens_in
+
+Path_ = fl.FlightDescriptor.for_path
+
+
+class World:
+    """A server with tokens, the run it serves, and plain calls."""
+
+    def __init__(self, run: Path, server: Server, read: str, write: str) -> None:
+        self.run, self.server, self.read, self.write = run, server, read, write
+        self.flight = server.flight()
+
+    def exchange(self, *batches: Any, path: str = "transform", token: str = "") -> list[Any]:
+        """What comes back for batches, one each."""
+        writer, reader = self.flight.do_exchange(Path_(path), bearer(token or self.read))
+        found = []
+        with writer:
+            writer.begin(batches[0].schema)
+            for batch in batches:
+                writer.write_batch(batch)
+                found.append(reader.read_chunk())
+            writer.done_writing()
+        return found
+
+    def put(self, points: Any, metadata: bytes | None, token: str = "", **more: Any) -> Any:
+        """What the server says to one batch of events."""
+        batch = points if isinstance(points, pa.RecordBatch) else rows(points, **more)
+        writer, reader = self.flight.do_put(
+            Path_("learn"), batch.schema, bearer(token or self.write)
+        )
+        try:
+            if metadata is None:
+                writer.write_batch(batch)
+            else:
+                writer.write_with_metadata(batch, metadata)
+            answer = reader.read()
+            writer.done_writing()
+        finally:
+            writer.close()
+        return answer and json.loads(answer.to_pybytes())
+
+    def metrics(self, name: str) -> float:
+        """One of the counters."""
+        found = self.page("/metrics")[1].splitlines()
+        lines = [line for line in found if line.startswith(f"streamembed_{name} ")]
+        return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Of HTTP."""
+        connection = http.client.HTTPConnection(urlsplit(self.server.web).netloc, timeout=30)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("served")
+    run = made(folder)
+    path, read, write = tokens_in(folder)
+    flags = ("--learn", "--tokens", path, "--max-rows", 100, "--max-bytes", "64KiB")
+    with serving(run, *flags) as server:
+        yield World(run, server, read, write)
+        assert "Traceback" not in "".join(server.said)
+
+
+def rows(points: Any, **more: Any) -> pa.RecordBatch:
+    """As they are sent: one column of lists, and others beside it."""
+    flat = pa.array(np.asarray(points, dtype=np.float64).ravel())
+    columns = {"point": pa.FixedSizeListArray.from_arrays(flat, np.shape(points)[1]), **more}
+    return pa.record_batch(columns)
+
+
+def test_points_are_embedded_as_the_snapshot_does(world: World) -> None:
+    """To the bit, with coverage, and with which snapshot it was."""
+    with se.read_run(world.run) as reader:
+        snapshot = reader.snapshot(200)
+    coordinates, coverage = snapshot.transform_with_coverage(X[:50])
+    first, second = world.exchange(rows(X[:50]), rows(X[50:51]))
+    k = coordinates.shape[1]
+    assert np.array_equal(
+        first.data["coordinates"].flatten().to_numpy().reshape(-1, k), coordinates
+    )
+    assert np.array_equal(first.data["coverage"].to_numpy(), coverage)
+    assert first.data["valid"].to_pylist() == [True] * 50
+    assert second.data.num_rows == 1
+    told = json.loads(bytes(first.app_metadata))
+    assert told == {
+        "epoch": snapshot.frame.epoch,
+        "position": 200,
+        "met": snapshot.certificate.met,
+    }
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, -1e151])
+def test_a_bad_value_costs_its_row_alone(world: World, bad: float) -> None:
+    """It is not valid, and the others are as without it."""
+    points = X[:4].copy()
+    points[2, 1] = bad
+    (answer,) = world.exchange(rows(points))
+    (clean,) = world.exchange(rows(X[[0, 1, 3]]))
+    assert answer.data["valid"].to_pylist() == [True, True, False, True]
+    assert answer.data["coordinates"].is_null().to_pylist() == [False, False, True, False]
+    assert answer.data["coverage"].is_null().to_pylist() == [False, False, True, False]
+    rest = answer.data.filter(answer.data["valid"])
+    assert rest.equals(clean.data)
+
+
+def test_a_row_that_is_null_is_not_valid(world: World) -> None:
+    """Neither is one with a null in it."""
+    batch = pa.record_batch(
+        {"point": pa.array([[1.0, 2.0, 3.0], None, [1.0, None, 3.0]], pa.list_(pa.float64(), 3))}
+    )
+    (answer,) = world.exchange(batch)
+    assert answer.data["valid"].to_pylist() == [True, False, False]
+    (answer,) = world.exchange(rows(np.full((2, 3), np.nan)))
+    assert answer.data["valid"].to_pylist() == [False, False]
+    (answer,) = world.exchange(rows(np.zeros((0, 3))))
+    assert answer.data.num_rows == 0
+
+
+def test_what_there_is_is_listed(world: World) -> None:
+    """With schemas and where; and each can be asked for by itself."""
+    infos = list(world.flight.list_flights(b"", bearer(world.read)))
+    paths = [b"/".join(info.descriptor.path).decode() for info in infos]
+    assert paths[:4] == ["timeline", "learn", "transform", "snapshot/latest"]
+    assert "snapshot/200" in paths
+    for info in infos:
+        same = world.flight.get_flight_info(info.descriptor, bearer(world.read))
+        assert same.schema == info.schema
+        (end,) = info.endpoints
+        assert [place.uri.decode() for place in end.locations] == [
+            world.server.url.replace("grpc", "grpc+tcp")
+        ]
+    assert infos[2].schema == pa.schema([("point", pa.list_(pa.float64(), 3))])
+
+
+def test_a_snapshot_comes_bit_for_bit(world: World) -> None:
+    """As the run keeps it."""
+    with se.read_run(world.run) as reader:
+        expected = reader.snapshot(200).to_bytes()
+    for which in ("200", "latest"):
+        ticket = fl.Ticket(f"snapshot/{which}".encode())
+        table = world.flight.do_get(ticket, bearer(world.read)).read_all()
+        data = b"".join(table["bytes"].to_pylist())
+        assert se.Snapshot.from_bytes(data).position >= 200
+        assert which == "latest" or data == expected
+
+
+def test_the_timeline_comes_as_a_table(world: World) -> None:
+    """That of the run."""
+    table = world.flight.do_get(fl.Ticket(b"timeline"), bearer(world.read)).read_all()
+    with se.read_run(world.run) as reader:
+        expected = reader.timeline()
+    assert table.schema == expected.schema.remove_metadata()
+    first, kept = (one.drop(["seconds"]).slice(0, 1).to_pylist() for one in (table, expected))
+    assert first == kept
+
+
+def test_actions_tell_nothing_of_the_run(world: World) -> None:
+    """A word each."""
+
+    def act(name: str) -> bytes:
+        (found,) = world.flight.do_action(fl.Action(name, b""), bearer(world.read))
+        return bytes(found.body.to_pybytes())
+
+    assert act("health") == b"ok"
+    assert act("ready") == b'{"ready": true}'
+    assert act("version").decode() == __version__
+    names = {action.type for action in world.flight.list_actions(bearer(world.read))}
+    assert names == {"health", "ready", "drain", "version"}
+
+
+# ------------------------------------------------------------------------ learning
+
+
+def test_events_are_learned_once(world: World) -> None:
+    """A batch that is put again is acknowledged as it was, and nothing is learned."""
+    with world.server.client(world.write) as client:
+        at = client.offset
+    points = X[200:210].copy()
+    points[3, 0] = np.nan
+    answer = world.put(points, json.dumps({"offset": at}).encode())
+    assert (answer["accepted"], answer["next"], answer["repeated"]) == (9, at + 10, False)
+    assert [row[0] for row in answer["rejected"]] == [3]
+    assert "NaN" in answer["rejected"][0][2]
+    learned = world.metrics("events_learned_total")
+    again = world.put(points, json.dumps({"offset": at}).encode())
+    assert again == {**answer, "repeated": True}
+    assert world.metrics("events_learned_total") == learned
+
+
+def test_a_gap_an_overlap_and_other_rows_are_refused(world: World) -> None:
+    """Each by what is wrong; nothing is learned."""
+    with world.server.client(world.write) as client:
+        first = client.offset
+        client.learn(X[210:220])
+        at = client.offset
+    assert at == first + 10
+    learned = world.metrics("events_learned_total")
+    for offset, text in (
+        (at + 1, "gap"),
+        (first + 1, "amid a batch"),
+        (first, "with other rows"),
+    ):
+        with pytest.raises(fl.FlightServerError, match=text):
+            world.put(X[:10], json.dumps({"offset": offset}).encode())
+    assert world.metrics("events_learned_total") == learned
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *(None, b"", b"x", b"{}", b'{"offset": -1}', b'{"offset": 1.0}', b'{"offset": true}'),
+        *(
+            b'{"offset": 9007199254740993}',
+            b'{"offset": 0}' + b" " * 5000,
+            b"[" * 4000,
+            b"\xff\x00",
+        ),
+    ],
+)
+def test_an_offset_that_is_none_is_refused(world: World, metadata: bytes | None) -> None:
+    """Before anything of the batch is looked at."""
+    with pytest.raises(fl.FlightServerError, match="app_metadata such as"):
+        world.put(X[:3], metadata)
+
+
+def test_ids_come_along_and_labels_need_a_metric(world: World) -> None:
+    """An id that the support holds is a row that is rejected; this run learns no metrics."""
+    with world.server.client(world.write) as client:
+        at = client.offset
+        with pytest.raises(se.errors.InputError, match="learns no metrics"):
+            client.learn(X[220:222], y=["a", "b"])
+        assert client.offset == at
+        with pytest.raises(se.errors.InputError, match="ids"):
+            client.learn(X[220:222], ids=["a", 1])
+        assert client.offset == at
+
+
+# ------------------------------------------------------------------------ who may
+
+
+def test_a_reader_may_not_write(world: World) -> None:
+    """Neither learn nor drain."""
+    with pytest.raises(fl.FlightUnauthorizedError, match="may read"):
+        world.put(X[:3], b'{"offset": 0}', token=world.read)
+    with pytest.raises(fl.FlightUnauthorizedError, match="may read"):
+        list(world.flight.do_action(fl.Action("drain", b""), bearer(world.read)))
+
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "list_flights": lambda flight, options: list(flight.list_flights(b"", options)),
+    "list_actions": lambda flight, options: flight.list_actions(options),
+    "do_action": lambda flight, options: list(flight.do_action(fl.Action("health", b""), options)),
+    "get_flight_info": lambda flight, options: flight.get_flight_info(Path_("transform"), options),
+    "do_get": lambda flight, options: flight.do_get(fl.Ticket(b"timeline"), options).read_all(),
+    "do_put": lambda flight, options: flight.do_put(Path_("learn"), rows(X[:1]).schema, options)[
+        1
+    ].read(),
+    "do_exchange": lambda flight, options: flight.do_exchange(Path_("transform"), options)[
+        1
+    ].read_chunk(),
+}
+WRONG = {
+    "none": bearer(None),
+    "wrong": bearer("x" * 43),
+    "empty": bearer(""),
+    "two": bearer("a", (b"authorization", b"Bearer b")),
+    "basic": bearer(None, (b"authorization", b"Basic YTpi")),
+    "binary": bearer(None, (b"authorization-bin", b"\x00\xff")),
+    "huge": bearer("x" * 5000),
+    "enormous": bearer("x" * 200_000),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_takes_a_token(world: World, name: str) -> None:
+    """None, a wrong one, one among too many, or a header that is too long: nobody is let in."""
+    for kind, options in WRONG.items():
+        with pytest.raises((fl.FlightError, pa.ArrowInvalid)) as told:
+            CALLS[name](world.flight, options)
+        if kind != "enormous":  # that is refused by gRPC itself
+            assert isinstance(told.value, fl.FlightUnauthenticatedError), kind
+        assert "Traceback" not in str(told.value)
+
+
+def test_get_schema_is_refused(world: World) -> None:
+    """pyarrow would send the traceback with its errors: it must not get as far as one."""
+    for options, text in (
+        (bearer(None), "a token is needed"),
+        (bearer(world.read), "GetFlightInfo has it"),
+    ):
+        with pytest.raises(OSError, match=text) as told:
+            world.flight.get_schema(Path_("transform"), options)
+        assert "Traceback" not in str(told.value)
+
+
+def test_a_right_token_beside_a_huge_header_is_refused(world: World) -> None:
+    """It is the size that counts."""
+    with pytest.raises(fl.FlightUnauthenticatedError, match="4096"):
+        CALLS["list_flights"](world.flight, bearer(world.read, (b"x", b"a" * 5000)))
+    assert CALLS["list_flights"](world.flight, bearer(world.read, (b"x", b"a" * 3000)))
+
+
+# ------------------------------------------------------------------------ what is refused
+
+
+def named(schema: dict[str, Any]) -> pa.RecordBatch:
+    return pa.record_batch({name: pa.array(*values) for name, values in schema.items()})
+
+
+LISTS = pa.list_(pa.float64(), 3)
+NARROW = rows(np.zeros((2, 2)))
+SCHEMAS = {
+    "narrow": NARROW,
+    "wide": rows(np.zeros((2, 4))),
+    "float32": named({"point": ([[1.0, 2.0, 3.0]], pa.list_(pa.float32(), 3))}),
+    "list": named({"point": ([[1.0, 2.0, 3.0]], pa.list_(pa.float64()))}),
+    "nested": named({"point": ([[[1.0, 2.0, 3.0]]], pa.list_(LISTS, 1))}),
+    "names": named({"x": ([1.0],), "y": ([1.0],), "z": ([1.0],)}),
+    "text": named({"point": (["1 2 3"],)}),
+    "more": named({"point": ([[1.0, 2.0, 3.0]], LISTS), "id": ([1],)}),
+    "dictionary": pa.record_batch({"point": pa.array(["a"]).dictionary_encode()}),
+    "renamed": named({"points": ([[1.0, 2.0, 3.0]], LISTS)}),
+    "too many rows": rows(np.zeros((101, 3))),
+    "/etc/passwd": named({"/etc/passwd": ([1.0],)}),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_other_schemas_and_sizes_are_refused(world: World, name: str) -> None:
+    """Whatever they are; no path and no traceback comes back."""
+    batch = SCHEMAS[name]
+    with pytest.raises(fl.FlightServerError) as told:
+        world.exchange(batch)
+    assert told.value.extra_info == b"invalid"
+    text = str(told.value).split(". gRPC client debug context")[0]
+    assert "Traceback" not in text
+    assert "/" not in text
+
+
+def test_a_batch_of_many_bytes_is_refused(world: World) -> None:
+    """However few rows it has."""
+    many = named({"point": ([[1.0, 2.0, 3.0]], LISTS), "label": (["x" * 70_000],)})
+    with pytest.raises(fl.FlightServerError, match="at most 65536 bytes"):
+        world.put(many, b'{"offset": 0}')
+
+
+ASKED: dict[str, Callable[[World], Any]] = {
+    "ticket": lambda w: w.flight.do_get(fl.Ticket(b"../run.db"), bearer(w.read)).read_all(),
+    "empty": lambda w: w.flight.do_get(fl.Ticket(b""), bearer(w.read)).read_all(),
+    "binary": lambda w: w.flight.do_get(fl.Ticket(b"\xff\x00"), bearer(w.read)).read_all(),
+    "long": lambda w: w.flight.do_get(fl.Ticket(b"9" * 3000), bearer(w.read)).read_all(),
+    "position": lambda w: w.flight.do_get(fl.Ticket(b"snapshot/3"), bearer(w.read)).read_all(),
+    "big": lambda w: w.flight.do_get(
+        fl.Ticket(b"snapshot/" + b"9" * 80), bearer(w.read)
+    ).read_all(),
+    "digits": lambda w: w.flight.do_get(
+        fl.Ticket("snapshot/²".encode()), bearer(w.read)
+    ).read_all(),
+    "info": lambda w: w.flight.get_flight_info(Path_("snapshot", "x"), bearer(w.read)),
+    "info2": lambda w: w.flight.get_flight_info(Path_("nothing"), bearer(w.read)),
+    "command": lambda w: w.flight.get_flight_info(
+        fl.FlightDescriptor.for_command(b"SELECT 1"), bearer(w.read)
+    ),
+    "action": lambda w: list(w.flight.do_action(fl.Action("state", b""), bearer(w.read))),
+    "exchange": lambda w: w.exchange(rows(X[:1]), path="learn"),
+    "no features": lambda w: w.put(pa.record_batch({"id": pa.array([1])}), b'{"offset": 0}'),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_there_is_not_is_said_in_a_line(world: World, name: str) -> None:
+    """No path, no traceback."""
+    with pytest.raises(fl.FlightServerError) as told:
+        ASKED[name](world)
+    text = str(told.value).split(". gRPC client debug context")[0]
+    assert told.value.extra_info in (b"not_found", b"invalid"), text
+    assert "Traceback" not in text
+    assert not {".py", "run.db"} & set(text.split())
+
+
+def test_rows_without_data_are_refused(world: World) -> None:
+    """A message of metadata alone."""
+    writer, reader = world.flight.do_exchange(Path_("transform"), bearer(world.read))
+    writer.begin(rows(X[:1]).schema)
+    writer.write_metadata(b"{}")
+    with pytest.raises(fl.FlightServerError, match="must have rows"):
+        reader.read_chunk()
+    with pytest.raises(fl.FlightServerError):
+        writer.close()
+
+
+# ------------------------------------------------------------------------ watched
+
+
+def test_health_readiness_and_counters(world: World) -> None:
+    """Over HTTP; counters say what was asked, and nothing of who asked."""
+    assert world.page("/healthz") == (200, "ok")
+    assert world.page("/readyz") == (200, "ready")
+    assert world.page("/run.db")[0] == 404
+    before = world.metrics('rows_total{call="transform"}')
+    invalid = world.metrics('rows_rejected_total{reason="infinite"}')
+    world.exchange(rows([[1.0, 2.0, np.inf], [1.0, 2.0, 3.0]]))
+    assert world.metrics('rows_total{call="transform"}') == before + 2
+    assert world.metrics('rows_rejected_total{reason="infinite"}') == invalid + 1
+    text = world.page("/metrics")[1]
+    assert len([line for line in text.splitlines() if not line.startswith("#")]) < 200
+    assert not {"ann", "ben", str(world.run)} & set(text.replace('"', " ").split())
+    assert world.metrics("snapshot_position") >= 200
+    assert world.metrics("restarts_total") == 0

@@ -1,0 +1,136 @@
+"""Tokens, and what a server refuses to start with."""
+
+from __future__ import annotations
+
+import dataclasses
+import stat
+from pathlib import Path
+
+import pytest
+
+from streamembed.errors import MissingFileError, ParameterError
+from streamembed.serving.settings import Settings, bytes_of
+from streamembed.serving.tokens import add_token, hash_of, read_tokens, who_has
+from tests.cli.test_cli import call
+
+
+def test_a_token_is_found_by_itself_alone(tmp_path: Path) -> None:
+    """Neither a part of it, nor its hash, nor that of another."""
+    path = tmp_path / "tokens"
+    ann, ben = add_token(path, "ann", "read"), add_token(path, "ben", "write")
+    tokens = read_tokens(path)
+    assert [(one.name, one.role) for one in tokens] == [("ann", "read"), ("ben", "write")]
+    assert who_has(ann, tokens) == tokens[0]
+    assert who_has(ben, tokens) == tokens[1]
+    for wrong in ("", ann[:-1], ann + "x", hash_of(ann), "\udcff", "x" * 10_000):
+        assert who_has(wrong, tokens) is None
+    assert ann not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_one_name_may_have_two_tokens(tmp_path: Path) -> None:
+    """While one takes the other's place."""
+    old, new = (add_token(tmp_path / "tokens", "ann", "read") for _ in range(2))
+    tokens = read_tokens(tmp_path / "tokens")
+    found = [who_has(one, tokens) for one in (old, new)]
+    assert [one and one.name for one in found] == ["ann", "ann"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o601])
+def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
+    """And the message says what to do."""
+    add_token(tmp_path / "tokens", "ann", "read")
+    (tmp_path / "tokens").chmod(mode)
+    with pytest.raises(ParameterError, match=r"must have 0600: chmod 600"):
+        read_tokens(tmp_path / "tokens")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ann read", "ann admin " + "0" * 64, "an/n read " + "0" * 64, "ann read xyz", "# nothing"],
+)
+def test_a_line_that_is_none_is_refused(tmp_path: Path, line: str) -> None:
+    """Not passed over: somebody would be locked out, or let in."""
+    path = tmp_path / "tokens"
+    path.write_text(line + "\n")
+    path.chmod(0o600)
+    with pytest.raises(ParameterError, match="--new-token"):
+        read_tokens(path)
+
+
+def test_the_command_makes_tokens(tmp_path: Path) -> None:
+    """The token goes to standard output, once; the file has its hash."""
+    path = tmp_path / "tokens"
+    done = call("serve", "--new-token", "ann", "read", "--tokens", path)
+    assert done.exit_code == 0
+    token = done.stdout.strip()
+    assert who_has(token, read_tokens(path)) is not None
+    assert call("serve", "--new-token", "ann", "read").exit_code == 2
+    assert call("serve", "--new-token", "ann", "king", "--tokens", path).exit_code == 2
+    assert call("serve", "--new-token", "a b", "read", "--tokens", path).exit_code == 2
+    assert len(read_tokens(path)) == 1
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])
+def test_other_machines_are_served_with_tokens_and_tls_only(tmp_path: Path, host: str) -> None:
+    """Unless somebody says that it is to be so."""
+    cert = tmp_path / "cert.pem"
+    cert.touch()
+    both = {"tokens": "tokens", "tls": (str(cert), str(cert))}
+    assert Settings(run="run", host=host, **both).host == host  # type: ignore[arg-type]
+    assert Settings(run="run", host=host, insecure=True).host == host
+    for missing in both:
+        rest = {name: value for name, value in both.items() if name != missing}
+        with pytest.raises(ParameterError, match=f"--{missing} is missing"):
+            Settings(run="run", host=host, **rest)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="--tokens and --tls is missing"):
+        Settings(run="run", host=host)
+
+
+def test_half_a_pair_of_certificate_and_key_is_refused(tmp_path: Path) -> None:
+    """At the start, not at the first call."""
+    (tmp_path / "cert.pem").touch()
+    with pytest.raises(MissingFileError, match="--tls"):
+        Settings(run="run", tls=(str(tmp_path / "cert.pem"), str(tmp_path / "none")))
+
+
+def test_settings_come_out_as_they_went_in() -> None:
+    """Every field of them."""
+    other = {"str": "x", "int": 7, "bool": True, "float": 2.5}
+    told = {
+        one.name: ("a", "b") if one.name == "tls" else other[str(one.type).partition(" ")[0]]
+        for one in dataclasses.fields(Settings)
+    }
+    del told["tls"]
+    told["host"] = "localhost"
+    settings = Settings(**told)  # type: ignore[arg-type]
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+@pytest.mark.parametrize("text", ["", "0", "12", "-1", "1.5MiB", "16MB", "MiB", "9" * 13])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    """Sizes have one way of being written."""
+    with pytest.raises(ParameterError):
+        bytes_of(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], 2),
+        (["none"], 4),
+        (["none", "--host", "0.0.0.0"], 2),
+        (["none", "--tokens", "nowhere"], 4),
+        (["none", "--checkpoint-every", "40"], 2),
+        (["none", "--port", "65535", "--readers", "2"], 2),
+        (["none", "--max-bytes", "all"], 2),
+        (["none", "--tls", "one"], 2),
+    ],
+)
+def test_what_cannot_be_served_is_an_error(arguments: list[str], code: int, tmp_path: Path) -> None:
+    """With its exit code, and a line."""
+    given = [str(tmp_path / one) if one in ("none", "nowhere") else one for one in arguments]
+    done = call("serve", *given)
+    assert done.exit_code == code
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
