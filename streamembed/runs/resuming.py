@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, shown
 from streamembed.logs.prefix import Prefix
 from streamembed.logs.reader import EventLog, LogBatch
@@ -231,6 +232,15 @@ def _readable(log: EventLog, wanted: list[int], found: Mapping[int, Prefix]) -> 
             raise
 
 
+def _keep_last(database: Database, snapshot: Snapshot) -> list[Path]:
+    """The last snapshot, if the last checkpoint has not kept it; files to be removed."""
+    kept = database.numbers(SNAPSHOTS)
+    if kept and kept[-1][1] == snapshot.position:
+        return []
+    database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
+    return database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
+
+
 def end(
     database: Database,
     engine: Engine,
@@ -252,10 +262,7 @@ def end(
                 last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
                 gone += database.keep_only(FINAL_MONITOR, {last})
             if engine.ready:
-                snapshot = engine.publish()
-                data = snapshot.to_bytes()
-                database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), data)
-                gone += database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
+                gone += _keep_last(database, engine.publish())
             paths = [database.folder / name for name in runfolder.FILES]
             files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
             state |= {"final": number, "files": files}

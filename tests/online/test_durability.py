@@ -247,6 +247,16 @@ def test_a_cadence_is_events_or_seconds(asked: Any) -> None:
         Cadence.of(asked)
 
 
+def test_a_snapshot_is_kept_once(tmp_path: Path) -> None:
+    """Also where the log ends with a checkpoint."""
+    write_log(tmp_path / "log", np.random.default_rng(0).standard_normal((240, 3)), list("abc"))
+    cadence: dict[str, Any] = {"snapshot_every": 60, "checkpoint_every": 60}
+    se.replay(tmp_path / "log", se.Engine(**fuzz_kills.SMALL), tmp_path / "run", **cadence)
+    with se.read_run(tmp_path / "run") as run:
+        assert run.positions == sorted(set(run.positions))
+        assert run.snapshot().to_bytes() == run.engine().snapshot().to_bytes()
+
+
 def test_a_history_is_thinned_by_age() -> None:
     """About one an octave, the first among them; what is dropped is not wanted later."""
     before: set[int] = set()
