@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from streamembed.engine.picture import Picture
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
+    from streamembed.merging.landmark_set import LandmarkSet
+    from streamembed.merging.merge import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
     from streamembed.monitoring.alarm import Alarm
     from streamembed.monitoring.monitor import Monitor
     from streamembed.online.reader import RunReader, read_run
     from streamembed.online.run import Run, open_run
+    from streamembed.partitions.run import Partitioned, replay_partitions
     from streamembed.runs.run import Replayed, replay
     from streamembed.serving.client import Client, connect
     from streamembed.serving.wire import Transformed
@@ -53,10 +56,12 @@ __all__ = [
     "Engine",
     "Frame",
     "Labelled",
+    "LandmarkSet",
     "Learned",
     "Mahalanobis",
     "Monitor",
     "PairGenerator",
+    "Partitioned",
     "Picture",
     "Replayed",
     "Run",
@@ -64,9 +69,11 @@ __all__ = [
     "Snapshot",
     "Transformed",
     "connect",
+    "merge",
     "open_run",
     "read_run",
     "replay",
+    "replay_partitions",
 ]
 
 # Where each public name is, as above; and the packages that are public as a whole.
@@ -77,10 +84,12 @@ _HOMES = {
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
     "Labelled": "engine.engine",
+    "LandmarkSet": "merging.landmark_set",
     "Learned": "engine.engine",
     "Mahalanobis": "metric_learning.mahalanobis",
     "Monitor": "monitoring.monitor",
     "PairGenerator": "estimators.pair_generator",
+    "Partitioned": "partitions.run",
     "Picture": "engine.picture",
     "Replayed": "runs.run",
     "Run": "online.run",
@@ -88,9 +97,11 @@ _HOMES = {
     "Snapshot": "engine.snapshot",
     "Transformed": "serving.wire",
     "connect": "serving.client",
+    "merge": "merging.merge",
     "open_run": "online.run",
     "read_run": "online.reader",
     "replay": "runs.run",
+    "replay_partitions": "partitions.run",
 }
 _PACKAGES = ("errors", "estimators", "logs")
 

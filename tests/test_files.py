@@ -253,6 +253,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> 
     assert (done.accepted, done.resumed_at) == (80, 0)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     asked = {"rejected_pairs.parquet", "picture.parquet", "drift.parquet", "alarms.jsonl"}
+    asked |= {"landmarks.arrow"}
     assert names == {*folder.FILES, "run.db"} - asked
 
 

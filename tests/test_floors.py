@@ -19,6 +19,7 @@ PURE = {
     "spectral",
     "manifold",
     "layout",
+    "cover",
     "metric_learning",
     "pairs",
     "learners",

@@ -22,10 +22,12 @@ PUBLIC = [
     "Engine",
     "Frame",
     "Labelled",
+    "LandmarkSet",
     "Learned",
     "Mahalanobis",
     "Monitor",
     "PairGenerator",
+    "Partitioned",
     "Picture",
     "Replayed",
     "Run",
@@ -33,9 +35,11 @@ PUBLIC = [
     "Snapshot",
     "Transformed",
     "connect",
+    "merge",
     "open_run",
     "read_run",
     "replay",
+    "replay_partitions",
 ]
 
 
@@ -59,8 +63,8 @@ def test_public_names_are_documented(name: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(se.Client, se.Engine, se.Snapshot, se.Picture, se.Mahalanobis, se.Monitor),
-        *(se.PairGenerator, se.Transformed),
+        *(se.Client, se.Engine, se.Snapshot, se.Picture, se.LandmarkSet, se.Mahalanobis),
+        *(se.Monitor, se.PairGenerator, se.Transformed),
     ],
     ids=lambda k: k.__name__,
 )

@@ -1,4 +1,4 @@
-"""The commands: config, demo, export, inspect, replay, report, serve, transform, verify, watch.
+"""The commands of `streamembed`, by name: a module each.
 
 Data goes to standard output, progress and errors to standard error. ``--json`` prints one object
 and nothing else on standard output. A command is imported when it is called: asking for the
@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
     "export": "Write what a run holds as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
+    "merge": "Merge runs of landmarks into one.",
     "replay": "Replay Arrow logs into a run folder.",
     "report": "Write a page about a run: drift, clouds, geometry, metrics.",
     "serve": "Serve a run by Arrow Flight: transform, learn, snapshots, timeline.",

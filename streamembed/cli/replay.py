@@ -29,6 +29,7 @@ from streamembed.terminal.exits import ALARMED, DAMAGED, USAGE, stop, stops_gent
 from streamembed.terminal.monitoring import monitor_of, monitor_options
 from streamembed.terminal.options import columns_options, engine_options, existing
 from streamembed.terminal.progress import watch
+from streamembed.terminal.workers import replay_by, workers_options
 
 __all__ = ["command"]
 
@@ -72,6 +73,7 @@ MOST_REASONS = 3  # that the summary names
     help="Begin with the engine of another run as it was committed last, or of a saved engine.",
 )
 @monitor_options
+@workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @sources.config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -96,6 +98,8 @@ def command(
     policy: str | None,
     watch_labels: bool,
     fail_on_alarm: bool,
+    workers: int | None,
+    round_every: int | None,
     as_json: bool,
     **parameters: Any,
 ) -> None:
@@ -106,6 +110,13 @@ def command(
     snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db: the same
     command again goes on after whatever ended it, and with a log that has grown.
     """
+    if workers is not None:
+        chosen = choice_of(features, exclude, id_column, label_column, time_column)
+        found = existing(logs)
+        replay_by(workers, round_every, found, run, chosen, overwrite, as_json, parameters)
+        return
+    if round_every is not None:
+        raise ParameterError("--round-every is for --workers: set that, or leave it out")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         engine = Engine(**parameters) if fork is None else _forked(fork)

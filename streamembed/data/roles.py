@@ -517,11 +517,17 @@ def _is_list_of_distances(kind: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """A table by what its columns are for: what holds points, and columns of ids and labels."""
+    """A table by what its columns are for: what holds points, columns of ids, labels and times."""
 
     points: Any
     ids: Any = None
     labels: Any = None
+    _frame: Any = None
+
+    @property
+    def times(self) -> Any:
+        """The column of times, read when it is asked for; None where there is none."""
+        return None if self._frame is None else self._frame.arrow(RESERVED[2])
 
 
 def split(X: Any, known: tuple[str, ...] | None, features: Any = None) -> Split:
@@ -557,19 +563,20 @@ def split(X: Any, known: tuple[str, ...] | None, features: Any = None) -> Split:
     rest = [name for name in frame.names if name not in aside]
     points = frame if not aside else frame.only(rest)
     ids, labels = (frame.arrow(name) if name in aside else None for name in RESERVED[:2])
+    others = ids, labels, frame if RESERVED[2] in aside else None
     if known is not None and chosen is None:
-        return Split(points, ids, labels)
+        return Split(points, *others)
     head = points.head(LOOKED_AT)
     types = {name: column.type for name, column in head.items()}
     # names that were chosen in full are features, reserved or not
     choice = Choice(chosen, reserves=False)
     found = Found.of("X", types, head, choice)
     if chosen is not None:
-        return Split(points.only(layout_of(found, choice).columns), ids, labels)
+        return Split(points.only(layout_of(found, choice).columns), *others)
     if found.doubtful:
         told = ", ".join(f"{name!r} ({why})" for name, why in found.doubtful.items())
         raise FeatureError(
             f"X has columns that may be no features: {told}; nothing was learned: drop them, or "
             "say which columns are features, these among them or not, with features=[...]"
         )
-    return Split(points, ids, labels)
+    return Split(points, *others)

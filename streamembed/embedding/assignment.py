@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamembed.cover import covering
 from streamembed.embedding.chunk import Chunk
 from streamembed.geometry import landmarks
 from streamembed.geometry.landmarks import Cover
@@ -22,7 +23,8 @@ __all__ = ["Assigned", "arrange_distances", "assign", "fill_slots"]
 class Assigned:
     """Where the events of a chunk go: slots and the event that each now holds, and all masses.
 
-    Among landmarks also the nearest of them for each event, and the squared distance, (c,).
+    Among landmarks also the nearest of them for each event, and the squared distance, (c,); with a
+    clock of event times, that of the newest.
     """
 
     slots: Ints
@@ -31,6 +33,7 @@ class Assigned:
     cover: Cover | None
     near: Ints | None = None
     near_d2: Floats | None = None
+    time: float | None = None
 
 
 def assign(
@@ -41,6 +44,7 @@ def assign(
     scaling: Scaling,
     chunk: Chunk,
     config: Config,
+    time: float | None = None,
 ) -> Assigned:
     """Slots for the events that get one: all, or, among landmarks, the novel ones."""
     count = len(chunk)
@@ -48,11 +52,10 @@ def assign(
         slots = slots_for(position, count, config.window)
         masses = np.ones(max(len(support), int(slots.max()) + 1))
         return Assigned(slots, np.arange(count, dtype=np.int64), masses, None)
-    size, masses, weights = config.size, support.masses, np.ones(count)
-    if config.half_life is not None:
-        ages = np.arange(count, dtype=np.float64)[::-1]
-        weights = np.exp2(-ages / config.half_life)
-        masses = masses * np.exp2(-count / config.half_life)
+    size, times = config.size, chunk.times
+    if times is None:  # positions are the times, and the newest is that of the event before
+        times, time = np.arange(position, position + count, dtype=np.float64), position - 1.0
+    masses, weights, newest = covering.fade(support.masses, time or 0.0, times, config.half_life)
     if chunk.known is None or chunk.among is None:
         arriving = scaling.apply(chunk.points)
         geometry: landmarks.Geometry = landmarks.Points(support.scaled, arriving, size)
@@ -62,7 +65,15 @@ def assign(
         known[:, support.oldest_first] = chunk.known
         geometry = landmarks.Distances(held, known, chunk.among, size)
     taken = landmarks.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return Assigned(taken.slots, taken.events, taken.masses, taken.cover, taken.near, taken.near_d2)
+    return Assigned(
+        taken.slots,
+        taken.events,
+        taken.masses,
+        taken.cover,
+        taken.near,
+        taken.near_d2,
+        None if chunk.times is None else newest,
+    )
 
 
 def fill_slots(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.codec import KEPT_WHERE_SET
 
 __all__ = ["Chunk", "Events"]
 
@@ -30,6 +31,8 @@ class Chunk:
         The same to one another: symmetric, zero diagonal.
     classes : (c,) or None
         Class indices of labelled events, -1 where unknown.
+    times : (c,) or None
+        Where masses fade by them; None where they fade by positions.
     """
 
     points: Floats
@@ -37,6 +40,7 @@ class Chunk:
     known: Floats | None = None
     among: Floats | None = None
     classes: Ints | None = None
+    times: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,12 +78,15 @@ class Events:
         For things without coordinates: see `Chunk.of_rows`.
     classes : (c,) or None
         Class indices, -1 where unknown; None where no metric learns from labels.
+    times : (c,) or None
+        As in `Chunk`.
     """
 
     points: Floats
     ids: Array
     rows: tuple[Floats, ...] | None = None
     classes: Ints | None = None
+    times: Floats | None = field(default=None, metadata=KEPT_WHERE_SET)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -93,15 +100,19 @@ class Events:
         classes = None
         if parts[0].classes is not None:
             classes = np.concatenate([part.classes for part in parts if part.classes is not None])
+        times = None
+        if parts[0].times is not None:
+            times = np.concatenate([part.times for part in parts if part.times is not None])
         return cls(
             np.concatenate([part.points for part in parts]),
             np.concatenate([part.ids for part in parts]),
             rows,
             classes,
+            times,
         )
 
     def chunk(self, held: int) -> Chunk:
         """All events as one chunk, for a support of ``held`` objects."""
         if self.rows is None:
-            return Chunk(self.points, self.ids, classes=self.classes)
+            return Chunk(self.points, self.ids, classes=self.classes, times=self.times)
         return Chunk.of_rows(self.rows, self.ids, held)

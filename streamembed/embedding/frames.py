@@ -19,7 +19,7 @@ from streamembed.spectral import certificate, frame, operator
 from streamembed.spectral.frame import Residuals
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["Turned", "estimate_normalisation", "renew", "turn", "view"]
+__all__ = ["Turned", "estimate_normalisation", "follow", "is_comparable", "renew", "turn", "view"]
 
 # Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
 # tolerance says so; the plain view's own is about the same.
@@ -158,6 +158,28 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
         anchor,
         held,
     )
+
+
+def follow(
+    state: State, config: Config, columns: Floats, eigenvalues: Floats, epoch: int
+) -> FrameReference:
+    """A frame of functions: for a state whose slots have nothing to do with those before.
+
+    Parameters
+    ----------
+    columns
+        Eigenfunctions of another state, extended to the points of this one, (n, k).
+    """
+    births = state.support.births
+    # as if they were taken a chunk ago: what is published may turn back by a few degrees
+    position = state.position - config.chunk_size
+    moved = False, 0.0, 0.0
+    return FrameReference(columns, eigenvalues, births, position, epoch, *moved, columns, births)
+
+
+def is_comparable(columns: Floats, others: Floats) -> bool:
+    """Whether columns (n, k) still say of the same points what others said: one epoch."""
+    return bool(frame.agreement(columns, others).min(initial=1.0) >= USABLE)
 
 
 def _epoch_of(

@@ -1,8 +1,9 @@
 """The flow, in order, on one page: one chunk in, the next state out.
 
-`start` makes a state of the warm-up, `push` is every chunk after it, `rescale` starts the map
-anew on the same support, and `lay_out_again` its picture. Decisions (border or extension, refresh,
-frame) are taken from the state alone, at stream positions, so that a replay takes them again.
+`start` makes a state of the warm-up, `of_support` one of landmarks, `push` is every chunk after it,
+`rescale` starts the map anew on the same support, and `lay_out_again` its picture. Decisions
+(border or extension, refresh, frame) are taken from the state alone, at stream positions, so that a
+replay takes them again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from streamembed.geometry.self_tuning import Scales
 from streamembed.geometry.support import Support
 from streamembed.learners import metrics as learners
 from streamembed.methods import curved_room, graph_room, rebuilt_room
-from streamembed.methods.config import Config
+from streamembed.methods.config import POSITION, Config
 from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
 from streamembed.methods.table import EVERYWHERE, Seen
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -34,7 +35,7 @@ from streamembed.spectral import operator, tracker
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
 
-__all__ = ["lay_out_again", "push", "rescale", "start"]
+__all__ = ["lay_out_again", "of_support", "push", "rescale", "start"]
 
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
@@ -100,11 +101,40 @@ def start(chunk: Chunk, config: Config) -> State:
     now = _Place(len(chunk), 0, Counts(0, 0, 0, 0.0))
     known = None if d is None else lambda slots: d[slots]
     state = _build(held, placed.cover, distances, known, scaling, now, config)
+    state = replace(state, time=placed.time)
     if config.metrics:
         untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
         state = replace(state, metrics=untaught)
     state = pictures.begin(state, _near_of(state), config)
     return _teach_metrics(state, 0, chunk, config)
+
+
+def of_support(
+    held: Support, scaling: Scaling, position: int, radius: float, time: float, config: Config
+) -> State:
+    """The state of landmarks that were learned elsewhere: all but these from scratch.
+
+    Parameters
+    ----------
+    position
+        Events that they stand for, more than any birth.
+    radius
+        Within it of a landmark was every event, in scaled units.
+    time
+        As of which masses are, where they fade by event times.
+    """
+    points = landmarks.Points(held.scaled, held.scaled[:0], len(held))
+    cover = landmarks.cover_of(points, len(held))
+    now = _Place(position, 0, Counts(0, 0, 0, 0.0))
+    state = _build(held, cover, None, None, scaling, now, config)
+    state = replace(state, time=None if config.clock == POSITION else time)
+    if state.scales is not None:  # at most: nobody has measured it
+        shares = held.masses / held.masses.sum()
+        state = replace(state, apart=(float(shares @ (radius / state.scales.widths) ** 2), 1.0))
+    if config.metrics:
+        untaught = learners.init(config.metrics, held.points.shape[1], config.seed)
+        state = replace(state, metrics=untaught)
+    return pictures.begin(state, _near_of(state), config)
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
@@ -116,9 +146,8 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
     # support: which points stay, in which slot, with what mass
-    placed = assignment.assign(
-        state.support, state.cover, state.distances, state.position, state.scaling, chunk, config
-    )
+    before = state.support, state.cover, state.distances, state.position, state.scaling
+    placed = assignment.assign(*before, chunk, config, state.time)
     slots = placed.slots
     held = assignment.fill_slots(state.support, placed, state.scaling, chunk, births)
     # widths: which slots have drifted, and are filled again
@@ -164,6 +193,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         curved=curved,
         counts=counts,
         apart=_measure_cover(state, placed, config),
+        time=placed.time,
     )
     if config.rescales and len(state.support) < len(held) == config.slots:
         after = _rescale(after, config)  # now that there is a whole support to go by
@@ -202,7 +232,7 @@ def _rescale(state: State, config: Config) -> State:
         cover = landmarks.cover_of(points, len(moved))
     now = _Place(state.position, state.frame.epoch + 1, state.counts)
     built = _build(moved, cover, state.distances, d, scaling, now, config)
-    built = replace(built, picture=state.picture)
+    built = replace(built, picture=state.picture, time=state.time)
     if state.metrics is None:
         return built
     ratio = scaling.scale / state.scaling.scale

@@ -15,13 +15,14 @@ import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distances import Reach, RowCall
-from streamembed.data.ids import kind_of, read_ids, typed_ids
+from streamembed.data.ids import HeldIds, kind_of, read_ids, typed_ids
 from streamembed.data.labels import UNKNOWN, Label, Labels, list_labels
+from streamembed.data.times import late
 from streamembed.embedding.chunk import Events
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.errors import BadRowError, InputError, shown
-from streamembed.methods.config import Config
+from streamembed.methods.config import POSITION, Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 # Kernels of inner products, which distances do not tell.
@@ -71,52 +72,92 @@ def admit_points(
     policy: str,
     labels: Sequence[Label | None] | None = None,
     log_offset: int | None = None,
+    times: Floats | None = None,
 ) -> Learned:
-    """Take points that are checked already; ``policy`` is for ids that are held.
+    """Take points that are checked already; ``policy`` is for ids that are held, and for times.
 
-    ``labels`` are those of all rows of the call, also of those that were rejected; ``log_offset``
-    is how many rows of their log are taken with these, of one chunk at most.
+    ``labels`` and ``times`` are those of all rows of the call, also of those that were rejected;
+    ``log_offset`` is how many rows of their log are taken with these, of one chunk at most.
     """
     before, config = intake.progress, intake.config
     before.must_learn(distances=False)
     n, kept = len(rows.points), rows.kept
+    own = None if times is None else times[kept]
+    if own is not None and policy == "raise":
+        _check_times(own, before, config, kept)
     if n:
         before.check_kind(rows.ids)
     keys = None if rows.ids is None else rows.ids.tolist()
     features, kind = (rows.names, rows.ordered), kind_of(rows.ids)
     now = intake.start(keys, kept, policy, log_offset)
     unusable = [row.index for row in rows.rejected]
-    repeated: list[int] = []
+    aside: dict[int, str] = {}  # in order
     start = 0
     while start < n:
         stop = min(n, start + now.next_cut(config) - now.position)
+        refused, held = _sift(now, config, keys, own, start, stop)
+        if own is not None and refused and stop - start > 1:
+            # whether a row is late or its id is held hangs on the rows before it: one at a time
+            stop = max(min(refused), start + 1)
+            refused, held = _sift(now, config, keys, own, start, stop)
+        if refused and policy == "raise":  # times were looked at before
+            intake.refuse(before, keys, min(refused), kept)
         chosen: slice | Ints = slice(start, stop)
-        count, last, held = stop - start, stop - 1, now.ids
-        if keys is not None:
-            again, held = now.held_ids(config).sift(keys[start:stop], now.position)
-            if again and policy == "raise":
-                intake.refuse(before, keys, start + again[0], kept)
-            if again:
-                repeated += [start + i for i in again]
-                chosen = np.delete(np.arange(start, stop), again)
-                count, last = len(chosen), int(chosen.max(initial=start))
+        count, last = stop - start, stop - 1
+        if refused:
+            aside |= refused
+            chosen = np.delete(np.arange(start, stop), np.array([*refused]) - start)
+            count, last = len(chosen), int(chosen.max(initial=start))
         if count:
             # rows set aside count with the next row that is accepted, so that a call which is
             # broken off can be taken up again at its position
-            gone = bisect_left(repeated, last if stop < n else n)
+            gone = bisect_left([*aside], last if stop < n else n)
             gone += bisect_left(unusable, kept[last]) if stop < n else len(unusable)
             classes, known = _classes(now, config, kept[chosen], labels)
             ids = None if rows.ids is None else rows.ids[chosen].copy()
             # copies, for a view of what waits would hold on to all the rows of the call
             points = rows.points[chosen].copy()
-            part = Events(points, _ids_or_positions(now, ids, count), classes=classes)
+            names = _ids_or_positions(now, ids, count)
+            at = None if own is None else own[chosen].copy()
+            part = Events(points, names, classes=classes, times=at)
             counted = before.rejected + gone
             now = intake.accept(now.followed_by(part, features, kind, counted, known, held))
         start = stop
-    reasons = [Rejected(int(kept[i]), keys and keys[i], "duplicate id") for i in repeated]
+    reasons = [Rejected(int(kept[i]), keys and keys[i], why) for i, why in aside.items()]
     rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
     intake.end(now, before.rejected + len(rejected))
-    return Learned(n - len(repeated), rejected)
+    return Learned(n - len(aside), rejected)
+
+
+def _sift(
+    now: Progress,
+    config: Config,
+    keys: list[Any] | None,
+    times: Floats | None,
+    start: int,
+    stop: int,
+) -> tuple[dict[int, str], HeldIds | None]:
+    """Which rows of a part of one chunk cannot be events and why, in order; and ids held after."""
+    refused, held = {}, now.ids
+    if keys is not None:
+        again, held = now.held_ids(config).sift(keys[start:stop], now.position)
+        refused = {start + i: "duplicate id" for i in again}
+    if times is not None:
+        for i, why in late(times[start:stop], now.newest, config.max_skew):
+            refused.setdefault(start + i, why)
+    return dict(sorted(refused.items())), held
+
+
+def _check_times(times: Floats, now: Progress, config: Config, kept: Ints) -> None:
+    """Refuse the call where the time of a row is none, or lies beyond what may be."""
+    faults = tuple((int(kept[i]), why) for i, why in late(times, now.newest, config.max_skew))
+    if faults:
+        first = "; ".join(f"row {row}: {why}" for row, why in faults[:3])
+        raise BadRowError(
+            f"{len(faults)} of {len(times)} rows cannot be learned ({first}); nothing was learned: "
+            "fix their times, or reject them with on_bad_row='skip'",
+            faults,
+        )
 
 
 def _classes(
@@ -183,6 +224,11 @@ def admit_distances(
     ``log_offset`` is as in `admit_points`.
     """
     config = intake.config
+    if config.clock != POSITION:
+        raise InputError(
+            f"clock={config.clock!r} needs points with times, but distance rows were given: create "
+            "the engine with clock='position'"
+        )
     if config.metrics:
         raise InputError(
             f"metrics={config.metrics!r} learn from points, but distance rows were given: create "

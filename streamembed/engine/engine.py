@@ -6,18 +6,22 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, roles
 from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
-from streamembed.embedding import publish
+from streamembed.data.roles import Split
+from streamembed.data.times import read_times as times_of
+from streamembed.embedding import frames, publish, update
 from streamembed.engine import admission, advice, saved
 from streamembed.engine.admission import Labelled, Learned
 from streamembed.engine.intake import Intake
-from streamembed.engine.progress import NO_FEATURES
+from streamembed.engine.progress import NO_FEATURES, Progress
 from streamembed.engine.saved import Saved
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -28,13 +32,16 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
     ResolutionWarning,
+    shown,
 )
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.learners.table import STATES
-from streamembed.methods.config import Config
+from streamembed.merging import landmark_set
+from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
+from streamembed.methods.config import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -89,6 +96,13 @@ class Engine:
         Slots of the window, or landmarks.
     half_life
         Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
+    clock
+        What masses fade by: "position", the events themselves; "event_time", the times that come
+        with them, of which ``half_life`` is then a span: seconds of timestamps, else their unit.
+        Late events weigh less.
+    max_skew
+        With event times: an event so far beyond the newest one before it is a bad row, for it would
+        fade all others; None: no event is.
     kernel
         "self_tuning": exp(-d2 / (width s_i s_j)), where every point has a width s of its own
         (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2). Kernel PCA:
@@ -185,6 +199,8 @@ class Engine:
         memory: str = "window",
         size: int = 2000,
         half_life: float | None = None,
+        clock: str = "position",
+        max_skew: float | None = None,
         kernel: str = "self_tuning",
         n_neighbors: int = 15,
         width: float | str = "auto",
@@ -215,6 +231,8 @@ class Engine:
             memory=memory,
             size=size,
             half_life=half_life,
+            clock=clock,
+            max_skew=max_skew,
             kernel=kernel,
             n_neighbors=n_neighbors,
             width=width,
@@ -434,7 +452,9 @@ class Engine:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, X: Any, y: Any = None, ids: Any = None, features: Any = None) -> Learned:
+    def learn(
+        self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
+    ) -> Learned:
         """Learn more events of the stream; every complete chunk is learned at once.
 
         Parameters
@@ -457,6 +477,9 @@ class Engine:
             ones. The first call needs it where a column looks like an id, a time or a target: it is
             named like one (``user_id``, ``timestamp``, ``target``; ``y`` without an ``x``), or its
             first 50 rows are whole numbers that ascend, or large and never fall.
+        times
+            With clock "event_time": a number or timestamp per row; default: the column
+            ``event_time`` of a table.
 
         Returns
         -------
@@ -485,10 +508,10 @@ class Engine:
                 "engine with metrics=('fenn',)"
             )
         if isinstance(X, pa.RecordBatchReader):
-            if ids is not None or y is not None:
+            if ids is not None or y is not None or times is not None:
                 raise ParameterError(
-                    "ids and y cannot be combined with a record batch reader: learn its batches "
-                    "one by one"
+                    "ids, y and times cannot be combined with a record batch reader: learn its "
+                    "batches one by one"
                 )
             parts = [self.learn(part, features=features) for part in X]
             rejected = tuple(row for part in parts for row in part.rejected)
@@ -496,7 +519,7 @@ class Engine:
         if isinstance(X, list) and not X:
             return Learned(0, ())
         begins = not self.ready
-        learned = self._learn(X, y, ids, features)
+        learned = self._learn(X, y, ids, features, times)
         if begins and self.ready and not self._has_chosen:
             self._warn(self._suspects(), ColumnWarning)
         return learned
@@ -509,7 +532,7 @@ class Engine:
         return roles.suspects(names, state.support.points[state.support.oldest_first])
 
     @_alone
-    def _learn(self, X: Any, y: Any, ids: Any, features: Any) -> Learned:
+    def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
         names, ordered = self._features_of_points()
         table = roles.split(X, names, features)
         self._has_chosen |= features is not None
@@ -518,7 +541,41 @@ class Engine:
         read = batch.read(table.points, ids, names, ordered, self.config.on_bad_row)
         n = len(read.kept) + len(read.rejected)
         labels = None if y is None else list_labels(y, n)
-        return admission.admit_points(self._intake, read, self.config.on_bad_row, labels)
+        at = self._read_times(table, times, n)
+        policy = self.config.on_bad_row
+        return admission.admit_points(self._intake, read, policy, labels, times=at)
+
+    def _read_times(self, table: Split | None, times: Any, n: int) -> Floats | None:
+        """Times of n rows as numbers, (n,), NaN where one is missing; None where nobody needs them.
+
+        Parameters
+        ----------
+        table
+            Whose column they are where none are given; None for rows of a log, which may have times
+            that nobody needs.
+
+        Raises
+        ------
+        ParameterError
+            They were given with a table, and masses fade by positions.
+        InputError
+            There are none, and masses fade by them; or they are no times.
+        """
+        if self.config.clock == POSITION:
+            if table is not None and times is not None:
+                raise ParameterError(
+                    "times were given, but masses fade by positions: leave them out, or create the "
+                    "engine with clock='event_time'"
+                )
+            return None
+        if times is None and table is not None:
+            times = table.times
+        if times is None:
+            raise InputError(
+                "masses fade by event times (clock='event_time'), and these rows have none: give "
+                "times=, or a table with a column event_time"
+            )
+        return times_of(times, n)
 
     def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
         """Names known, and whether they are places; InputError where distances are learned."""
@@ -664,6 +721,7 @@ class Engine:
         on_bad_row: str | None = None,
         y: Any = None,
         log_offset: int | None = None,
+        times: Any = None,
     ) -> Learned:
         """Learn a batch that `streamembed.data.batch` has already checked.
 
@@ -676,6 +734,8 @@ class Engine:
         log_offset
             Where these are rows of a log, of one chunk at most: how many of its rows are taken
             once they are.
+        times
+            As in `learn`, one for every index that ``rows.kept`` may name.
         """
         if not isinstance(rows, Batch):
             raise InputError(
@@ -684,7 +744,9 @@ class Engine:
             )
         labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
         policy = on_bad_row or self.config.on_bad_row
-        return admission.admit_points(self._intake, rows, policy, labels, log_offset)
+        n = 0 if times is None else len(times)
+        at = self._read_times(None, times, n) if len(rows.kept) else None
+        return admission.admit_points(self._intake, rows, policy, labels, log_offset, at)
 
     @_alone
     def admit_distances(
@@ -796,6 +858,115 @@ class Engine:
             saved.check_metrics(engine._intake.state)
             return engine
 
+    # ------------------------------------------------------------------ merging
+
+    def landmark_set(self, partition: int = 0) -> LandmarkSet:
+        """Its landmarks and masses after the last complete chunk, to be merged with others.
+
+        Parameters
+        ----------
+        partition
+            The number of this engine's stream among those that are to be merged, 0 to 65,535.
+
+        Raises
+        ------
+        ParameterError
+            A memory without landmarks; another number.
+        InputError
+            It learns distances: landmarks of different streams have none to one another.
+        NotReadyError
+            Before the warm-up ends.
+        """
+        number = whole("partition", partition, 0, high=LARGEST_PARTITION)
+        if self.config.memory != "landmarks":
+            raise ParameterError(
+                f"memory={self.config.memory!r} has no landmarks that could be merged: create the "
+                "engine with memory='landmarks'"
+            )
+        if self.learns_distances:
+            raise InputError(
+                "this engine learns distances, and landmarks of different streams have no distance "
+                "to one another: only points can be merged"
+            )
+        state = self._need_state("learn more, or create the engine with a smaller warm_up")
+        features = self._intake.progress.features or NO_FEATURES
+        return landmark_set.of_state(state, self.config, features, number)
+
+    @classmethod
+    def of_landmarks(
+        cls, landmarks: LandmarkSet, like: Snapshot | None = None, **parameters: Any
+    ) -> Self:
+        """An engine that has learned what a set of landmarks stands for, and can learn on.
+
+        Its next snapshot is the map of these landmarks, certified. Ids are numbers: of one
+        partition the positions in it, of several partition * 2**47 + position.
+
+        Parameters
+        ----------
+        landmarks
+            As many as a map needs, n_components + 2 at least.
+        like
+            A snapshot whose axes are to be kept, of whatever landmarks: its eigenfunctions,
+            extended to these, are the frame. Where axes cannot be compared with its own any more,
+            the epoch is its own and one.
+        parameters
+            Those of an engine. ``memory``, ``half_life`` and ``clock`` are those of the set;
+            ``size`` is by default the number of landmarks where they were thinned, and that of the
+            set where there was room; a gaussian ``bandwidth`` that of the set, if it has one, else
+            chosen from the landmarks.
+
+        Raises
+        ------
+        ParameterError
+            A parameter has another value than the set, or cannot have that value; ``like`` is not a
+            snapshot of a diffusion map with as many components.
+        FeatureError
+            ``like`` has other features.
+        InputError
+            There are fewer landmarks than a map needs, or more than ``size``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> engine = Engine(memory="landmarks", size=60, n_components=3)
+        >>> engine.learn(np.random.default_rng(0).standard_normal((400, 2))).accepted
+        400
+        >>> again = Engine.of_landmarks(engine.landmark_set(), n_components=3)
+        >>> again.position, again.snapshot().certificate.met
+        (400, True)
+        """
+        if not isinstance(landmarks, LandmarkSet):
+            raise InputError(
+                f"landmarks={shown(landmarks)} must be a LandmarkSet: of Engine.landmark_set, "
+                "LandmarkSet.load or merge"
+            )
+        fixed = landmark_set.parameters_of(landmarks)
+        for name, value in fixed.items():
+            if parameters.get(name, value) != value:
+                raise ParameterError(
+                    f"{name}={shown(parameters[name])} must be {shown(value)}, that of the "
+                    "landmarks: leave it out"
+                )
+        n, size = len(landmarks), len(landmarks) if landmarks.radius else landmarks.size
+        least = 2 + whole("n_components", parameters.get("n_components", 2), 1)
+        engine = cls(**{"size": max(size, least), **parameters, **fixed})
+        if not least <= n <= engine.config.size:
+            raise InputError(
+                f"landmarks has {n} landmarks; there must be at least n_components + 2 = {least} "
+                f"and at most size={engine.config.size}"
+            )
+        with one_blas_thread():
+            held, scaling = landmark_set.support_of(landmarks, engine.config)
+            events = sum(landmarks.positions.values())
+            spans = landmarks.radius, landmarks.time
+            state = update.of_support(held, scaling, events, *spans, engine.config)
+            features = landmarks.agreement.features, landmarks.agreement.ordered
+            if like is not None:
+                state, columns = _turned_like(state, like, landmarks, engine.config)
+                engine._published = state, Snapshot._of(state, columns, engine.config, *features)
+        engine._intake.progress = Progress(state, features=features, ids_kind="positions")
+        return engine
+
     @_alone
     def become(self, other: Engine) -> None:
         """Go on where another engine of the same parameters stands.
@@ -828,6 +999,37 @@ class Engine:
         engine = cls(**kept.config.as_dict())
         engine._intake.progress = kept.progress
         return engine
+
+
+def _turned_like(
+    state: State, like: Snapshot, found: LandmarkSet, config: Config
+) -> tuple[State, publish.Columns]:
+    """The state with the axes of a snapshot, in another epoch where they cannot be compared.
+
+    And what is published of it, which told.
+    """
+    if config.method != "diffusion_map" or like.method != config.method:
+        raise ParameterError(
+            f"like= keeps the axes of diffusion maps, and method is {like.method!r} and "
+            f"{config.method!r}: leave it out"
+        )
+    if len(like.eigenvalues) != config.n_components:
+        raise ParameterError(
+            f"like= has {len(like.eigenvalues)} components, and n_components="
+            f"{config.n_components}: they must be equal"
+        )
+    names, ordered = found.agreement.features, found.agreement.ordered
+    index = np.arange(len(found), dtype=np.int64)
+    known = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
+    powers = like.eigenvalues**like.diffusion_time
+    columns = np.divide(known, powers, out=np.zeros_like(known), where=powers > 0)
+    followed = frames.follow(state, config, columns, like.eigenvalues.copy(), like.frame.epoch)
+    turned = replace(state, frame=followed)
+    published = publish.publish(turned, config)
+    if frames.is_comparable(published.psi, columns):
+        return turned, published
+    later = replace(followed, epoch=like.frame.epoch + 1)
+    return replace(state, frame=later), published
 
 
 codec.prepare(Engine, *STATES.values())

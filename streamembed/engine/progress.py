@@ -82,6 +82,14 @@ class Progress:
         return self.waiting.count
 
     @property
+    def newest(self) -> float | None:
+        """With a clock of event times: that of the newest event; None before the first."""
+        found = [float(part.times.max()) for part in self.waiting.parts if part.times is not None]
+        if self.state is not None and self.state.time is not None:
+            found.append(self.state.time)
+        return max(found, default=None)
+
+    @property
     def position(self) -> int:
         """Events accepted so far."""
         return self.learned + self.waiting.count

@@ -24,7 +24,7 @@ from streamembed.geometry.support import slots_for
 from streamembed.layout.layout import Layout
 from streamembed.learners import metrics
 from streamembed.methods import curved_room
-from streamembed.methods.config import LISTED, Config
+from streamembed.methods.config import LISTED, POSITION, Config
 from streamembed.methods.state import Curved, Dense, Rebuilt, Sparse, State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
@@ -90,6 +90,9 @@ def check(saved: Saved) -> None:
     _check_waiting(progress.waiting, len(names), is_text, held, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
+        must((part.times is not None) == (config.clock != POSITION), "times of pending events")
+        if part.times is not None:
+            _has("times", part.times, (len(part),))
         must(
             progress.position < progress.next_cut(config),
             ("more events are pending than a chunk has"),
@@ -181,6 +184,8 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     must((state.picture is not None) == config.picture, "picture")
     if state.picture is not None:
         _check_picture(state, state.picture, n, config)
+    must((state.time is not None) == (config.clock != POSITION), "time")
+    must(state.time is None or abs(state.time) < np.inf, "time is not finite")
     must((state.metrics is not None) == bool(config.metrics), "metrics")
     if state.metrics is not None:
         _check_learners(state.metrics, d, config)

@@ -24,7 +24,18 @@ from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-__all__ = ["Absorbed", "Cover", "Distances", "Points", "absorb", "cover_of"]
+__all__ = [
+    "HEIRS",
+    "LEAST_MASS",
+    "STALE",
+    "STALE_AFTER",
+    "Absorbed",
+    "Cover",
+    "Distances",
+    "Points",
+    "absorb",
+    "cover_of",
+]
 
 # A landmark lighter than this share of the mean mass, after so many events a slot, is stale: an
 # outlier, or the place of a mass that has faded. It gives up its slot before any pair does, or else

@@ -16,6 +16,7 @@ __all__ = [
     "LEAST_SHARE",
     "SMALLEST_BANDWIDTH",
     "Scaling",
+    "divisors",
     "fit_distances",
     "fit_points",
 ]
@@ -95,6 +96,18 @@ def fit_points(
         scaled = found.apply(points)
         bandwidth = choose_bandwidth(cdist(scaled, scaled))
     return found.of_bandwidth(bandwidth)
+
+
+def divisors(center: Floats, deviations: Floats, scaling: str | None, least_share: float) -> Floats:
+    """What features are divided by, (d,), where only means and deviations are known.
+
+    As `fit_points`, but a feature varies where its deviation, and not its largest one, is more
+    than rounding.
+    """
+    if scaling is None:
+        return np.ones(len(center))
+    varies = deviations > np.maximum(ROUNDING * np.abs(center), NOTHING)
+    return _divisors(deviations, varies, scaling, least_share)
 
 
 def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,15 @@ from streamembed.geometry.self_tuning import Rule
 from streamembed.learners import metrics as learners
 from streamembed.methods.table import METHODS, Form, Method, rows_of
 from streamembed.numeric.chunks import Chunks
+from streamembed.numeric.codec import KEPT_WHERE_SET
 from streamembed.parameters import LARGEST_SEED, flag, keep, one_of, or_none, real, whole
 from streamembed.spectral.sparse import WEIGHTS
 from streamembed.spectral.tracker import Cut
 
-__all__ = ["Config"]
+__all__ = ["EVENT_TIME", "POSITION", "Config"]
 
+# What masses fade by: the events themselves, or the times that come with them.
+POSITION, EVENT_TIME = "position", "event_time"
 KERNELS = tuple(dict.fromkeys(name for one in METHODS.values() for name in one.kernels))
 LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
 LARGEST_NEIGHBORS = 1000
@@ -68,6 +71,8 @@ class Config:
     memory: str = "window"
     size: int = 2000
     half_life: float | None = None
+    clock: str = field(default=POSITION, metadata=KEPT_WHERE_SET)
+    max_skew: float | None = field(default=None, metadata=KEPT_WHERE_SET)
     kernel: str = "self_tuning"
     n_neighbors: int = 15
     width: float | str = "auto"
@@ -98,6 +103,7 @@ class Config:
             self,
             method=one_of("method", self.method, tuple(METHODS)),
             memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
+            clock=one_of("clock", self.clock, (POSITION, EVENT_TIME)),
             kernel=one_of("kernel", self.kernel, KERNELS),
             scaling=one_of("scaling", self.scaling, ("standard", "global", None)),
             on_bad_row=one_of("on_bad_row", self.on_bad_row, ("raise", "skip")),
@@ -229,6 +235,16 @@ class Config:
             raise ParameterError(
                 f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
                 "landmarks have masses that fade; try memory='landmarks'"
+            )
+        if self.clock != POSITION and self.half_life is None:
+            raise ParameterError(
+                f"clock={self.clock!r} is what masses fade by, and with half_life=None none does: "
+                "set half_life, in units of the times (seconds of timestamps), or leave it out"
+            )
+        keep(self, max_skew=or_none(real, "max_skew", self.max_skew, 0.0, 1e15))
+        if self.max_skew is not None and self.clock == POSITION:
+            raise ParameterError(
+                f"max_skew={self.max_skew!r} is for clock='event_time': set that, or leave it out"
             )
         if self.memory == "all":
             return
@@ -366,8 +382,13 @@ class Config:
         """The parameters by name, JSON-ready."""
         return asdict(self)
 
+    @staticmethod
+    def completed(told: Mapping[str, Any]) -> dict[str, Any]:
+        """What `as_dict` gave, also before there were all of today's parameters."""
+        return {**DEFAULTS, **told}
 
-DEFAULTS = {field.name: field.default for field in fields(Config)}
+
+DEFAULTS = {one.name: one.default for one in fields(Config)}
 
 
 def _is_auto(value: object) -> bool:

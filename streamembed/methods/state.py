@@ -23,7 +23,7 @@ from streamembed.methods.extension import cover, sampled
 from streamembed.methods.placement import reach_of
 from streamembed.methods.table import Seen
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_KEPT
+from streamembed.numeric.codec import KEPT_WHERE_SET, NOT_KEPT
 from streamembed.spectral import sparse
 from streamembed.spectral.block import Block
 from streamembed.spectral.sparse import Parts, Walk
@@ -251,6 +251,8 @@ class State:
         None where no metric is learned.
     picture : Layout or None
         Places in the plane, where they were asked for.
+    time : float or None
+        With a clock of event times: of the newest event, as of which masses are.
     """
 
     position: int
@@ -269,6 +271,7 @@ class State:
     rebuilt: Rebuilt | None = None
     curved: Curved | None = None
     picture: Layout | None = None
+    time: float | None = field(default=None, metadata=KEPT_WHERE_SET)
 
     @property
     def is_centred(self) -> bool:

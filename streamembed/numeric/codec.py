@@ -8,9 +8,11 @@ declared, or the other way round, is an error. So is an array of another shape t
 beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
 a state, other letters throughout an object, ``*`` is any size and a digit that size.
 
-A class may differ in two ways only. A field with the metadata `NOT_KEPT` is left to its default,
-or to None. And a class with ``__pack__`` is kept as what that gives, a dataclass, of which its
-``__unpack__`` makes it again; ``__unpack__`` alone completes what was put together.
+A class may differ in three ways only. A field with the metadata `NOT_KEPT` is left to its default,
+or to None. One with `KEPT_WHERE_SET` is left out where it has its default, so that files from
+before there was such a field can be read. And a class with ``__pack__`` is kept as what that gives,
+a dataclass, of which its ``__unpack__`` makes it again; ``__unpack__`` alone completes what was put
+together.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array
 
-__all__ = ["ARRAY", "NOT_KEPT", "pack", "prepare", "unpack"]
+__all__ = ["ARRAY", "KEPT_WHERE_SET", "NOT_KEPT", "pack", "prepare", "unpack"]
 
 NOT_KEPT: Final = {"kept": False}
+KEPT_WHERE_SET: Final = {"kept": "where set"}
 # What stands for an array among the numbers.
 ARRAY = "array"
 PLAIN = (bool, int, float, str)
@@ -104,7 +107,13 @@ def _take_apart(value: Any, path: str, arrays: Arrays) -> Any:
         return value
     named: Any = value
     if is_dataclass(value):
+        optional = _optional(value.__class__)
         named = {name: getattr(value, name) for name in _kept(value.__class__)}
+        named = {
+            name: part
+            for name, part in named.items()
+            if name not in optional or not _is_same(part, optional[name])
+        }
     elif isinstance(value, tuple):
         return [_take_apart(part, _below(path, i), arrays) for i, part in enumerate(value)]
     elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
@@ -179,9 +188,12 @@ class _Parts:
         made, hints = _class_of(inner), _hints(inner)
         declared = _kept(made)
         _must(isinstance(found, dict), path, found)
-        _must(found.keys() == set(declared), path, sorted(found))
+        _must(set(declared) - set(_optional(made)) <= found.keys(), path, sorted(found))
+        _must(found.keys() <= set(declared), path, sorted(found))
         parts: dict[str, Any] = {
-            name: self.read(hints[name], found[name], _below(path, name), key) for name in declared
+            name: self.read(hints[name], found[name], _below(path, name), key)
+            for name in declared
+            if name in found
         }
         parts.update(dict.fromkeys(_left_out(made)))
         value = made(**parts)
@@ -214,6 +226,17 @@ def _inner(kind: Any) -> Any:
 def _kept(kind: Any) -> tuple[str, ...]:
     """Names of the fields that are kept."""
     return tuple(field.name for field in fields(kind) if field.metadata.get("kept", True))
+
+
+def _optional(kind: Any) -> dict[str, Any]:
+    """Names and defaults of fields that are kept only where they differ from these."""
+    told = KEPT_WHERE_SET["kept"]
+    return {one.name: one.default for one in fields(kind) if one.metadata.get("kept") == told}
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Whether a plain value is the default."""
+    return value is default or (type(value) is type(default) in PLAIN and value == default)
 
 
 def _left_out(kind: Any) -> tuple[str, ...]:

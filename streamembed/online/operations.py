@@ -91,7 +91,7 @@ def unpack(data: bytes) -> tuple[Operation, str | None]:
 # ------------------------------------------------------------------------ calls, checked
 
 
-def points(engine: Engine, X: Any, y: Any, ids: Any, features: Any) -> Operation:
+def points(engine: Engine, X: Any, y: Any, ids: Any, features: Any, times: Any = None) -> Operation:
     """`Engine.learn`, and its errors; nothing is learned yet."""
     if y is not None and not engine.config.metrics:
         raise ParameterError(
@@ -109,6 +109,9 @@ def points(engine: Engine, X: Any, y: Any, ids: Any, features: Any) -> Operation
     arrays = {"points": read.points, "kept": read.kept}
     if read.ids is not None:
         arrays["ids"] = read.ids
+    at = engine._read_times(table, times, n)
+    if at is not None:
+        arrays["times"] = at
     told = {
         "n": n,
         "names": list(read.names),
@@ -193,7 +196,7 @@ def _learn(engine: Engine, operation: Operation) -> Learned:
         arrays["kept"],
         rejected,
     )
-    return engine.admit(rows, None, told["labels"])
+    return engine.admit(rows, None, told["labels"], times=arrays.get("times"))
 
 
 def _learn_distances(engine: Engine, operation: Operation) -> Learned:

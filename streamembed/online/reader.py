@@ -58,7 +58,7 @@ class RunReader:
     ----------
     path : Path
     kind : str
-        "replay" or "online".
+        "replay", "online", or "partitions" of a replay by several workers.
     origin : dict
         How it came about: version, parameters of the engine, and of a replay those of the log.
     """
@@ -77,7 +77,7 @@ class RunReader:
     @property
     def begun(self) -> int:
         """Events that its engine had learned when the run began."""
-        if self.kind == "replay":
+        if self.kind != "online":
             return int(self.origin.get("start", {}).get("position", 0))
         return self._database.numbers("beginning")[0][1]
 

@@ -26,7 +26,7 @@ from streamembed.methods.config import Config
 from streamembed.online import operations
 from streamembed.online.operations import Operation
 from streamembed.runs import folder as runfolder
-from streamembed.runs.ledger import Cadence, Counts, Ledger, packed
+from streamembed.runs.ledger import CHECKPOINTS, Cadence, Counts, Ledger, packed
 from streamembed.runs.origin import differences
 from streamembed.runs.recorder import reasons, timeline_of
 from streamembed.runs.resuming import ORIGIN, STATE
@@ -128,7 +128,9 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
             database.note(ORIGIN, told)
             database.note(STATE, {"finished": False})
         return engine
-    known = {**before, "version": __version__}  # files of every version are gone on with
+    # files of every version are gone on with
+    parameters = Config.completed(before["engine"])
+    known = {**before, "version": __version__, "engine": parameters}
     if lines := differences(known, json.loads(json.dumps(told))):
         raise ParameterError(
             f"run={shown(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
@@ -220,6 +222,7 @@ class Run:
         y: Any = None,
         ids: Any = None,
         features: Any = None,
+        times: Any = None,
         *,
         batch_id: str | None = None,
     ) -> Learned:
@@ -243,7 +246,7 @@ class Run:
             That happened before, or the run is closed.
         """
         made = self._do(
-            lambda: operations.points(self._engine, X, y, ids, features), _named(batch_id)
+            lambda: operations.points(self._engine, X, y, ids, features, times), _named(batch_id)
         )
         assert isinstance(made, Learned)
         return made
@@ -282,7 +285,9 @@ class Run:
         """Commit the engine itself now, so that opening the run again takes no time."""
         with self._lock:
             self._must_learn()
-            if self._engine.ready and self._committed < self._database.length(OPERATIONS):
+            is_behind = self._committed < self._database.length(OPERATIONS)
+            is_first = not self._database.length(CHECKPOINTS)  # it may have begun with an engine
+            if self._engine.ready and (is_behind or is_first):
                 try:
                     self._commit_engine()
                 except BaseException as error:

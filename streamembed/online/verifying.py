@@ -23,11 +23,20 @@ from streamembed.errors import (
 )
 from streamembed.logs.paths import Paths
 from streamembed.logs.reader import choice_of, open_chosen
+from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.monitoring.monitor import Monitor
 from streamembed.online import operations
 from streamembed.online.run import BEGINNING, KIND, OPERATIONS
 from streamembed.runs import folder as runfolder
-from streamembed.runs.ledger import CHECKPOINTS, MONITORS, PREFIX, SNAPSHOTS
+from streamembed.runs.ledger import (
+    CHECKPOINTS,
+    MERGED,
+    MONITORS,
+    PARTITION,
+    PARTITIONS,
+    PREFIX,
+    SNAPSHOTS,
+)
 from streamembed.runs.resuming import (
     FINAL,
     FINAL_MONITOR,
@@ -37,6 +46,7 @@ from streamembed.runs.resuming import (
     wrong,
 )
 from streamembed.runs.run import replay
+from streamembed.storage import archive
 from streamembed.storage.database import Database, thinned
 
 __all__ = ["Trouble", "Verified", "verify"]
@@ -126,6 +136,11 @@ def _kind(database: Database) -> str:
 
 
 def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
+    if deep and kind == PARTITIONS:
+        raise ParameterError(
+            "a replay by several workers is not repeated by verify: repeat it into another folder, "
+            "and compare the files"
+        )
     if deep and kind != KIND and log is None:
         raise ParameterError("deep verification of a replay needs its log: name it (--log)")
     if log is not None and kind == KIND:
@@ -176,7 +191,10 @@ def _check_chain(database: Database, chain: str) -> int:
         FINAL: {length - 1},
         MONITORS: set(range(max(0, length - 2), length)),
         FINAL_MONITOR: {length - 1},
+        MERGED: {length - 1},
     }.get(chain, set(range(length)))
+    if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
+        expected = set(range(min(numbers, default=0), length))
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
@@ -197,6 +215,10 @@ def _check_chain(database: Database, chain: str) -> int:
             Monitor.from_bytes(record.data)
         elif chain == OPERATIONS:
             operations.unpack(record.data)
+        elif chain == MERGED:
+            LandmarkSet.from_bytes(record.data)
+        elif chain.startswith(PARTITION):
+            archive.unseal(record.data, "partition", f"record {record.number}")
         else:
             with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
                 rows = sum(batch.num_rows for batch in reader)
@@ -211,7 +233,7 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     if crc is not None and (told := wrong(folder, name, crc)) is not None:
         raise DamagedFileError(f"{told}: the same replay again makes it anew")
     if path.suffix == ".arrow":
-        Snapshot.load(path)
+        (LandmarkSet if name == "landmarks.arrow" else Snapshot).load(path)
         return 1
     if path.suffix == ".jsonl":
         return len([json.loads(line) for line in path.read_text().splitlines()])

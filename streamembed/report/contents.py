@@ -16,6 +16,7 @@ from streamembed.report.drift import drift_of
 from streamembed.report.history import heat_maps, history_of
 from streamembed.report.monitored import Monitored, monitored
 from streamembed.report.plain import text
+from streamembed.runs.ledger import PARTITIONS
 
 __all__ = ["contents_of", "read_contents"]
 
@@ -48,6 +49,11 @@ def contents_of(reader: RunReader) -> dict[str, Any]:
 
 
 def _contents_of(reader: RunReader) -> dict[str, Any]:
+    if reader.kind == PARTITIONS:
+        raise ParameterError(
+            f"{reader.path} was learned by several workers, and holds no events to be shown: embed "
+            "them with transform, or replay the log without --workers"
+        )
     found = monitored(reader)
     snapshots = _kept(reader)
     ground = _ground(snapshots, found)

@@ -95,7 +95,9 @@ class PointFeed:
         labels = None
         if self._engine.config.metrics and "label" in rows.carried:
             labels = rows.carried["label"].to_pylist()
-        learned = self._engine.admit(checked, on_bad_row, labels, int(rows.numbers[-1]) + 1)
+        times = rows.carried.get("event_time")
+        done = int(rows.numbers[-1]) + 1
+        learned = self._engine.admit(checked, on_bad_row, labels, done, times)
         gone = [row.index for row in learned.rejected]
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.take(np.delete(own, gone)), rejected

@@ -46,6 +46,7 @@ FILES = (
     "rejected_pairs.parquet",
     "drift.parquet",
     "alarms.jsonl",
+    "landmarks.arrow",
 )
 # Besides tables, the database with what SQLite has beside it.
 DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")

@@ -24,7 +24,10 @@ from streamembed.storage.database import Database, thinned
 
 __all__ = [
     "CHECKPOINTS",
+    "MERGED",
     "MONITORS",
+    "PARTITION",
+    "PARTITIONS",
     "PREFIX",
     "SNAPSHOTS",
     "Cadence",
@@ -35,6 +38,9 @@ __all__ = [
 
 # Chains of the database: engines, of which the newest two are kept, and a thinned history.
 CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
+# Of a replay by several workers: the landmarks of the last round, and of each partition the newest
+# few checkpoints; and what such a run is called.
+MERGED, PARTITION, PARTITIONS = "merged", "partition-", "partitions"
 # Monitors, one with every engine.
 MONITORS = "monitors"
 # Of its facts.

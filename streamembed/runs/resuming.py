@@ -18,7 +18,7 @@ from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.logs.stdin import STDIN
 from streamembed.monitoring.monitor import Monitor
 from streamembed.runs import folder as runfolder
-from streamembed.runs.ledger import SNAPSHOTS, Counts, Ledger
+from streamembed.runs.ledger import PARTITIONS, SNAPSHOTS, Counts, Ledger
 from streamembed.runs.origin import differences
 from streamembed.storage.database import NAME, Database, thinned
 
@@ -106,10 +106,10 @@ def opened(
                 if monitor is not None:
                     database.append(FIRST_MONITOR, monitor.position, 0, monitor.to_bytes())
         elif before.get("kind") != "replay":
-            raise ParameterError(
-                f"run={shown(str(folder))} is a run that is learned into (open_run), no replay: "
-                "choose another folder"
-            )
+            what = "is a run that is learned into (open_run), no replay"
+            if before.get("kind") == PARTITIONS:
+                what = "was learned by several workers (--workers)"
+            raise ParameterError(f"run={shown(str(folder))} {what}: choose another folder")
         else:
             _must_be_same(folder, log, before, origin)
         yield database

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamembed.data.roles import Choice, Columns
+from streamembed.data.times import are_times
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -33,6 +34,7 @@ from streamembed.logs.pairs import PairLog, in_order, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
 from streamembed.logs.stdin import STDIN
+from streamembed.methods.config import POSITION
 from streamembed.monitoring.alarm import Alarm
 from streamembed.monitoring.monitor import Monitor
 from streamembed.parameters import flag, one_of, whole
@@ -369,6 +371,13 @@ def _open(log: EventLog | Paths, choice: Choice, engine: Engine) -> EventLog:
 
 
 def _fitting(log: EventLog, engine: Engine) -> EventLog:
+    kind = log.event_time_type
+    if engine.config.clock != POSITION and (kind is None or not are_times(kind)):
+        told = "no column of times" if kind is None else f"times of type {kind}"
+        raise FeatureError(
+            f"the log has {told}, by which masses are to fade (clock='event_time'): name a column "
+            "of timestamps or numbers with time= (--time)"
+        )
     learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
     if log.kind != learned:
         raise FeatureError(

@@ -109,10 +109,14 @@ def _many(number: int, what: str) -> str:
 def _find_run(path: Path) -> Finding:
     try:
         timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
-        events = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
-        learned = pc.sum(events).as_py() or 0
-        tables = {name: _describe_table(path / name) for name in _tables_in(path)}
         made = origin.unpack(pq.read_metadata(path / "timeline.parquet").metadata)
+        if made is not None and made.get("embed") == "none":  # several workers: all are learned
+            events = learned = max(timeline["position"].to_pylist(), default=0)
+            names = [name for name in _tables_in(path) if name != "embedding.parquet"]
+        else:
+            table = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
+            events, learned, names = len(table), pc.sum(table).as_py() or 0, _tables_in(path)
+        tables = {name: _describe_table(path / name) for name in names}
     except FileNotFoundError as error:
         raise DamagedFileError(
             f"the run {path} lacks a table ({said(error)}): the same replay again makes it"
@@ -125,7 +129,7 @@ def _find_run(path: Path) -> Finding:
     epochs = len(set(timeline["epoch"].to_pylist()))
     facts: dict[str, Any] = {
         "kind": "run",
-        "events": len(events),
+        "events": events,
         "learned": learned,
         "rejected": tables["rejected.parquet"]["rows"],
         "snapshots": len(met),

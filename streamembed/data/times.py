@@ -1,0 +1,127 @@
+"""Times of events, as numbers: of a column of timestamps its seconds, of numbers these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamembed.data.values import as_number, is_null, sequence_of
+from streamembed.errors import InputError, shown
+from streamembed.numeric.arrays import Floats
+
+__all__ = ["LARGEST_TIME", "are_times", "late", "read_times"]
+
+# Beyond it doubles tell no two seconds apart.
+LARGEST_TIME = 2.0**53
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def are_times(kind: Any) -> bool:
+    """Whether a column of that Arrow type can be a clock."""
+    of = pa.types
+    is_stamp = of.is_timestamp(kind) or of.is_date(kind)
+    return bool(is_stamp or of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind))
+
+
+def read_times(times: Any, n: int) -> Floats:
+    """Times of n rows, (n,); NaN where one is missing, is no number, or is beyond 2**53.
+
+    Parameters
+    ----------
+    times
+        An Arrow column, an array or a sequence: numbers, or timestamps and dates, of which these
+        are the seconds since 1970.
+
+    Raises
+    ------
+    InputError
+        Not one a row, or what is neither.
+    """
+    if isinstance(times, (pa.Array, pa.ChunkedArray)):
+        found = _of_column(times, n)
+    else:
+        array = np.asarray(times) if hasattr(times, "__array__") else None
+        if array is not None and array.dtype.kind == "M":
+            found = _of_column(pa.array(array.astype("datetime64[ns]")), n)
+        else:
+            values = sequence_of(times, n, "times")
+            if any(hasattr(value, "isoformat") for value in values):
+                found = _of_column(_stamps(values), n)
+            else:
+                found = np.array([_number(value, i) for i, value in enumerate(values)], dtype=float)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(found) <= LARGEST_TIME, found, np.nan)
+
+
+def _stamps(values: list[Any]) -> Any:
+    known = [None if is_null(value) else value for value in values]
+    for i, value in enumerate(known):
+        if value is not None and not hasattr(value, "isoformat"):
+            raise InputError(
+                f"the time of row {i} is {shown(value)}, and others are timestamps; give times of "
+                "one kind"
+            )
+    try:
+        return pa.array(known)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"times are of several kinds ({error}); they must all be timestamps, or all numbers"
+        ) from error
+
+
+def _of_column(column: Any, n: int) -> Floats:
+    if len(column) != n:
+        raise InputError(f"times has {len(column)} entries for {n} rows; give one a row")
+    if not are_times(column.type) and not pa.types.is_null(column.type):
+        raise InputError(
+            f"times are of type {column.type}; they must be timestamps, dates or numbers"
+        )
+    seconds = 1.0
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s") if column.type.bit_width == 32 else "timestamp[ms]")
+    if pa.types.is_timestamp(column.type):
+        seconds = _PER_SECOND[column.type.unit]
+        column = column.cast(pa.int64())
+    found = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(found, dtype=np.float64) / seconds
+
+
+def _number(value: Any, row: int) -> float:
+    if is_null(value):
+        return np.nan
+    number = as_number(value)
+    if number is None:
+        raise InputError(
+            f"the time of row {row} is {shown(value)}; it must be a number or a timestamp"
+        )
+    return number
+
+
+def late(times: Floats, newest: float | None, max_skew: float | None) -> list[tuple[int, str]]:
+    """Which of some rows, in order, cannot be events for their time, and why.
+
+    Parameters
+    ----------
+    times
+        Of each row, (n,), NaN where it has none.
+    newest
+        Of all events so far; None before the first.
+    max_skew
+        How far beyond the newest a time may be: one row of the year 2100 would fade all others to
+        nothing. None for any.
+    """
+    found: list[tuple[int, str]] = []
+    if max_skew is None:
+        return [(i, "the event time is missing") for i in np.flatnonzero(np.isnan(times)).tolist()]
+    for i, time in enumerate(times.tolist()):
+        if np.isnan(time):
+            found.append((i, "the event time is missing"))
+        elif newest is not None and time > newest + max_skew:
+            what = f"the event time {time:.17g} is more than max_skew={max_skew:g}"
+            found.append((i, f"{what} beyond the newest so far"))
+        else:
+            newest = time if newest is None else max(newest, time)
+    return found

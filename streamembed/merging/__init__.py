@@ -1,0 +1,1 @@
+"""What several streams have learned as one: sets of landmarks, their agreement, their merge."""

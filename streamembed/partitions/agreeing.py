@@ -1,0 +1,44 @@
+"""The agreement of all partitions, made once by the root of what they say of their first events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamembed.geometry.kernel import choose_bandwidth
+from streamembed.geometry.scaling import LEAST_SHARE, divisors
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.config import Config
+from streamembed.partitions.summary import Summary, merge
+
+__all__ = ["agree"]
+
+
+def agree(
+    summaries: Sequence[Summary], config: Config, features: tuple[str, ...], ordered: bool
+) -> Agreement | None:
+    """What all partitions scale by, from their summaries in order; None without an event.
+
+    The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
+    ``warm_up`` rows: it shrinks as their number grows.
+    """
+    whole, size = summaries[0], config.warm_up_events
+    for other in summaries[1:]:
+        whole = merge(whole, other, size)
+    spread = whole.spread
+    if not spread.counts.any():
+        return None
+    least = LEAST_SHARE if config.rescales else 0.0
+    deviations = np.sqrt(spread.squares / spread.counts)
+    scale = divisors(spread.means, deviations, config.scaling, least)
+    bandwidth = None
+    if not config.has_widths:
+        bandwidth = config.fixed_bandwidth
+        if bandwidth is None:
+            scaled = (whole.sample - spread.means) / scale
+            bandwidth = choose_bandwidth(cdist(scaled, scaled))
+    return Agreement(
+        features, ordered, tuple(scale.tolist()), bandwidth, config.half_life, config.clock
+    )

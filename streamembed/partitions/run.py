@@ -1,0 +1,313 @@
+"""`replay_partitions`: a log learned by several processes, into a run folder.
+
+The folder holds ``snapshot.arrow`` (the final map), ``landmarks.arrow`` (the merged landmarks that
+it is of), ``timeline.parquet`` (a row a round) and ``rejected.parquet`` (rows that could not be
+learned, by partition and row), and ``run.db``, from which the same call goes on. All of it is a
+function of the log's files and of the parameters: neither the number of workers, nor which of them
+was killed when, leaves a trace.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import FeatureError, ParameterError, path_text, shown
+from streamembed.logs.paths import Location, Paths
+from streamembed.logs.reader import EventLog, choice_of, open_chosen
+from streamembed.methods.config import POSITION, Config
+from streamembed.parameters import flag, one_of, whole
+from streamembed.partitions.agreeing import agree
+from streamembed.partitions.crew import crew_of
+from streamembed.partitions.division import divide
+from streamembed.partitions.learner import Settings
+from streamembed.partitions.root import REJECTED, Root
+from streamembed.partitions.worker import Start, dealt
+from streamembed.runs import folder as runfolder
+from streamembed.runs import origin
+from streamembed.runs.ledger import PARTITIONS
+from streamembed.runs.resuming import FINAL, ORIGIN, STATE
+from streamembed.storage.archive import replacing
+from streamembed.storage.database import NAME, Database
+
+__all__ = ["Partitioned", "replay_partitions"]
+
+LANDMARKS = "landmarks.arrow"
+# Events of a partition between two rounds: about a second, as long as a merge and a map of 1,000.
+ROUND_EVERY = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """The result of a replay by several workers.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder.
+    partitions : int
+    rounds : int
+        Times that they were merged.
+    learned, rejected : int
+        Rows that became events, all of them learned; rejected rows.
+    snapshot : Snapshot or None
+        The final map; None where there were too few events for one.
+    damages : dict of int to str
+        Partitions that could not be read to their end, and why.
+    resumed_at : int
+        Rounds that an earlier call had published; 0 where it began anew.
+    """
+
+    path: Path
+    partitions: int
+    rounds: int
+    learned: int
+    rejected: int
+    snapshot: Snapshot | None
+    damages: dict[int, str]
+    resumed_at: int
+
+
+def replay_partitions(
+    log: EventLog | Paths,
+    run: Location,
+    *,
+    workers: int = 2,
+    round_every: int | None = None,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    time: str | None = None,
+    on_bad_row: str = "skip",
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **parameters: Any,
+) -> Partitioned:
+    """Learn a log in partitions, each in landmarks of its own, and merge them round by round.
+
+    Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
+    one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
+    number of workers. The same call again goes on after whatever ended the one before, and ends
+    with the same files. A worker that dies is replaced, and goes on from its last round.
+
+    Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
+
+    Parameters
+    ----------
+    log
+        Files or folders, as for `replay`; not standard input, and of points.
+    run
+        The folder to create, or to go on with.
+    workers
+        Processes, at least 1; with 1 all is done in this one.
+    round_every
+        Events of each partition between two maps, rounded up to whole chunks; default: 65,536.
+    features, exclude, time
+        As for `replay`. Ids and labels are not used.
+    on_bad_row
+        "skip" rejects rows that cannot be learned, "raise" stops at the first.
+    overwrite
+        Replace an older run.
+    progress
+        Called with the events learned so far, after every round of a partition.
+    parameters
+        Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no metrics, no picture,
+        and with ``half_life`` the clock is "event_time".
+
+    Raises
+    ------
+    ParameterError
+        Other parameters; the folder holds something else, or a run that differs (the message says
+        in what).
+    FeatureError
+        A log of distances, or without the column of times that the clock needs.
+    BadRowError
+        Under "raise".
+    StoppedError
+        A worker dies again and again.
+    FileError, LogError
+        As for `replay`; a file that is damaged further on ends its partition there.
+    """
+    policy = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
+    count = whole("workers", workers, 1)
+    config = _config_of(parameters)
+    asked = ROUND_EVERY if round_every is None else whole("round_every", round_every, 1, " or None")
+    every = -(-asked // config.chunk_size) * config.chunk_size
+    opened = _open(log, choice_of(features, exclude, None, None, time), config)
+    parts = divide(opened)
+    folder = Path(path_text(run, "run"))
+    runfolder.apart("run", folder, (opened,), folder=True)
+    told = {
+        "kind": PARTITIONS,
+        **origin.describe(opened, config, every, policy, "none"),
+        "partitions": [part.told for part in parts],
+    }
+    with (
+        runfolder.taken(run) as folder,
+        _opened(folder, told, flag("overwrite", overwrite)) as kept,
+    ):
+        root = Root(kept, config, len(parts))
+        begun = root.published
+        if not kept.fact(STATE)["finished"]:
+            settings = _settings_of(config, policy, every)
+            starts = [Start(some, settings) for some in dealt(parts, count)]
+            _learn(root, starts, opened, config, progress)
+            _write(folder, kept, root, told)
+        return _result(folder, kept, root, len(parts), begun)
+
+
+def _config_of(parameters: dict[str, Any]) -> Config:
+    """The parameters, if partitions of a log can be learned with them."""
+    config = Config(**{"memory": "landmarks", **parameters})
+    for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
+        if getattr(config, name) != value:
+            raise ParameterError(
+                f"{name}={getattr(config, name)!r} must be {value!r} with several workers: leave "
+                "one of them out"
+            )
+    for name in ("metrics", "picture"):
+        if getattr(config, name):
+            raise ParameterError(
+                f"{name}={getattr(config, name)!r} cannot be learned by several workers: leave it "
+                "out, or --workers"
+            )
+    if config.half_life is not None and config.clock == POSITION:
+        raise ParameterError(
+            f"half_life={config.half_life:g} counts the events of one stream, and partitions have "
+            "no such count in common: set clock='event_time' (--clock), with half_life in its units"
+        )
+    return config
+
+
+def _settings_of(config: Config, on_bad_row: str, every: int) -> Settings:
+    """What workers must know of the parameters."""
+    return Settings(
+        config.size,
+        config.chunk_size,
+        config.half_life,
+        config.clock != POSITION,
+        config.max_skew,
+        config.warm_up_events,
+        config.seed,
+        on_bad_row,
+        every,
+    )
+
+
+def _open(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
+    opened = log if isinstance(log, EventLog) else open_chosen(log, choice)
+    if config.clock != POSITION and opened.event_time_type is None:
+        raise FeatureError(
+            "the log has no column of times, by which masses are to fade (clock='event_time'): "
+            "name a column of timestamps or numbers with time= (--time)"
+        )
+    return opened
+
+
+@contextmanager
+def _opened(folder: Path, told: dict[str, Any], overwrite: bool) -> Iterator[Database]:
+    """The database of the run: a new one, or that of a run which came about in the same way."""
+    if overwrite or not (folder / NAME).exists():
+        runfolder.clear(folder, overwrite)
+        database = Database.create(folder)
+    else:
+        database = Database.open(folder, writes=True)
+    with database:
+        before = database.fact(ORIGIN)
+        if before is None:
+            with database.commit():
+                database.note(ORIGIN, told)
+                database.note(STATE, {"finished": False})
+        else:
+            now = json.loads(json.dumps({**told, "version": before.get("version")}))
+            lines = origin.differences(before, now)
+            if lines:
+                raise ParameterError(
+                    f"run={shown(str(folder))} is not empty: it holds a run that differs: "
+                    f"{'; '.join(lines[:4])}; repeat it as it was, choose another folder, or "
+                    "replace it with overwrite=True (--overwrite)"
+                )
+        yield database
+
+
+def _learn(
+    root: Root,
+    starts: Sequence[Start],
+    log: EventLog,
+    config: Config,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Take all partitions to their ends, and publish every round."""
+    learned: dict[int, int] = {}
+    with crew_of(starts, root.saved, root.agreement, root.published) as crew:
+        if root.agreement is None:
+            found = crew.summaries()
+            made = [found[number] for number in sorted(found)]
+            agreement = agree(made, config, log.feature_names, log.ordered)
+            if agreement is None:  # not one event
+                return
+            root.agree(agreement)
+            crew.begin(agreement)
+        while True:
+            while root.is_due:
+                root.publish()
+                crew.publish(root.published)
+            told = crew.receive()
+            if told is None:
+                return
+            root.take(told)
+            learned[told.partition] = told.position
+            if progress is not None:
+                progress(sum(learned.values()))
+
+
+def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -> None:
+    """The files of the run, and that it is finished."""
+    snapshot, found = root.snapshot(), root.merged()
+    shown_of = {name: told[name] for name in origin.SHOWN}
+    timeline = _table(database, "timeline")
+    if timeline is not None:
+        timeline = timeline.replace_schema_metadata(origin.pack(shown_of, True))
+        _write_table(folder / "timeline.parquet", timeline)
+    rejected = _table(database, "rejected")
+    rejected = REJECTED.empty_table() if rejected is None else rejected
+    rejected = rejected.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    _write_table(folder / "rejected.parquet", rejected)
+    if snapshot is not None and found is not None:
+        snapshot.save(folder / "snapshot.arrow")
+        found.save(folder / LANDMARKS)
+    names = ("snapshot.arrow", LANDMARKS, "timeline.parquet", "rejected.parquet")
+    paths = [folder / name for name in names]
+    files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
+    state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
+    engine = root.engine()
+    with database.commit():
+        if engine is not None:
+            state["final"] = database.append(FINAL, engine.position, 0, engine.to_bytes())
+        database.note(STATE, state)
+
+
+def _write_table(path: Path, table: Any) -> None:
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True)
+
+
+def _table(database: Database, chain: str) -> Any:
+    """All rows of a chain of tables; None where there are none."""
+    parts = [pa.ipc.open_stream(pa.py_buffer(one.data)).read_all() for one in database.chain(chain)]
+    return pa.concat_tables(parts) if parts else None
+
+
+def _result(folder: Path, database: Database, root: Root, count: int, begun: int) -> Partitioned:
+    learned, damages = root.ends()
+    rejected = int(database.fact(STATE)["rejected"])
+    snapshot = root.snapshot()
+    return Partitioned(folder, count, root.published, learned, rejected, snapshot, damages, begun)

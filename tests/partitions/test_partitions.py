@@ -1,0 +1,444 @@
+"""A log in partitions: the same bytes for any number of workers, whoever is killed when."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import streamembed as se
+from scenarios.streams import still_rings
+from streamembed.cli import commands
+from streamembed.cover import covering
+from streamembed.errors import BadRowError, FeatureError, ParameterError, StoppedError
+from streamembed.geometry.scaling import fit_points
+from streamembed.logs.reader import open_log, write_distance_log, write_log
+from streamembed.methods.config import Config
+from streamembed.numeric import moments
+from streamembed.online.verifying import verify
+from streamembed.partitions import summary
+from streamembed.partitions.agreeing import agree
+from streamembed.partitions.crew import Several
+from streamembed.partitions.division import divide
+from streamembed.partitions.run import Partitioned, replay_partitions
+from streamembed.report.contents import read_contents
+from streamembed.storage.database import Database
+
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+NAMES = [f"x{j:02d}" for j in range(16)]
+X = still_rings(2000, 0)
+FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
+FIXED: dict[str, Any] = {
+    "size": 60,
+    "n_components": 3,
+    "chunk_size": 50,
+    "scaling": None,
+    "kernel": "gaussian",
+    "bandwidth": 1.0,
+    "round_every": 200,
+}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two files of 1,100 and 900 rows, two of them bad."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    points = X.copy()
+    points[[30, 1500], 3] = np.nan
+    write_log(folder / "a.arrow", points[:1100], NAMES)
+    write_log(folder / "b.parquet", points[1100:], NAMES, format="parquet")
+    return folder
+
+
+def replayed(log: Path, run: Path, **changes: Any) -> Partitioned:
+    return replay_partitions([str(log)], run, **{"workers": 1, **FIXED, **changes})
+
+
+def files_of(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in FILES}
+
+
+# ---------------------------------------------------------------- how a log is divided
+
+
+def test_partitions_are_files_or_ranges_of_rows(log: Path, tmp_path: Path) -> None:
+    """Each row is in one of them, in order; a stream of one file is one partition."""
+    two = divide(open_log(str(log)))
+    assert [part.log.paths[0].name for part in two] == ["a.arrow", "b.parquet"]
+    eight = divide(open_log(str(log / "b.parquet")))
+    assert [(part.start, part.stop) for part in eight] == [
+        (900 * i // 8, 900 * (i + 1) // 8) for i in range(8)
+    ]
+    for parts, first in ((two, 0), (eight, 1100)):
+        at = first
+        for part in parts:
+            rows = [
+                batch.points[: None if part.stop is None else part.stop - batch.offset]
+                for batch in part.batches(0)
+            ]
+            found = np.concatenate(rows)
+            np.testing.assert_array_equal(found[:, 0], X[at : at + len(found), 0])
+            at += len(found)
+        assert at == 2000
+    assert len(divide(open_log(str(log / "a.arrow")))) == 1  # nobody knows how long a stream is
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(70):
+        write_log(many / f"{number:03d}.arrow", X[:1], NAMES)
+    parts = divide(open_log(str(many)))
+    assert len(parts) == 64
+    assert [path for part in parts for path in part.log.paths] == sorted(many.iterdir())
+
+
+def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
+    """Distances, standard input, what a cover cannot learn; the message says what to do."""
+    write_distance_log(tmp_path / "d.arrow", [[], [1.0], [1.0, 2.0]])
+    with pytest.raises(FeatureError, match="only points can be learned by several workers"):
+        replayed(tmp_path / "d.arrow", tmp_path / "run")
+    with pytest.raises(ParameterError, match="half_life=100 counts the events of one stream"):
+        replayed(log, tmp_path / "run", half_life=100)
+    with pytest.raises(ParameterError, match="memory='window' must be 'landmarks'"):
+        replayed(log, tmp_path / "run", memory="window")
+    with pytest.raises(ParameterError, match="method='pca' must be"):
+        replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
+    with pytest.raises(ParameterError, match="cannot be learned by several workers"):
+        replayed(log, tmp_path / "run", metrics=("fenn",))
+    with pytest.raises(ParameterError, match="workers=0"):
+        replayed(log, tmp_path / "run", workers=0)
+    with pytest.raises(FeatureError, match="no column of times"):
+        replayed(log, tmp_path / "run", half_life=100, clock="event_time")
+    with pytest.raises(BadRowError, match="row 30 of partition 0"):
+        replayed(log, tmp_path / "run", on_bad_row="raise")
+    assert not (tmp_path / "run" / "snapshot.arrow").exists()
+
+
+# ---------------------------------------------------------------- the agreement
+
+
+def test_summaries_merge_exactly() -> None:
+    """Samples to the bit in any grouping, moments to 1e-12; rows are drawn by rate."""
+    parts = [(X[:100], 0), (X[100:500], 1), (X[500:550], 2)]
+    found = [summary.summarise(points, number, 7, 64) for points, number in parts]
+    left = summary.merge(summary.merge(found[0], found[1], 64), found[2], 64)
+    right = summary.merge(found[0], summary.merge(found[1], found[2], 64), 64)
+    assert left.sample.tobytes() == right.sample.tobytes()
+    assert summary.merge(left, left, 64).ranks[::2].tolist() == left.ranks[:32].tolist()
+    whole = moments.update(moments.init(16), X[:550])
+    for name in ("counts", "means", "squares"):
+        for one in (left, right):  # sums of 550 numbers in another order
+            np.testing.assert_allclose(
+                getattr(one.spread, name), getattr(whole, name), rtol=1e-12, atol=1e-12
+            )
+    shares = [np.isin(left.sample[:, 0], points[:, 0]).mean() for points, _ in parts]
+    # 64 of 100 : 400 : 50 events; three standard deviations of a binomial are 0.17
+    np.testing.assert_allclose(shares, [100 / 550, 400 / 550, 50 / 550], atol=0.17)
+
+
+@pytest.mark.parametrize("scaling", [None, "standard", "global"])
+def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
+    """Its divisors are those of one engine; its bandwidth comes of exactly `warm_up` rows."""
+    points = X[:600] * np.arange(1, 17)
+    config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=100)
+    parts = [summary.summarise(points[part::3], part, 0, 80) for part in range(3)]
+    found = agree(parts, config, tuple(NAMES), False)
+    assert found is not None
+    expected = fit_points(points, np.ones(600), scaling, 1.0).scale
+    np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
+    whole = summary.merge(summary.merge(parts[0], parts[1], 80), parts[2], 80)
+    assert len(whole.sample) == 80
+    scaled = whole.sample / found.scale
+    d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
+    # distances by products of centred points, and by differences
+    assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
+    assert agree([summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False) is None
+
+
+# ---------------------------------------------------------------- what comes of it
+
+
+def test_a_run_of_partitions_holds_the_merge_of_their_covers(log: Path, tmp_path: Path) -> None:
+    """Of the last round: sets learned by hand, merged with the landmarks of the round before."""
+    done = replayed(log, tmp_path / "run")
+    assert (done.partitions, done.rounds, done.learned, done.rejected) == (2, 6, 1998, 2)
+    assert done.snapshot is not None
+    assert done.snapshot.certificate.met
+    found = se.LandmarkSet.load(tmp_path / "run" / "landmarks.arrow")
+    assert found.mass == pytest.approx(1998, rel=1e-12)
+    assert dict(found.positions) == {0: 1099, 1: 899}
+    rows = [np.delete(X[:1100], 30, axis=0), np.delete(X[1100:], 400, axis=0)]
+    for part, points in enumerate(rows):
+        held = covering.init(16)
+        scaling = found.agreement.scaling()
+        for start in range(0, len(points), 50):
+            held = covering.update(held, points[start : start + 50], scaling, 60, None)
+        own = {tuple(point) for point in held.support.points}
+        kept = found.points[found.keys[:, 0] == part]
+        assert {tuple(point) for point in kept} <= own
+    timeline = pq.read_table(tmp_path / "run" / "timeline.parquet").to_pydict()
+    assert timeline["round"] == [1, 2, 3, 4, 5, 6]
+    assert timeline["position"] == [400, 800, 1200, 1600, 1899, 1998]
+    assert timeline["ended"] == [0, 0, 0, 0, 0, 1]
+    rejected = pq.read_table(tmp_path / "run" / "rejected.parquet").to_pylist()
+    assert [(row["partition"], row["offset"]) for row in rejected] == [(0, 30), (1, 400)]
+
+
+def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -> None:
+    """Inspected, verified, its engine taken, exported; a report says what it lacks."""
+    run = tmp_path / "run"
+    done = replayed(log, run)
+    assert not verify(run).troubles
+    assert done.snapshot is not None
+    with se.read_run(run) as reader:
+        assert reader.kind == "partitions"
+        assert reader.snapshot().to_bytes() == done.snapshot.to_bytes()
+        engine = reader.engine()
+        assert reader.timeline().num_rows == 6
+    assert engine.snapshot().to_bytes() == done.snapshot.to_bytes()
+    told = CliRunner().invoke(commands.main, ["inspect", str(run)])
+    assert told.output.startswith("run: 1,998 events, 2 rejected; 6 snapshots, all certificates")
+    out = CliRunner().invoke(commands.main, ["export", str(run), "-o", str(tmp_path / "out")])
+    assert {Path(line).name for line in out.output.split()} == {*FILES}
+    with pytest.raises(ParameterError, match="is not repeated by verify"):
+        verify(run, deep=True, log=str(log))
+    with pytest.raises(ParameterError, match="holds no events to be shown"):
+        read_contents(run)
+    (run / "landmarks.arrow").write_bytes(b"ARROW1")
+    assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
+
+
+def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: Path) -> None:
+    """As any replay: what differs is named."""
+    replayed(log, tmp_path / "run")
+    before = files_of(tmp_path / "run")
+    again = replayed(log, tmp_path / "run", workers=2)
+    assert (again.resumed_at, again.learned, again.rejected) == (6, 1998, 2)
+    assert files_of(tmp_path / "run") == before
+    with pytest.raises(ParameterError, match="size was 60 and is 50"):
+        replayed(log, tmp_path / "run", size=50)
+    with pytest.raises(ParameterError, match=r"was learned by several workers \(--workers\)"):
+        se.replay(str(log), se.Engine(), tmp_path / "run")
+    assert replayed(log, tmp_path / "run", size=50, overwrite=True).learned == 1998
+
+
+def test_a_short_log_and_a_damaged_one(tmp_path: Path, log: Path) -> None:
+    """Too few events for a map; a partition that ends early, and says why."""
+    write_log(tmp_path / "short.arrow", X[:3], NAMES)
+    done = replayed(tmp_path / "short.arrow", tmp_path / "run")
+    assert (done.learned, done.snapshot, done.rounds) == (3, None, 1)
+    data = (log / "a.arrow").read_bytes()
+    (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
+    cut = replayed(log, tmp_path / "cut")
+    assert list(cut.damages) == [0]
+    assert "a.arrow" in cut.damages[0]
+    assert 899 <= cut.learned < 1998
+
+
+def test_event_times_are_the_clock_of_all_partitions(tmp_path: Path) -> None:
+    """The mass is that of the definition, of partitions that saw other times."""
+    times = np.arange(2000.0)
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for part, rows in enumerate((slice(0, 1500), slice(1500, 2000))):
+        columns = {**dict(zip(NAMES, X[rows].T, strict=True)), "at": times[rows]}
+        pq.write_table(pa.table(columns), folder / f"{part}.parquet")
+    done = replayed(
+        folder, tmp_path / "run", half_life=300, clock="event_time", max_skew=10, time="at"
+    )
+    assert done.rejected == 0
+    assert done.snapshot is not None
+    expected = math.fsum(2.0 ** (-(1999 - t) / 300) for t in times.tolist())
+    assert done.snapshot.masses.sum() == pytest.approx(expected, rel=1e-12)
+
+
+def test_axes_are_kept_from_round_to_round(tmp_path: Path) -> None:
+    """After the best rotation coordinates at fixed points move by a tenth at most.
+
+    Without it by less than a half: columns keep their signs and their order, and where pairs of
+    equal eigenvalues have turned farther than the certificate lets them be held, the epoch says so.
+    """
+    log, held_out = tmp_path / "log.parquet", still_rings(9000, 0)[8000:]
+    write_log(log, still_rings(8000, 0), NAMES, format="parquet")
+    fixed = {**FIXED, "size": 200, "chunk_size": 125, "round_every": 250, "n_components": 4}
+    done = replay_partitions(str(log), tmp_path / "run", workers=1, **fixed)
+    with se.read_run(tmp_path / "run") as reader:
+        last, before = (reader.snapshot(at) for at in reader.positions[:-3:-1])
+    assert done.rounds == 4
+    table = pa.table(dict(zip(NAMES, held_out.T, strict=True)))
+    new, old = (
+        np.column_stack([column.to_numpy() for column in one.transform(table).columns])
+        for one in (last, before)
+    )
+    left, _, right = np.linalg.svd(new.T @ old)
+    size = np.linalg.norm(old)
+    assert np.linalg.norm(new @ (left @ right) - old) / size < 0.1
+    assert np.linalg.norm(new - old) / size < 0.5
+    assert before.frame.epoch <= last.frame.epoch <= before.frame.epoch + 1
+
+
+# ---------------------------------------------------------------- crashes
+
+
+class Killed(BaseException):
+    """What ends a root in the middle."""
+
+
+@contextlib.contextmanager
+def killed_after(commit: int) -> Iterator[None]:
+    """The process ends once that commit is done, counted from 1."""
+    count, plain = 0, Database.commit
+
+    @contextlib.contextmanager
+    def counted(self: Database) -> Iterator[None]:
+        nonlocal count
+        count += 1
+        with plain(self):
+            yield
+        if count == commit:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "commit", counted)
+        yield
+
+
+def test_a_root_killed_at_any_step_ends_with_the_same_bytes(log: Path, tmp_path: Path) -> None:
+    """After each commit: the run begun, agreed, four checkpoints, two maps, the end."""
+    assert kill_everywhere(log, tmp_path, 600) == 9
+
+
+@pytest.mark.long
+def test_a_root_killed_at_fifty_steps_ends_with_the_same_bytes(log: Path, tmp_path: Path) -> None:
+    """The same with rounds of 50 events, 65 times."""
+    assert kill_everywhere(log, tmp_path, 50) == 65
+
+
+def kill_everywhere(log: Path, folder: Path, every: int) -> int:
+    """How many commits there were; the same bytes came of a run that was killed after each."""
+    fixed = {"round_every": every, "chunk_size": 25}
+    replayed(log, folder / "whole", **fixed)
+    expected = files_of(folder / "whole")
+    for commit in range(1, 1000):
+        run = folder / f"{commit}"
+        with killed_after(commit), contextlib.suppress(Killed):
+            replayed(log, run, **fixed)
+            return commit - 1
+        replayed(log, run, **fixed)
+        assert files_of(run) == expected, commit
+    raise AssertionError("it never ends")
+
+
+def test_workers_leave_no_trace_nor_do_their_deaths(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes, each killed once: the bytes of one process."""
+    replayed(log, tmp_path / "one")
+    plain, received = Several.receive, []
+
+    def receive(self: Several) -> Any:
+        told = plain(self)
+        received.append(told)
+        if len(received) in (2, 5):
+            worker = self._workers[len(received) % 2]
+            if worker is not None:
+                assert worker.process.pid is not None
+                os.kill(worker.process.pid, signal.SIGKILL)
+        return told
+
+    monkeypatch.setattr(Several, "receive", receive)
+    done = replayed(log, tmp_path / "two", workers=2)
+    assert done.learned == 1998
+    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
+
+
+@pytest.mark.long
+def test_a_worker_that_always_dies_ends_the_replay(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says what to do; its error is that of the root, where it is one."""
+    with pytest.raises(BadRowError, match="row 30 of partition 0"):
+        replayed(log, tmp_path / "raise", workers=2, on_bad_row="raise")
+    start = Several._replace
+
+    def dead(self: Several, index: int) -> None:
+        start(self, index)
+        worker = self._workers[index]
+        assert worker is not None
+        worker.process.kill()
+
+    monkeypatch.setattr(Several, "_replace", dead)
+    plain = Several.__init__
+
+    def init(self: Several, *args: Any) -> None:
+        plain(self, *args)
+        assert self._workers[0] is not None
+        self._workers[0].process.kill()
+
+    monkeypatch.setattr(Several, "__init__", init)
+    with pytest.raises(StoppedError, match="worker 0 has died 4 times"):
+        replayed(log, tmp_path / "run", workers=2)
+
+
+def flags(log: Path, run: Path) -> list[str]:
+    told = {name: value for name, value in FIXED.items() if name != "scaling"}
+    listed = [f"--{name.replace('_', '-')}={value}" for name, value in told.items()]
+    return ["replay", str(log), "--run", str(run), "--memory=landmarks", "--scaling=none", *listed]
+
+
+def test_the_command_line(log: Path, tmp_path: Path) -> None:
+    """`--workers`, and what cannot go with it."""
+    done = CliRunner().invoke(
+        commands.main, [*flags(log, tmp_path / "run"), "--workers=1", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert (facts["partitions"], facts["rounds"], facts["learned"]) == (2, 6, 1998)
+    replayed(log, tmp_path / "python")
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "python")
+    shown = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "run"), "--workers=1"])
+    assert "1998 events learned in 2 partitions, 2 rejected, 6 rounds" in shown.output
+    for flag in ("--monitor", "--embed=causal", "--max-rejected=5"):
+        refused = CliRunner().invoke(
+            commands.main, [*flags(log, tmp_path / "other"), "--workers=1", flag]
+        )
+        assert refused.exit_code == 2
+        assert f"{flag.split('=')[0]} was given with --workers" in refused.stderr
+    plain = flags(log, tmp_path / "other")
+    assert CliRunner().invoke(commands.main, plain).exit_code == 2  # --round-every alone
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(50))
+def test_kill_9_at_any_moment_ends_with_the_same_bytes(
+    seed: int, log: Path, tmp_path: Path
+) -> None:
+    """Root or worker, by the system, at a random moment of a run of processes; 50 times."""
+    replayed(log, tmp_path / "whole")
+    rng = random.Random(seed)
+    program = [sys.executable, "-m", "streamembed"]
+    command = [*program, *flags(log, tmp_path / "run"), "--workers=2"]
+    for _ in range(2):
+        root = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        time.sleep(rng.uniform(1.0, 8.0))
+        own = Path(f"/proc/{root.pid}/task/{root.pid}/children").read_text().split()
+        victim = rng.choice([root.pid, *map(int, own)])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        root.communicate()  # without its worker it goes on
+    subprocess.run(command, check=True, capture_output=True)
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
