@@ -27,7 +27,8 @@ from streamembed.errors import (
     file_error,
     shown,
 )
-from streamembed.parameters import real
+from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
+from streamembed.parameters import real, whole
 from streamembed.serving.wire import (
     Features,
     Transformed,
@@ -208,6 +209,23 @@ class Client:
         which = "latest" if position is None else str(position)
         table = self._tried(lambda: self._get(f"snapshot/{which}"))
         return Snapshot.from_bytes(b"".join(table["bytes"].to_pylist()))
+
+    def landmark_set(self, partition: int = 0) -> LandmarkSet:
+        """Landmarks and masses as they were committed last, to be merged with those of others.
+
+        Parameters
+        ----------
+        partition
+            The number of the server's stream among those that are merged, 0 to 65,535.
+
+        Raises
+        ------
+        NotReadyError, ServerError
+            There are none yet, or the run keeps none.
+        """
+        number = whole("partition", partition, 0, high=LARGEST_PARTITION)
+        table = self._tried(lambda: self._get(f"landmarks/{number}"))
+        return LandmarkSet.from_bytes(b"".join(table["bytes"].to_pylist()))
 
     def timeline(self) -> pa.Table:
         """A row a snapshot that was committed, as of `RunReader.timeline`."""

@@ -183,6 +183,14 @@ class Follower:
                 raise RefusedError("not_found", f"no snapshot at {position} is kept")
             return reader.snapshot(position).to_bytes()
 
+    def landmarks(self, partition: int) -> bytes:
+        """The landmarks of the engine that was committed last, as a set of a partition."""
+        with self.reading() as reader:
+            engine = reader.engine()
+        if engine.config.memory != "landmarks" or engine.learns_distances:
+            raise RefusedError("not_found", "this run keeps no landmarks that could be merged")
+        return engine.landmark_set(partition).to_bytes()
+
     def timeline(self) -> Any:
         """The run's, as a table."""
         with self.reading() as reader:

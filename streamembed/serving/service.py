@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.errors import StreamembedError, said
+from streamembed.merging.landmark_set import LARGEST_PARTITION
 from streamembed.serving.calls import Call, Gate, peer_of
 from streamembed.serving.counts import Counts, reason_of
 from streamembed.serving.published import Follower, Served
@@ -205,13 +206,23 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answered
     def do_get(self, call: Call, ticket: Any) -> Any:
-        """The file of a snapshot, in pieces; or the timeline."""
+        """The file of a snapshot or of landmarks, in pieces; or the timeline."""
         path = _words(ticket.ticket)
-        table = self._timeline() if path == "timeline" else _in_pieces(self._snapshot(path))
+        table = self._timeline() if path == "timeline" else _in_pieces(self._file(path))
         return fl.RecordBatchStream(_watched(call, table))
 
     def _timeline(self) -> pa.Table:
         return self._follower.timeline().replace_schema_metadata(None)
+
+    def _file(self, path: str) -> bytes:
+        kind, _, number = path.partition("/")
+        if kind != "landmarks":
+            return self._snapshot(path)
+        if not number.isdecimal() or int(number[:9]) > LARGEST_PARTITION:
+            raise RefusedError(
+                "not_found", f"landmarks are those of a partition, 0 to {LARGEST_PARTITION}"
+            )
+        return self._follower.landmarks(int(number))
 
     def _snapshot(self, path: str) -> bytes:
         kind, _, which = path.partition("/")
@@ -271,6 +282,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         if path == "snapshot/latest":
             data = self._snapshot(path)
             return _PIECES, -1, len(data), self._follower.must_have().metadata
+        if path.startswith("landmarks/"):
+            return _PIECES, -1, len(self._file(path)), b""
         position = path.partition("/")[2]
         if not position.isdecimal() or int(position[:19]) not in self._follower.positions():
             raise RefusedError("not_found", _KNOWN)
@@ -310,7 +323,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return refused
 
 
-_KNOWN = "there are snapshot/latest, snapshot/POSITION of those that are listed, and timeline"
+_KNOWN = (
+    "there are snapshot/latest, snapshot/POSITION of those that are listed, landmarks/PARTITION, "
+    "and timeline"
+)
 _PIECES = pa.schema([("bytes", pa.binary())])
 
 

@@ -6,10 +6,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
 from streamembed.errors import MissingFileError, ParameterError, ServerError
+from tests.serving.served import made, serving
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,28 @@ def test_nobody_there_is_an_error_of_one_line() -> None:
         se.connect(f"grpc://127.0.0.1:{port}", patience=0.0)
     assert told.value.code == "unavailable"
     assert "\n" not in str(told.value)
+
+
+def test_landmarks_of_two_servers_become_one_map(tmp_path: Path) -> None:
+    """Each under a number of its own; a run without any says so."""
+    points = np.random.default_rng(3).standard_normal((600, 2))
+    parameters = {"memory": "landmarks", "size": 50, "warm_up": 40, "scaling": None}
+    sets = []
+    for number, rows in enumerate((points[:300], points[300:])):
+        with se.open_run(tmp_path / str(number), parameters) as run:
+            run.learn(rows)
+            expected = run.engine.landmark_set(number).to_bytes()
+        with serving(tmp_path / str(number)) as server, server.client() as client:
+            sets.append(client.landmark_set(number))
+            assert sets[-1].to_bytes() == expected
+            with pytest.raises(ParameterError, match="partition"):
+                client.landmark_set(-1)
+    merged = se.merge(sets)
+    assert round(merged.mass) == 600
+    assert se.Engine.of_landmarks(merged).snapshot().certificate.met
+    with serving(made(tmp_path / "window")) as server, server.client() as client:
+        with pytest.raises(ServerError, match="keeps no landmarks"):
+            client.landmark_set()
+        ticket = fl.Ticket(b"landmarks/65536")
+        with pytest.raises(fl.FlightError, match="those of a partition, 0 to 65535"):
+            server.flight().do_get(ticket).read_all()
