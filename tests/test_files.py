@@ -220,6 +220,7 @@ def python(source: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> None:
     """kill -9 in mid-run: another configuration is refused by name, the same goes on."""
     write_log(tmp_path / "log", X, ["a", "b", "c"], rows_per_batch=10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Protocol
@@ -14,7 +14,7 @@ from streamembed.merging.agreement import Agreement
 from streamembed.partitions.summary import Summary
 from streamembed.partitions.worker import Failed, Progressed, Start, Tasks, summaries, work
 
-__all__ = ["Alone", "Crew", "Saved", "Several", "crew_of"]
+__all__ = ["AHEAD", "PATIENCE", "Alone", "Crew", "Placing", "Saved", "Several", "crew_of"]
 
 # Of a partition: its last round that is committed, and its checkpoint.
 Saved = Mapping[int, tuple[int, bytes | None]]
@@ -42,6 +42,12 @@ class Crew(Protocol):
     def publish(self, count: int) -> None:
         """The root has published that round."""
         ...
+
+
+# Who works where: what `crew_of` does, of the same arguments.
+Placing = Callable[
+    [Sequence[Start], Callable[[], Saved], Agreement | None, int], AbstractContextManager[Crew]
+]
 
 
 @contextmanager

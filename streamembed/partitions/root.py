@@ -88,10 +88,20 @@ class Root:
         return found
 
     def take(self, told: Progressed) -> None:
-        """Commit a checkpoint, with the rows that were rejected; a known one changes nothing."""
+        """Commit a checkpoint, with the rows that were rejected; a known one changes nothing.
+
+        Raises
+        ------
+        ValueError
+            A round was left out: whoever places partitions is to hand theirs on in order.
+        """
         standing = self._standing[told.partition]
         if told.round <= standing.round:
             return
+        if told.round > standing.round + 1:
+            raise ValueError(
+                f"partition {told.partition} told of round {told.round} after {standing.round}"
+            )
         database = self._database
         with database.commit():
             database.append(chain_of(told.partition), told.position, 0, told.data)

@@ -27,7 +27,7 @@ from streamembed.logs.reader import EventLog, choice_of, open_chosen
 from streamembed.methods.config import POSITION, Config
 from streamembed.parameters import flag, one_of, whole
 from streamembed.partitions.agreeing import agree
-from streamembed.partitions.crew import crew_of
+from streamembed.partitions.crew import Placing, crew_of
 from streamembed.partitions.division import divide
 from streamembed.partitions.learner import Settings
 from streamembed.partitions.root import REJECTED, Root
@@ -89,6 +89,7 @@ def replay_partitions(
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
+    placing: Placing = crew_of,
     **parameters: Any,
 ) -> Partitioned:
     """Learn a log in partitions, each in landmarks of its own, and merge them round by round.
@@ -118,6 +119,8 @@ def replay_partitions(
         Replace an older run.
     progress
         Called with the events learned so far, after every round of a partition.
+    placing
+        Who works on the partitions; default: this process, or processes of this machine.
     parameters
         Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no metrics, no picture,
         and with ``half_life`` the clock is "event_time".
@@ -159,7 +162,7 @@ def replay_partitions(
         if not kept.fact(STATE)["finished"]:
             settings = _settings_of(config, policy, every)
             starts = [Start(some, settings) for some in dealt(parts, count)]
-            _learn(root, starts, opened, config, progress)
+            _learn(root, starts, opened, config, progress, placing)
             _write(folder, kept, root, told)
         return _result(folder, kept, root, len(parts), begun)
 
@@ -244,10 +247,11 @@ def _learn(
     log: EventLog,
     config: Config,
     progress: Callable[[int], None] | None,
+    placing: Placing,
 ) -> None:
     """Take all partitions to their ends, and publish every round."""
     learned: dict[int, int] = {}
-    with crew_of(starts, root.saved, root.agreement, root.published) as crew:
+    with placing(starts, root.saved, root.agreement, root.published) as crew:
         if root.agreement is None:
             found = crew.summaries()
             made = [found[number] for number in sorted(found)]

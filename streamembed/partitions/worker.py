@@ -20,7 +20,7 @@ from streamembed.partitions.learner import Checkpoint, Learner, Settings, first_
 from streamembed.partitions.summary import Summary, summarise
 from streamembed.threads import one_blas_thread
 
-__all__ = ["Failed", "Progressed", "Start", "Tasks", "work"]
+__all__ = ["Failed", "Progressed", "Start", "Tasks", "portable", "summaries", "work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def work(connection: Connection, start: Start) -> None:
         try:
             _work(connection, start)
         except Exception as error:
-            connection.send(Failed(_portable(error)))
+            connection.send(Failed(portable(error)))
 
 
 def _work(connection: Connection, start: Start) -> None:
@@ -151,7 +151,7 @@ def _work(connection: Connection, start: Start) -> None:
         connection.send(tasks.step())
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error, if it is one of this package that can be sent; else what it says."""
     if isinstance(error, StreamembedError):
         with contextlib.suppress(Exception):

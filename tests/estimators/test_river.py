@@ -129,6 +129,7 @@ def test_parameters_are_those_of_the_engine() -> None:
     """Same names, same defaults; bad rows are its own policy, metrics and pictures have faces."""
     engine = dict(inspect.signature(se.Engine).parameters)
     del engine["on_bad_row"], engine["metrics"], engine["picture"], engine["spread"]
+    del engine["clock"], engine["max_skew"]  # river's points have no times
     face = dict(inspect.signature(DiffusionMap).parameters)
     assert face.pop("metric").default == "euclidean"
     assert face.pop("hold").default is None

@@ -354,7 +354,7 @@ def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
     """The border of pictures: each of 400 pixels once in a thousand events, not all in 500."""
     rng = np.random.default_rng(7)
     chances, fresh, said = [], [], []
-    for seed in range(6):
+    for seed in range(3):
         pixels = np.where(rng.random((1500, 400)) < 0.001, rng.random((1500, 400)), 0.0)
         stream = np.c_[rng.standard_normal((1500, 2)), pixels]
         monitor = se.Monitor(ert=10_000, n_reference=500, policy="stop", seed=seed)
@@ -363,8 +363,8 @@ def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
         chances.append(against.chance)
         fresh.append((stream[500:, against.constant] != 0.0).any(axis=1).mean())
     assert not [one for one in said if "that never did" in one]
-    # 6,000 events, of which a fifth have such a pixel
-    assert np.mean(chances) == pytest.approx(np.mean(fresh), rel=0.15)
+    # 3,000 events, of which a fifth have such a pixel
+    assert np.mean(chances) == pytest.approx(np.mean(fresh), rel=0.2)
     assert np.mean(fresh) > 50 / 500
 
 

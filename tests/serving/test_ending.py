@@ -58,6 +58,7 @@ def test_a_signal_amid_puts_loses_nothing(tmp_path: Path, number: int, code: int
     assert not (run / ".lock").exists()
 
 
+@pytest.mark.long
 def test_a_client_that_writes_may_end_it(tmp_path: Path) -> None:
     """With exit code 0; a stream that is silent is cut off, and that is said.
 

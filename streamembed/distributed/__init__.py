@@ -1,0 +1,1 @@
+"""Clusters that others run: they place partitions and carry bytes, and decide nothing."""
