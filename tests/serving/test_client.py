@@ -12,6 +12,8 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import MissingFileError, ParameterError, ServerError
+from streamembed.serving.published import Follower
+from streamembed.serving.wire import RefusedError
 from tests.serving.served import made, serving
 
 
@@ -54,26 +56,29 @@ def test_nobody_there_is_an_error_of_one_line() -> None:
     assert "\n" not in str(told.value)
 
 
-def test_landmarks_of_two_servers_become_one_map(tmp_path: Path) -> None:
-    """Each under a number of its own; a run without any says so."""
+def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
+    """Under a number of its own; a number that is none is refused, by the server as well."""
     points = np.random.default_rng(3).standard_normal((600, 2))
     parameters = {"memory": "landmarks", "size": 50, "warm_up": 40, "scaling": None}
-    sets = []
-    for number, rows in enumerate((points[:300], points[300:])):
-        with se.open_run(tmp_path / str(number), parameters) as run:
-            run.learn(rows)
-            expected = run.engine.landmark_set(number).to_bytes()
-        with serving(tmp_path / str(number)) as server, server.client() as client:
-            sets.append(client.landmark_set(number))
-            assert sets[-1].to_bytes() == expected
-            with pytest.raises(ParameterError, match="partition"):
-                client.landmark_set(-1)
-    merged = se.merge(sets)
-    assert round(merged.mass) == 600
-    assert se.Engine.of_landmarks(merged).snapshot().certificate.met
-    with serving(made(tmp_path / "window")) as server, server.client() as client:
-        with pytest.raises(ServerError, match="keeps no landmarks"):
-            client.landmark_set()
+    other = se.Engine(**parameters)
+    other.learn(points[:300])
+    with se.open_run(tmp_path / "run", parameters) as run:
+        run.learn(points[300:])
+        expected = run.engine.landmark_set(1).to_bytes()
+    with serving(tmp_path / "run") as server, server.client() as client:
+        served = client.landmark_set(1)
+        assert served.to_bytes() == expected
+        with pytest.raises(ParameterError, match="partition"):
+            client.landmark_set(-1)
         ticket = fl.Ticket(b"landmarks/65536")
         with pytest.raises(fl.FlightError, match="those of a partition, 0 to 65535"):
             server.flight().do_get(ticket).read_all()
+    merged = se.merge([other.landmark_set(0), served])
+    assert round(merged.mass) == 600
+    assert se.Engine.of_landmarks(merged).snapshot().certificate.met
+
+
+def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
+    follower = Follower(str(made(tmp_path)))
+    with pytest.raises(RefusedError, match="keeps no landmarks"):
+        follower.landmarks(0)
