@@ -10,17 +10,14 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pairs.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test tests check lint docs first-hour scenarios drift picture bench soak chromium clean
+.PHONY: demo test check lint docs first-hour scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
 
-# Types are checked beside the tests; three processes, for some tests wait for others.
-test: $(VENV)/.ready chromium
-	@$(MAKE) --no-print-directory --jobs=2 tests lint
-
-tests: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n 3
+test: $(VENV)/.ready
+	@$(MAKE) --no-print-directory --jobs=2 lint chromium
+	$(BIN)/python -m pytest -q -n 2
 
 # The inner loop: something of every package, in less than a minute once mypy's cache is warm.
 check: lint
