@@ -91,7 +91,8 @@ def admit_points(
     features, kind = (rows.names, rows.ordered), kind_of(rows.ids)
     now = intake.start(keys, kept, policy, log_offset)
     unusable = [row.index for row in rows.rejected]
-    aside: dict[int, str] = {}  # in order
+    aside: list[int] = []  # rows that are no events, in order
+    reasons: list[str] = []  # and why
     start = 0
     while start < n:
         stop = min(n, start + now.next_cut(config) - now.position)
@@ -105,13 +106,14 @@ def admit_points(
         chosen: slice | Ints = slice(start, stop)
         count, last = stop - start, stop - 1
         if refused:
-            aside |= refused
+            aside += refused
+            reasons += refused.values()
             chosen = np.delete(np.arange(start, stop), np.array([*refused]) - start)
             count, last = len(chosen), int(chosen.max(initial=start))
         if count:
             # rows set aside count with the next row that is accepted, so that a call which is
             # broken off can be taken up again at its position
-            gone = bisect_left([*aside], last if stop < n else n)
+            gone = bisect_left(aside, last if stop < n else n)
             gone += bisect_left(unusable, kept[last]) if stop < n else len(unusable)
             classes, known = _classes(now, config, kept[chosen], labels)
             ids = None if rows.ids is None else rows.ids[chosen].copy()
@@ -123,8 +125,9 @@ def admit_points(
             counted = before.rejected + gone
             now = intake.accept(now.followed_by(part, features, kind, counted, known, held))
         start = stop
-    reasons = [Rejected(int(kept[i]), keys and keys[i], why) for i, why in aside.items()]
-    rejected = tuple(sorted((*rows.rejected, *reasons), key=lambda row: row.index))
+    told = zip(aside, reasons, strict=True)
+    late_or_held = [Rejected(int(kept[i]), keys and keys[i], why) for i, why in told]
+    rejected = tuple(sorted((*rows.rejected, *late_or_held), key=lambda row: row.index))
     intake.end(now, before.rejected + len(rejected))
     return Learned(n - len(aside), rejected)
 

@@ -6,10 +6,8 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, roles
@@ -17,8 +15,8 @@ from streamembed.data.batch import Batch
 from streamembed.data.labels import booleans, list_labels
 from streamembed.data.roles import Split
 from streamembed.data.times import read_times as times_of
-from streamembed.embedding import frames, publish, update
-from streamembed.engine import admission, advice, saved
+from streamembed.embedding import publish
+from streamembed.engine import admission, advice, from_landmarks, saved
 from streamembed.engine.admission import Labelled, Learned
 from streamembed.engine.intake import Intake
 from streamembed.engine.progress import NO_FEATURES, Progress
@@ -32,7 +30,6 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
     ResolutionWarning,
-    shown,
 )
 from streamembed.geometry.ring import LARGEST_SUPPORT
 from streamembed.learners.table import STATES
@@ -935,35 +932,11 @@ class Engine:
         >>> again.position, again.snapshot().certificate.met
         (400, True)
         """
-        if not isinstance(landmarks, LandmarkSet):
-            raise InputError(
-                f"landmarks={shown(landmarks)} must be a LandmarkSet: of Engine.landmark_set, "
-                "LandmarkSet.load or merge"
-            )
-        fixed = landmark_set.parameters_of(landmarks)
-        for name, value in fixed.items():
-            if parameters.get(name, value) != value:
-                raise ParameterError(
-                    f"{name}={shown(parameters[name])} must be {shown(value)}, that of the "
-                    "landmarks: leave it out"
-                )
-        n, size = len(landmarks), len(landmarks) if landmarks.radius else landmarks.size
-        least = 2 + whole("n_components", parameters.get("n_components", 2), 1)
-        engine = cls(**{"size": max(size, least), **parameters, **fixed})
-        if not least <= n <= engine.config.size:
-            raise InputError(
-                f"landmarks has {n} landmarks; there must be at least n_components + 2 = {least} "
-                f"and at most size={engine.config.size}"
-            )
-        with one_blas_thread():
-            held, scaling = landmark_set.support_of(landmarks, engine.config)
-            events = sum(landmarks.positions.values())
-            spans = landmarks.radius, landmarks.time
-            state = update.of_support(held, scaling, events, *spans, engine.config)
-            features = landmarks.agreement.features, landmarks.agreement.ordered
-            if like is not None:
-                state, columns = _turned_like(state, like, landmarks, engine.config)
-                engine._published = state, Snapshot._of(state, columns, engine.config, *features)
+        engine = cls(**from_landmarks.parameters_of(landmarks, parameters))
+        features = landmarks.agreement.features, landmarks.agreement.ordered
+        state, columns = from_landmarks.begin(landmarks, engine.config, like)
+        if columns is not None:
+            engine._published = state, Snapshot._of(state, columns, engine.config, *features)
         engine._intake.progress = Progress(state, features=features, ids_kind="positions")
         return engine
 
@@ -999,37 +972,6 @@ class Engine:
         engine = cls(**kept.config.as_dict())
         engine._intake.progress = kept.progress
         return engine
-
-
-def _turned_like(
-    state: State, like: Snapshot, found: LandmarkSet, config: Config
-) -> tuple[State, publish.Columns]:
-    """The state with the axes of a snapshot, in another epoch where they cannot be compared.
-
-    And what is published of it, which told.
-    """
-    if config.method != "diffusion_map" or like.method != config.method:
-        raise ParameterError(
-            f"like= keeps the axes of diffusion maps, and method is {like.method!r} and "
-            f"{config.method!r}: leave it out"
-        )
-    if len(like.eigenvalues) != config.n_components:
-        raise ParameterError(
-            f"like= has {len(like.eigenvalues)} components, and n_components="
-            f"{config.n_components}: they must be equal"
-        )
-    names, ordered = found.agreement.features, found.agreement.ordered
-    index = np.arange(len(found), dtype=np.int64)
-    known = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
-    powers = like.eigenvalues**like.diffusion_time
-    columns = np.divide(known, powers, out=np.zeros_like(known), where=powers > 0)
-    followed = frames.follow(state, config, columns, like.eigenvalues.copy(), like.frame.epoch)
-    turned = replace(state, frame=followed)
-    published = publish.publish(turned, config)
-    if frames.is_comparable(published.psi, columns):
-        return turned, published
-    later = replace(followed, epoch=like.frame.epoch + 1)
-    return replace(state, frame=later), published
 
 
 codec.prepare(Engine, *STATES.values())

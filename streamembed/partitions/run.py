@@ -9,7 +9,6 @@ was killed when, leaves a trace.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from streamembed.runs import origin
 from streamembed.runs.ledger import PARTITIONS
 from streamembed.runs.resuming import FINAL, ORIGIN, STATE
 from streamembed.storage.archive import replacing
-from streamembed.storage.database import NAME, Database
+from streamembed.storage.database import Database
 
 __all__ = ["Partitioned", "replay_partitions"]
 
@@ -218,26 +217,15 @@ def _open(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
 @contextmanager
 def _opened(folder: Path, told: dict[str, Any], overwrite: bool) -> Iterator[Database]:
     """The database of the run: a new one, or that of a run which came about in the same way."""
-    if overwrite or not (folder / NAME).exists():
-        runfolder.clear(folder, overwrite)
-        database = Database.create(folder)
-    else:
-        database = Database.open(folder, writes=True)
-    with database:
+    with runfolder.opened(folder, overwrite) as database:
         before = database.fact(ORIGIN)
         if before is None:
             with database.commit():
                 database.note(ORIGIN, told)
                 database.note(STATE, {"finished": False})
         else:
-            now = json.loads(json.dumps({**told, "version": before.get("version")}))
-            lines = origin.differences(before, now)
-            if lines:
-                raise ParameterError(
-                    f"run={shown(str(folder))} is not empty: it holds a run that differs: "
-                    f"{'; '.join(lines[:4])}; repeat it as it was, choose another folder, or "
-                    "replace it with overwrite=True (--overwrite)"
-                )
+            now = {**told, "version": before.get("version")}
+            origin.must_be_same(f"run={shown(str(folder))}", before, now)
         yield database
 
 

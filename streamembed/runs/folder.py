@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
 from streamembed.logs.reader import EventLog
-from streamembed.storage.database import BESIDE, NAME
+from streamembed.storage.database import BESIDE, NAME, Database
 
 try:
     import fcntl
@@ -31,6 +31,7 @@ __all__ = [
     "UNFINISHED",
     "apart",
     "clear",
+    "opened",
     "partial",
     "same",
     "taken",
@@ -208,6 +209,14 @@ def _lock(folder: Path) -> BinaryIO:
             lock.close()
             raise
         lock.close()
+
+
+def opened(folder: Path, overwrite: bool) -> Database:
+    """The database of a run, for writing: a new one where there is none or it is to be replaced."""
+    if (folder / NAME).exists() and not overwrite:
+        return Database.open(folder, writes=True)
+    clear(folder, overwrite)
+    return Database.create(folder)
 
 
 def clear(folder: Path, overwrite: bool) -> None:

@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamembed.errors import ParameterError
 from streamembed.logs.reader import EventLog
 from streamembed.methods.config import Config
 from streamembed.version import __version__
 
-__all__ = ["KEY", "SHOWN", "describe", "differences", "pack", "unpack"]
+__all__ = ["KEY", "SHOWN", "describe", "differences", "must_be_same", "pack", "unpack"]
 
 # What the timeline says of it.
 SHOWN = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
@@ -57,6 +58,18 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
         lists = [differences(before.get(key), now.get(key), told) for told, key in parts]
         return [line for lines in lists for line in lines]
     return [] if before == now else [f"{name} was {before!r} and is {now!r}"]
+
+
+def must_be_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """ParameterError unless a run came about as one that is asked for now; ``place`` names it."""
+    lines = differences(dict(before), json.loads(json.dumps(now)))
+    if lines:
+        more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
+        raise ParameterError(
+            f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
+            "repeat it as it was, choose another folder, or replace it with overwrite=True "
+            "(--overwrite)"
+        )
 
 
 def pack(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:

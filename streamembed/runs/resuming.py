@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from streamembed.logs.stdin import STDIN
 from streamembed.monitoring.monitor import Monitor
 from streamembed.runs import folder as runfolder
 from streamembed.runs.ledger import PARTITIONS, SNAPSHOTS, Counts, Ledger
-from streamembed.runs.origin import differences
-from streamembed.storage.database import NAME, Database, thinned
+from streamembed.runs.origin import must_be_same
+from streamembed.storage.database import Database, thinned
 
 __all__ = [
     "FINAL",
@@ -92,12 +91,7 @@ def opened(
     ParameterError
         The folder holds something else, or a run that came about in another way.
     """
-    if overwrite or not (folder / NAME).exists():
-        runfolder.clear(folder, overwrite)
-        database = Database.create(folder)
-    else:
-        database = Database.open(folder, writes=True)
-    with database:
+    with runfolder.opened(folder, overwrite) as database:
         before = database.fact(ORIGIN)
         if before is None:
             with database.commit():
@@ -119,14 +113,7 @@ def _must_be_same(
     folder: Path, log: EventLog, before: Mapping[str, Any], origin: Mapping[str, Any]
 ) -> None:
     place = f"run={shown(str(folder))}"
-    lines = differences(dict(before), json.loads(json.dumps(origin)))
-    if lines:
-        more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
-        raise ParameterError(
-            f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
-            "repeat it as it was, choose another folder, or replace it with overwrite=True "
-            "(--overwrite)"
-        )
+    must_be_same(place, before, origin)
     if STDIN in log.paths:
         raise ParameterError(
             f"{place} is not empty, and standard input cannot be gone on with, since what was read "

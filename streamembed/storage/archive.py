@@ -1,22 +1,16 @@
 """Saved things: one Arrow IPC file each, versioned, checksummed to the byte, no pickle.
 
-The schema's metadata holds what the file is (``streamembed-kind``), the version of the layout
-(``streamembed-version``), a JSON header (``streamembed-header``) and the CRC32 of the whole file
-(``streamembed-crc32``), taken with its own eight digits read as zeros. These stand in two places,
-in the schema at the front and in the footer. Arrow validates structure, not content; the checksum
-is what finds a flipped bit, wherever in the file it is.
+The seal (`streamembed.storage.sealing`) stands in two places, in the schema at the front and in the
+footer.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import secrets
 import stat
 import struct
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,13 +22,13 @@ import pyarrow.compute  # (pyarrow would import it lazily, while a file is being
 from streamembed.errors import (
     DamagedFileError,
     NotAFileError,
-    NotReadyError,
     StreamembedError,
     file_error,
     path_text,
-    shown,
 )
 from streamembed.numeric.arrays import Array
+from streamembed.storage import sealing
+from streamembed.storage.sealing import must, sound
 
 __all__ = [
     "VERSION",
@@ -53,11 +47,6 @@ __all__ = [
 ]
 
 VERSION = 4
-_DIGITS = 8
-_BLANK = b"0" * _DIGITS
-# The seal as a string of Arrow's metadata: its length before it, a zero behind. No other string of
-# the metadata can hold these bytes: they are names of this package, or JSON, which has no controls.
-_SEAL = re.compile(rb"\x0e\x00\x00\x00crc32:([0-9a-f]{8})\x00")
 _MAGIC = b"ARROW1"
 _FRAME = struct.Struct("<i")
 _ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())
@@ -84,28 +73,12 @@ def write_table(
 
 def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
     """The bytes of such a file: a function of the table, the kind and the header alone."""
-    meta = {
-        "streamembed-kind": kind,
-        "streamembed-version": str(VERSION),
-        "streamembed-header": json.dumps(header, sort_keys=True, default=_plain),
-        "streamembed-crc32": f"crc32:{_BLANK.decode()}",
-    }
+    meta = sealing.metadata(kind, VERSION, header)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
     data = bytearray(sink.getvalue())
-    places = _places(data)
-    digits = b"%08x" % _checksum(data, places)
-    for place in places:
-        data[place : place + _DIGITS] = digits
-    return bytes(data)
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's, for JSON."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} cannot be saved")
+    return sealing.close(data, _places(data))
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
@@ -170,24 +143,9 @@ def _places(data: bytes | bytearray) -> tuple[int, ...]:
     (back,) = _FRAME.unpack_from(data, len(data) - len(_MAGIC) - _FRAME.size)
     end = len(data) - len(_MAGIC) - _FRAME.size
     regions = ((16, 16 + front), (end - back, end))
-    found = []
-    for start, stop in regions:
-        if not 16 <= start <= stop <= end:
-            raise ValueError("its framing is damaged")
-        matches = [match.start(1) for match in _SEAL.finditer(data, start, stop)]
-        if len(matches) != 1:
-            raise ValueError("its seal is damaged")
-        found += matches
-    return tuple(found)
-
-
-def _checksum(data: bytes | bytearray, places: Sequence[int]) -> int:
-    """CRC32 of all bytes, the digits of the seal taken for zeros."""
-    view, total, start = memoryview(data), 0, 0
-    for place in places:
-        total = zlib.crc32(_BLANK, zlib.crc32(view[start:place], total))
-        start = place + _DIGITS
-    return zlib.crc32(view[start:], total)
+    if not all(16 <= start <= stop <= end for start, stop in regions):
+        raise ValueError("its framing is damaged")
+    return sealing.places_in(data, regions)
 
 
 def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, Any]]:
@@ -222,27 +180,11 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
             f"{path} is not a file that streamembed saved, or it is damaged ({error}): "
             "restore it from a copy, or save it again"
         ) from error
-    digits = b"%08x" % _checksum(data, places)
-    if any(data[place : place + _DIGITS] != digits for place in places):
-        raise DamagedFileError(
-            f"{path} is damaged: its bytes do not match the checksum it was saved with; restore it "
-            "from a copy, or save it again"
-        )
+    sealing.must_be_closed(data, places, path)
     with sound(path, kind):
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         table.validate(full=True)
-        meta = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-        version = int(meta["streamembed-version"])
-        if version != VERSION:
-            remedy = "update streamembed" if version > VERSION else "learn and save it again"
-            raise DamagedFileError(
-                f"{path} has layout version {version}; this release reads {VERSION}: {remedy}"
-            )
-        found = meta["streamembed-kind"]
-        if found != kind:
-            raise DamagedFileError(f"{path} is a saved {found}; it must be a saved {kind}")
-        header = json.loads(meta["streamembed-header"])
-        must(isinstance(header, dict), "its header is not an object")
+        header = sealing.header_of(table.schema.metadata, kind, VERSION, path)
     return table, header
 
 
@@ -257,30 +199,6 @@ def _bytes_of(path: str | os.PathLike[str]) -> bytes:
         if isinstance(error, StreamembedError):
             raise
         raise file_error(error, source, "read") from error
-
-
-@contextmanager
-def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Whatever goes wrong while a sealed file is taken apart is damage: `DamagedFileError`.
-
-    A file with the right checksum may have been made by another program, or by somebody who means
-    harm: any error of reading it means that it is not what this package writes.
-    """
-    try:
-        yield
-    except (DamagedFileError, NotReadyError):
-        raise
-    except Exception as error:
-        raise DamagedFileError(
-            f"{path} matches its checksum, but is not a valid saved {kind} "
-            f"({type(error).__name__}: {shown(str(error))[1:-1]}): save it again"
-        ) from error
-
-
-def must(condition: object, what: str) -> None:
-    """Within `sound`: refuse the file where a condition does not hold."""
-    if not condition:
-        raise ValueError(what)
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
