@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from scenarios.serve_bench import points
 from streamembed.logs import write_log
 
 FILES = 8
-SETTINGS = {"size": 1000, "n_components": 8, "chunk_size": 256}
+SETTINGS: dict[str, Any] = {"size": 1000, "n_components": 8, "chunk_size": 256}
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def merge(sets, size):
         return kept
 
     low = 0.0
-    high = max(squared_distance(a[0], b[0]) for a in every for b in every)
+    high = max(squared_distance(every[order[0]][0], b[0]) for b in every)
     kept = order[:1]
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -31,9 +31,8 @@ __all__ = ["Landmarks", "Net", "closest", "thin", "union"]
 # nets do not shrink steadily as the radius grows, so both are part of the answer.
 HALVINGS = 30
 ENOUGH = 0.995
-# Squared distances of so many landmarks to all are held at once, 8 n^2 bytes: 200 MB. Beyond it
-# each row is computed when it is asked for, to the same bits.
-LARGEST_HELD = 5000
+# So many squared distances are held at most, 48 MB: rows that the next halving asks for again.
+HELD = 6_000_000
 TILE = 256
 
 
@@ -136,7 +135,7 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
 
     Returns
     -------
-    O(n^2 d) once, and O(M n) for each of some 15 halvings.
+    O(M n d) for each of some 15 halvings, less what is held.
 
     Examples
     --------
@@ -154,9 +153,9 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
     later = np.zeros(n, dtype=bool) if first is None else ~first
     order = np.lexsort((np.arange(n), -landmarks.masses, landmarks.stale, later))
     ordered = scaled[order]
-    row, largest = _rows_of(ordered)
-    low, high = 0.0, largest
-    found = np.zeros(1, dtype=np.int64)  # at the largest distance of all the first one stays alone
+    row = _rows_of(ordered)
+    low, high = 0.0, float(row(0).max())
+    found = np.zeros(1, dtype=np.int64)  # within the largest distance to the first it stays alone
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         kept = _greedy(row, n, size, middle)
@@ -171,17 +170,20 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
     return Net(places, masses, math.sqrt(high))
 
 
-def _rows_of(points: Floats) -> tuple[Callable[[int], Floats], float]:
-    """Squared distances of one point to all, by differences, and the largest of all."""
-    n = len(points)
-    if n <= LARGEST_HELD:
-        held = cdist(points, points, "sqeuclidean")
-        return held.__getitem__, float(held.max())
-    largest = 0.0
-    for start in range(0, n, TILE):
-        tile = cdist(points[start : start + TILE], points, "sqeuclidean")
-        largest = max(largest, float(tile.max()))
-    return lambda i: cdist(points[i : i + 1], points, "sqeuclidean")[0], largest
+def _rows_of(points: Floats) -> Callable[[int], Floats]:
+    """Squared distances of one point to all, by differences; those asked for first are held."""
+    held: dict[int, Floats] = {}
+    room = HELD // len(points)
+
+    def row(i: int) -> Floats:
+        found = held.get(i)
+        if found is None:
+            found = cdist(points[i : i + 1], points, "sqeuclidean")[0]
+            if len(held) < room:
+                held[i] = found
+        return found
+
+    return row
 
 
 def _greedy(row: Callable[[int], Floats], n: int, size: int, radius2: float) -> Ints | None:

@@ -109,10 +109,11 @@ def test_rows_on_demand_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> No
     """Where all distances at once would take too much memory."""
     every = net.union([landmarks_of("normal", 300, 5, part, 7) for part in range(3)])
     held = net.thin(every, every.points, 200)
-    monkeypatch.setattr(net, "LARGEST_HELD", 10)
-    asked = net.thin(every, every.points, 200)
-    assert held.masses.tobytes() == asked.masses.tobytes()
-    assert held.kept.tolist() == asked.kept.tolist()
+    for rows in (0, 10, 300):
+        monkeypatch.setattr(net, "HELD", rows * len(every))
+        asked = net.thin(every, every.points, 200)
+        assert held.masses.tobytes() == asked.masses.tobytes()
+        assert held.kept.tolist() == asked.kept.tolist()
 
 
 def test_of_many_the_net_has_nearly_as_many_as_may_stay() -> None:

@@ -269,26 +269,33 @@ def test_event_times_are_the_clock_of_all_partitions(tmp_path: Path) -> None:
 def test_axes_are_kept_from_round_to_round(tmp_path: Path) -> None:
     """After the best rotation coordinates at fixed points move by a tenth at most.
 
-    Without it by less than a half: columns keep their signs and their order, and where pairs of
-    equal eigenvalues have turned farther than the certificate lets them be held, the epoch says so.
+    Without it by less than a half: columns keep their signs and their order. Where pairs of equal
+    eigenvalues, which rings have, have turned farther than the certificate lets them be held, the
+    epoch says so.
     """
-    log, held_out = tmp_path / "log.parquet", still_rings(9000, 0)[8000:]
-    write_log(log, still_rings(8000, 0), NAMES, format="parquet")
-    fixed = {**FIXED, "size": 200, "chunk_size": 125, "round_every": 250, "n_components": 4}
-    done = replay_partitions(str(log), tmp_path / "run", workers=1, **fixed)
-    with se.read_run(tmp_path / "run") as reader:
-        last, before = (reader.snapshot(at) for at in reader.positions[:-3:-1])
-    assert done.rounds == 4
-    table = pa.table(dict(zip(NAMES, held_out.T, strict=True)))
-    new, old = (
-        np.column_stack([column.to_numpy() for column in one.transform(table).columns])
-        for one in (last, before)
-    )
-    left, _, right = np.linalg.svd(new.T @ old)
-    size = np.linalg.norm(old)
-    assert np.linalg.norm(new @ (left @ right) - old) / size < 0.1
-    assert np.linalg.norm(new - old) / size < 0.5
-    assert before.frame.epoch <= last.frame.epoch <= before.frame.epoch + 1
+    comparable = 0
+    for seed in range(3):
+        log, held_out = tmp_path / f"{seed}.parquet", still_rings(9000, seed)[8000:]
+        write_log(log, still_rings(8000, seed), NAMES, format="parquet")
+        fixed = {**FIXED, "size": 200, "chunk_size": 125, "round_every": 250, "n_components": 4}
+        done = replay_partitions(str(log), tmp_path / f"run{seed}", workers=1, **fixed)
+        assert done.rounds == 4
+        with se.read_run(tmp_path / f"run{seed}") as reader:
+            kept = [reader.snapshot(at) for at in reader.positions]
+        table = pa.table(dict(zip(NAMES, held_out.T, strict=True)))
+        placed = [
+            np.column_stack([column.to_numpy() for column in one.transform(table).columns])
+            for one in kept
+        ]
+        for before, after, old, new in zip(kept, kept[1:], placed, placed[1:], strict=False):
+            left, _, right = np.linalg.svd(new.T @ old)
+            size = np.linalg.norm(old)
+            assert np.linalg.norm(new @ (left @ right) - old) / size < 0.1
+            assert before.frame.epoch <= after.frame.epoch
+            if before.frame.epoch == after.frame.epoch:
+                assert np.linalg.norm(new - old) / size < 0.5
+                comparable += 1
+    assert comparable
 
 
 # ---------------------------------------------------------------- crashes
