@@ -42,7 +42,8 @@ class ITMLState:
     distances : Histogram
         Squared, under the prior, of random recent pairs.
     scale : (d,)
-        What features are divided by, settled with the first chunk.
+        What features are divided by: settled with the first chunk; of merged states between
+        theirs, by the pairs that each has seen.
     upper, lower : float or None
         Bounds of the last update.
     backend : str
@@ -247,7 +248,7 @@ class ITMLLearner(Learner):
         )
 
     def measure(self, state: ITMLState, scale: Floats) -> Measured:
-        """The core's metric; the scale is that of the first chunk."""
+        """The core's metric, in the units that the state has settled."""
         info = ITMLInfo(
             itml.measure(state.core),
             state.upper,
