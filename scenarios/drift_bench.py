@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from river import drift
 
 import streamembed as se
@@ -22,6 +24,7 @@ from scenarios import drift_streams
 from scenarios.drift_streams import CHANGES, FRESH, NULLS, REAL, Change, Draw
 from streamembed.data.batch import Batch
 from streamembed.logs import write_log
+from streamembed.monitoring.watch import SHARE
 from streamembed.numeric.arrays import Floats
 
 N_REFERENCE = 1000
@@ -32,6 +35,11 @@ ALL = [
     *("nulls", "long", "delays", "fresh", "sea", "rbf", "renewal", "geometry", "cost", "others"),
 ]
 
+# Changes that the geometry sees.
+SEEN = (
+    *("ring to gaussian", "gaussian to ring", "roll to gaussian", "sd x1.2, all axes"),
+    "correlation .8 to -.8",
+)
 Detector = Callable[[Floats, Floats], Iterable[int]]
 
 
@@ -292,11 +300,27 @@ def _looks(task: tuple[str, int]) -> int:
     return sum(alarm.channel in ("spectrum", "metric") for alarm in monitor.alarms)
 
 
+def _seen(task: tuple[str, int]) -> bool:
+    """Whether the second look behind a change is an alarm, whatever the events said."""
+    name, seed = task
+    change, rng = CHANGES[name], np.random.default_rng([seed, 15])
+    monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
+    monitor.learn(change.before(rng, N_REFERENCE))
+    monitor.learn(change.after(rng, N_REFERENCE))
+    table = monitor.timeline()
+    chosen = pc.is_in(table["channel"], pa.array(["spectrum", "metric"]))
+    loudest = max(table.filter(chosen)["run_length"].to_pylist(), default=0.0)
+    return bool(loudest >= 10_000 * 2 / (1 - SHARE))
+
+
 def looks(streams: int, pool: ProcessPoolExecutor) -> None:
-    """False alarms of the snapshot clock, a look at each."""
+    """False alarms of the snapshot clock, a look at each; and changes that the second look sees."""
     for name in NULLS:
         hits = sum(pool.map(_looks, [(name, seed) for seed in range(streams)]))
         print(f"geometry, {name} | {hits} in {8 * streams} looks", flush=True)
+    for name in SEEN:
+        count = sum(pool.map(_seen, [(name, seed) for seed in range(20)]))
+        print(f"geometry, {name} | seen at the second look in {count} of 20", flush=True)
 
 
 def cost() -> None:
