@@ -10,7 +10,7 @@ import math
 __all__ = ["covering_radius", "faded", "merge", "squared_distance", "union"]
 
 HEIRS = 8
-HALVINGS = 30
+LEAST, HALVINGS = 2.0**-1022, 40
 ENOUGH = 0.995
 
 
@@ -58,11 +58,11 @@ def merge(sets, size):
                 kept.append(i)
         return kept
 
-    low = 0.0
+    low = LEAST
     high = max(squared_distance(every[order[0]][0], b[0]) for b in every)
     kept = order[:1]
     for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
+        middle = math.sqrt(low) * math.sqrt(high)
         found = kept_at(middle)
         if len(found) > size:
             low = middle

@@ -27,9 +27,11 @@ from streamembed.numeric.arrays import Bools, Floats, Ints
 
 __all__ = ["Landmarks", "Net", "closest", "thin", "union"]
 
-# Of the bisection in r^2: it ends after so many halvings, or where this share of M stays. Greedy
-# nets do not shrink steadily as the radius grows, so both are part of the answer.
-HALVINGS = 30
+# Of the bisection in log r^2, from the least double on, for one far landmark may be any number of
+# times as far as the others are apart: it ends after so many halvings, or where this share of M
+# stays. Greedy nets do not shrink steadily as the radius grows, so all of it is part of the answer.
+LEAST = float(np.finfo(np.float64).tiny)
+HALVINGS = 40
 ENOUGH = 0.995
 # So many squared distances are held at most, 48 MB: rows that the next halving asks for again.
 HELD = 6_000_000
@@ -135,7 +137,7 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
 
     Returns
     -------
-    O(M n d) for each of some 15 halvings, less what is held.
+    O(M n d) for each of some 20 halvings, less what is held.
 
     Examples
     --------
@@ -154,10 +156,10 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
     order = np.lexsort((np.arange(n), -landmarks.masses, landmarks.stale, later))
     ordered = scaled[order]
     row = _rows_of(ordered)
-    low, high = 0.0, float(row(0).max())
+    low, high = LEAST, float(row(0).max())
     found = np.zeros(1, dtype=np.int64)  # within the largest distance to the first it stays alone
     for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
+        middle = math.sqrt(low) * math.sqrt(high)
         kept = _greedy(row, n, size, middle)
         if kept is None:
             low = middle

@@ -196,7 +196,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         "coef0": (0.0, LARGEST_COEFFICIENT),
         "gamma": (0.0, LARGEST_VALUE),
         "reg": (1e-12, 1e6),
-        "resolution": (0.0, LARGEST_VALUE),
+        "resolution": (0.0, np.inf),
         "width": WIDTHS,
         "typical_coverage": (0.0, LARGEST_VALUE),
         "radius": (0.0, LARGEST_VALUE),

@@ -80,21 +80,25 @@ class Agreement:
         """What `as_dict` gave; TypeError, ValueError or KeyError for anything else."""
         lists = {name: tuple(told[name]) for name in ("features", "scale")}
         made = cls(**{**told, **lists})
-        if not all(type(name) is str for name in made.features):
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """ValueError where no stream can be learned so."""
+        if not all(type(name) is str for name in self.features):
             raise ValueError("features are not text")
-        if type(made.ordered) is not bool or type(made.epoch) is not int:
+        if type(self.ordered) is not bool or type(self.epoch) is not int:
             raise ValueError("ordered or epoch")
-        if type(made.clock) is not str:
+        if type(self.clock) is not str:
             raise ValueError("clock")
-        given = [value for value in (made.bandwidth, made.half_life) if value is not None]
-        numbers = [*made.scale, *given]
+        given = [value for value in (self.bandwidth, self.half_life) if value is not None]
+        numbers = [*self.scale, *given]
         if not all(type(value) is float and np.isfinite(value) for value in numbers):
             raise ValueError("a number is not finite")
-        if len(made.scale) != len(made.features):
+        if len(self.scale) != len(self.features):
             raise ValueError("scale is not that of the features")
         if not all(value > 0 for value in numbers):
             raise ValueError("a scale, bandwidth or half-life is not positive")
-        return made
 
 
 def _exact(value: Any) -> Any:

@@ -23,6 +23,7 @@ from streamembed.cover.net import Landmarks
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.errors import InputError, MissingFileError, file_error, path_text
 from streamembed.geometry.kernel import choose_bandwidth
+from streamembed.geometry.landmarks import LEAST_MASS
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.merging.agreement import Agreement
@@ -47,6 +48,10 @@ KIND = "landmark set"
 LARGEST_PARTITION, LARGEST_POSITION = 2**16 - 1, 2**47 - 1
 # No event weighs more than 1: masses in all are no more than events, but for rounding.
 SLACK = 1e-9
+# The newest event weighs 1, and masses are as of its time; they round. An engine keeps masses above
+# `LEAST_MASS` of all of them, and merging above half of that.
+LEAST_OF_ALL = 0.5
+LEAST_SHARE = 0.25 * LEAST_MASS
 COLUMNS = ("points", "masses", "partition", "position", "stale")
 
 
@@ -219,6 +224,7 @@ class LandmarkSet:
 
 def _check(found: LandmarkSet) -> None:
     """ValueError where a set is none that a stream can lead to."""
+    found.agreement.check()
     n, d = len(found.masses), len(found.agreement.features)
     shapes = {"points": (n, d), "masses": (n,), "keys": (n, 2), "stale": (n,)}
     kinds = {"points": np.float64, "masses": np.float64, "keys": np.int64, "stale": np.bool_}
@@ -230,8 +236,12 @@ def _check(found: LandmarkSet) -> None:
     must(type(found.size) is int and n <= found.size, f"{n} landmarks of at most {found.size}")
     must(np.isfinite(found.points).all(), "a point is not finite")
     must((np.abs(found.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}")
-    must(np.isfinite(found.scaled).all(), "a point is not finite where it is scaled")
+    with np.errstate(over="ignore"):
+        far = np.abs(found.scaled) > LARGEST_VALUE
+    must(not far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
     must(np.isfinite(found.masses).all() and (found.masses > 0).all(), "a mass is not positive")
+    must(not n or found.mass >= LEAST_OF_ALL, f"masses are {found.mass:g} in all, less than 1")
+    must((found.masses >= LEAST_SHARE * found.mass).all(), "a mass is next to nothing")
     must(found.positions, "it is of no partition")
     for partition, at in found.positions.items():
         must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")

@@ -18,7 +18,7 @@ from streamembed.methods.config import POSITION
 from streamembed.numeric.arrays import Bools, Ints
 from streamembed.parameters import one_of, whole
 
-__all__ = ["FAN", "align", "merge", "merged", "newest"]
+__all__ = ["FAN", "aligned", "merge", "merged", "newest"]
 
 # Sets that are merged at once; more go by groups of that many, level by level.
 FAN = 8
@@ -26,6 +26,7 @@ AGREED = "agreed"
 # Masses that have faded to nothing are kept at half of what an engine keeps: so no set that comes
 # from one is changed.
 LEAST = 0.5 * LEAST_MASS
+TINY = float(np.finfo(np.float64).tiny)
 
 
 def merge(
@@ -108,37 +109,46 @@ def merged(sets: Sequence[LandmarkSet], size: int, keep: Ints | None = None) -> 
     return _flat(level, size, keep)
 
 
-def align(found: LandmarkSet, time: float) -> LandmarkSet:
-    """The set as of a later time: m 2^(-(time - T) / h)."""
-    if found.agreement.half_life is None or time == found.time:
-        return replace(found, time=time)
+def aligned(found: LandmarkSet, time: float) -> Landmarks:
+    """Its landmarks as of a later time: m 2^(-(time - T) / h)."""
+    if found.agreement.half_life is None or time == found.time or not len(found):
+        return found.landmarks
     faded = np.exp2(-(time - found.time) / found.agreement.half_life)
-    masses = np.maximum(found.masses * faded, np.finfo(np.float64).tiny)
-    return replace(found, masses=masses, time=time)
+    return replace(found.landmarks, masses=np.maximum(found.masses * faded, TINY))
+
+
+def _newest_time(sets: Sequence[LandmarkSet]) -> float:
+    """As of which all are aligned; a set without landmarks has no time of its own."""
+    return max((one.time for one in sets if len(one)), default=sets[0].time)
 
 
 def newest(sets: Sequence[LandmarkSet]) -> list[LandmarkSet]:
-    """Those of which no other is newer, by the numbers of their partitions.
+    """Those that hold the newest position of each of their partitions, by the numbers of these.
 
-    One is newer where it holds all partitions of the other, each to the same position or further.
+    Of such a set and others that have parts of it, the set. One that is older in any partition
+    counts for nothing, if the others hold all of its partitions.
 
     Raises
     ------
     InputError
         Two hold events of one partition, and neither is newer: they would count twice.
     """
+    last: dict[int, int] = {}
+    for one in sets:
+        for partition, at in one.positions.items():
+            last[partition] = max(at, last.get(partition, at))
+    now = [one for one in sets if all(last[key] == at for key, at in one.positions.items())]
+    lost = last.keys() - {key for one in now for key in one.positions}
+    for one in sets:
+        if lost & one.positions.keys():  # of one partition it is needed, and of another too old
+            raise _twice(min(key for key, at in one.positions.items() if at < last[key]))
     kept: list[LandmarkSet] = []
-    for one in sorted(sets, key=lambda found: (-sum(found.positions.values()), found.to_bytes())):
+    for one in sorted(now, key=lambda found: (-sum(found.positions.values()), found.to_bytes())):
         shared = [other for other in kept if one.positions.keys() & other.positions.keys()]
         if not shared:
             kept.append(one)
         elif not any(_holds(other, one) for other in shared):
-            partition = min(one.positions.keys() & shared[0].positions.keys())
-            raise InputError(
-                f"two sets hold events of partition {partition}, and neither is the newer one: "
-                "they would count twice; merge the sets of single partitions, or give each stream "
-                "a partition of its own"
-            )
+            raise _twice(min(one.positions.keys() & shared[0].positions.keys()))
         elif any(one.positions == other.positions for other in shared):
             same = next(other for other in shared if one.positions == other.positions)
             if same.to_bytes() != one.to_bytes():
@@ -149,6 +159,14 @@ def newest(sets: Sequence[LandmarkSet]) -> list[LandmarkSet]:
                     "stream a partition of its own"
                 )
     return sorted(kept, key=lambda found: min(found.positions))
+
+
+def _twice(partition: int) -> InputError:
+    return InputError(
+        f"two sets hold events of partition {partition}, and neither is the newer one: they would "
+        "count twice; merge the sets of single partitions, or give each stream a partition of its "
+        "own"
+    )
 
 
 def _holds(newer: LandmarkSet, older: LandmarkSet) -> bool:
@@ -180,9 +198,9 @@ def _must_agree(sets: Sequence[LandmarkSet]) -> None:
 
 def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> LandmarkSet:
     """At most eight sets, or as many as there are, as one."""
-    time = max(one.time for one in sets)
+    time = _newest_time(sets)
     agreement = sets[0].agreement
-    every = net.union([align(one, time).landmarks for one in sets])
+    every = net.union([aligned(one, time) for one in sets])
     masses = np.maximum(every.masses, LEAST * every.masses.sum())
     every = replace(every, masses=masses)
     scaled = agreement.scaling().apply(every.points)
@@ -190,7 +208,8 @@ def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> Landmark
     left = replace(every.take(found.kept), masses=found.masses)
     radius = max(one.radius for one in sets)
     if len(left) < len(every):
-        radius = net.closest(scaled[found.kept])
+        # one alone has no neighbour; none is 0, which says that there was a place for each event
+        radius = max(net.closest(scaled[found.kept]), found.radius, TINY)
     positions = {key: at for one in sets for key, at in one.positions.items()}
     parts = left.points, left.masses, left.keys, left.stale
     return LandmarkSet(*parts, agreement, positions, time, size, radius)
@@ -204,9 +223,9 @@ def _known(every: Landmarks, keep: Ints) -> Bools:
 
 def _rescaled(sets: Sequence[LandmarkSet], kind: str | None) -> list[LandmarkSet]:
     """The same sets under one scaling, that of all their landmarks."""
-    time = max(one.time for one in sets)
-    every = net.union([align(one, time).landmarks for one in sets])
-    plain = [replace(one.agreement, scale=(), bandwidth=None) for one in sets]
+    time = _newest_time(sets)
+    every = net.union([aligned(one, time) for one in sets])
+    plain = [replace(one.agreement, scale=(), bandwidth=None, epoch=0) for one in sets]
     for one, agreement in zip(sets, plain, strict=True):
         if agreement.hash != plain[0].hash:
             _must_agree([sets[0], one])

@@ -18,8 +18,8 @@ __all__ = ["agree"]
 
 def agree(
     summaries: Sequence[Summary], config: Config, features: tuple[str, ...], ordered: bool
-) -> Agreement | None:
-    """What all partitions scale by, from their summaries in order; None without an event.
+) -> Agreement:
+    """What all partitions scale by, from their summaries in order.
 
     The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
     ``warm_up`` rows: it shrinks as their number grows.
@@ -28,8 +28,10 @@ def agree(
     for other in summaries[1:]:
         whole = merge(whole, other, size)
     spread = whole.spread
-    if not spread.counts.any():
-        return None
+    if not spread.counts.any():  # no row can be learned, and they are still to be told
+        units = (1.0,) * len(features)
+        bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
+        return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
     least = LEAST_SHARE if config.rescales else 0.0
     deviations = np.sqrt(spread.squares / spread.counts)
     scale = divisors(spread.means, deviations, config.scaling, least)

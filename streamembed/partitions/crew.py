@@ -158,7 +158,7 @@ class Several:
             assert worker is not None
             try:
                 told = worker.connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):
                 self._replace(index)
                 continue
             if isinstance(told, Failed):
@@ -182,7 +182,7 @@ class Several:
             )
             try:
                 told = worker.connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # gone, between two messages or within one
                 worker.process.join()
                 if worker.process.exitcode == 0:
                     self._workers[index] = None
@@ -202,6 +202,12 @@ class Several:
         assert dead is not None
         dead.process.join()
         dead.connection.close()
+        if dead.process.exitcode == 1:  # what goes wrong in its work it tells; this is Python's
+            raise StoppedError(
+                f"worker {index} could not be started (exit code 1; the error is above): a script "
+                'must call this under if __name__ == "__main__":, for every worker begins by '
+                "importing it"
+            )
         self._deaths[index] = self._deaths.get(index, 0) + 1
         if self._deaths[index] > PATIENCE:
             raise StoppedError(

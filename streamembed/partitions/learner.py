@@ -15,6 +15,7 @@ import numpy as np
 from streamembed.cover import covering
 from streamembed.cover.covering import Covering
 from streamembed.data import batch
+from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.times import late, read_times
 from streamembed.errors import BadRowError, LogError
 from streamembed.logs.reader import LogBatch
@@ -122,6 +123,17 @@ def _checked(part: Part, rows: LogBatch, timed: bool) -> _Rows:
         times = read_times(rows.event_times, len(rows))[read.kept]
     bad = deque((first + row.index, row.reason) for row in read.rejected)
     return _Rows(first + read.kept, read.points, times, bad)
+
+
+def _near(rows: _Rows, scale: Floats) -> _Rows:
+    """Without rows that are beyond what can be squared, where they are scaled."""
+    limit = np.minimum(scale, 1.0) * LARGEST_VALUE
+    if (np.abs(rows.points).max(axis=0, initial=0.0) <= limit).all():
+        return rows
+    kept = (np.abs(rows.points) <= limit).all(axis=1)
+    far = [(int(number), "too far from the first events") for number in rows.numbers[~kept]]
+    times = None if rows.times is None else rows.times[kept]
+    return _Rows(rows.numbers[kept], rows.points[kept], times, deque(sorted([*rows.bad, *far])))
 
 
 def first_events(part: Part, timed: bool, count: int) -> Floats:
@@ -235,7 +247,8 @@ class Learner:
             if rows is None:
                 self._done, self._rows = True, None
                 return False
-            self._rows, self._taken = _checked(self._part, rows, self._settings.timed), 0
+            read = _checked(self._part, rows, self._settings.timed)
+            self._rows, self._taken = _near(read, self._scaling.scale), 0
         return True
 
     def _pass(self, row: int | None, rows: _Rows, rejected: list[tuple[int, str]]) -> None:

@@ -245,8 +245,6 @@ def _learn(
             found = crew.summaries()
             made = [found[number] for number in sorted(found)]
             agreement = agree(made, config, log.feature_names, log.ordered)
-            if agreement is None:  # not one event
-                return
             root.agree(agreement)
             crew.begin(agreement)
         while True:

@@ -7,8 +7,11 @@ worker: `Tasks` knows nothing of processes. Nothing that a worker sends hangs on
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import pickle
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -132,11 +135,20 @@ def work(connection: Connection, start: Start) -> None:
     rounds it may go; sends summaries, and `Progressed` or `Failed`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the root says when to stop
+    threading.Thread(target=_end_with_the_root, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             _work(connection, start)
         except Exception as error:
             connection.send(Failed(portable(error)))
+
+
+def _end_with_the_root() -> None:
+    """However it ended: nobody is left to send to, and the run may be gone on with."""
+    root = multiprocessing.parent_process()
+    assert root is not None
+    root.join()
+    os._exit(0)
 
 
 def _work(connection: Connection, start: Start) -> None:

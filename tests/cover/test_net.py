@@ -116,6 +116,18 @@ def test_rows_on_demand_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> No
         assert held.kept.tolist() == asked.kept.tolist()
 
 
+@pytest.mark.parametrize("away", [1e3, 1e6, 1e12, 1e100])
+def test_one_far_landmark_takes_one_place(away: float) -> None:
+    """However far it is, the others keep theirs."""
+    every = net.union([landmarks_of("normal", 300, 2, part, 1) for part in range(2)])
+    points = every.points.copy()
+    points[0] *= away / np.abs(points[0]).max()
+    found = net.thin(every, points, 100)
+    assert 99 <= len(found.kept) <= 100
+    plain = net.thin(every, every.points, 100)
+    assert found.radius < 1.2 * plain.radius
+
+
 def test_of_many_the_net_has_nearly_as_many_as_may_stay() -> None:
     """And landmarks that are to stay do, where they are apart."""
     every = net.union([landmarks_of("normal", 400, 3, part, 1) for part in range(4)])

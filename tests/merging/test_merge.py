@@ -52,6 +52,7 @@ def made(
     n = len(found.points)
     keys = np.column_stack([np.full(n, partition), rng.permutation(10**6)[:n]])
     masses = 10.0 ** rng.uniform(-5, 2, n)
+    masses[:1] = 1.0  # that of the newest event
     every = Landmarks(found.points + 0.0, masses, keys, rng.random(n) < 0.1)
     every = every.take(every.order)
     parts = every.points, every.masses, every.keys, every.stale
@@ -124,7 +125,7 @@ def test_mass_is_that_of_the_aligned_sets(
         for part, (n, age) in enumerate(zip(counts, ages, strict=False))
     ]
     found = se.merge(sets, size)
-    newest = max(one.time for one in sets)
+    newest = max((one.time for one in sets if len(one)), default=sets[0].time)
     slow = [
         oracle_cover.faded([((), mass, (), False) for mass in one.masses], newest - one.time, 7.0)
         for one in sets
@@ -142,10 +143,11 @@ def test_mass_is_that_of_the_aligned_sets(
 def test_the_clock_is_a_semigroup(first: float, second: float, seed: int) -> None:
     """Aligned twice is aligned once: each step rounds a power of two, and a product."""
     one = made(0, 20, 2, seed, half_life=3.0)
-    twice = merging.align(merging.align(one, first), first + second)
-    once = merging.align(one, first + second)
+    once = merging.aligned(one, first + second).masses
+    later = merging.aligned(one, first).masses
+    twice = later * 2.0 ** (-second / 3.0)
     # exp2 of a rounded sum: the argument is off by 40 / 3 eps, and so is the power
-    np.testing.assert_allclose(twice.masses, once.masses, rtol=2e-14)
+    np.testing.assert_allclose(twice, once, rtol=2e-14)
 
 
 def test_a_tree_covers_as_far_as_its_levels_add_up() -> None:
@@ -179,6 +181,27 @@ def test_resolution_does_not_become_finer(seed: int, count: int) -> None:
     assert se.merge(sets).radius >= max(one.radius for one in sets) / 3
 
 
+def test_a_partition_without_events_changes_nothing() -> None:
+    """It has no time: masses of others do not fade to that of an empty set."""
+    sets = [made(part, 20, 2, 1, time=-1e6 + part, half_life=7.0) for part in range(2)]
+    empty = made(2, 0, 2, 1, half_life=7.0)
+    found, plain = se.merge([*sets, empty]), se.merge(sets)
+    assert found.time == plain.time == -1e6 + 1
+    assert found.masses.tobytes() == plain.masses.tobytes()
+    alone = se.merge([empty])
+    assert (len(alone), alone.time) == (0, 0.0)
+
+
+def test_one_landmark_of_many_events_has_a_radius() -> None:
+    """0 would say that there was a place for each."""
+    sets = [made(part, 20, 2, 1) for part in range(2)]
+    found = se.merge(sets, 1)
+    every = np.concatenate([one.points for one in sets])
+    assert len(found) == 1
+    away = oracle_cover.covering_radius(every.tolist(), found.points.tolist())
+    assert away <= found.radius <= 2 * away
+
+
 # ---------------------------------------------------------------- which sets count
 
 
@@ -190,6 +213,29 @@ def test_the_newest_set_of_a_partition_counts() -> None:
         engine.learn(blob(600)[start : start + 200])
         sent.append(engine.landmark_set(3))
     assert se.merge([sent[2], sent[0], sent[1], sent[2]]).to_bytes() == sent[2].to_bytes()
+
+
+def test_a_merged_set_that_came_late_changes_nothing() -> None:
+    """All of its partitions are newer elsewhere, though in no one set."""
+    old, new = [], []
+    for part in range(2):
+        engine = engine_of(blob(200, part))
+        old.append(engine.landmark_set(part))
+        engine.learn(blob(50, 7 + part))
+        new.append(engine.landmark_set(part))
+    expected = se.merge(new).to_bytes()
+    for late in ([se.merge(old)], [se.merge(old), se.merge(new)], [se.merge([old[0], new[1]])]):
+        assert se.merge([*late, *new]).to_bytes() == expected
+        assert se.merge([*new, *late]).to_bytes() == expected
+
+
+def test_sets_that_were_scaled_anew_are_merged_with_others() -> None:
+    """A tree of any shape, where every merge takes the scaling anew."""
+    sets = [engine_of(blob(200, i), scaling="standard").landmark_set(i) for i in range(3)]
+    deep = se.merge([se.merge(sets[:2], scaling="standard"), sets[2]], scaling="standard")
+    flat = se.merge(sets, scaling="standard")
+    assert deep.mass == pytest.approx(flat.mass, rel=1e-12)
+    np.testing.assert_allclose(deep.agreement.scale, flat.agreement.scale, rtol=0.1)
 
 
 def test_what_would_count_events_twice_is_refused() -> None:
@@ -354,6 +400,9 @@ FORGED: dict[str, Any] = {
     "mass of 1e300": {"masses": lambda m: np.where(np.arange(len(m)) == 0, 1e300, m)},
     "NaN mass": {"masses": lambda m: np.where(np.arange(len(m)) == 0, np.nan, m)},
     "no mass": {"masses": lambda m: 0.0 * m},
+    "masses of no event": {"masses": lambda m: 1e-300 * m},
+    "mass of next to nothing": {"masses": lambda m: np.where(np.arange(len(m)) == 0, 1e-300, m)},
+    "no half-life": {"agreement": lambda a: replace(a, half_life=0.0)},
     "infinite point": {"points": lambda x: x + np.inf},
     "huge point": {"points": lambda x: x + 1e200},
     "too many": {"size": lambda _: 3},

@@ -157,7 +157,6 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=100)
     parts = [summary.summarise(points[part::3], part, 0, 80) for part in range(3)]
     found = agree(parts, config, tuple(NAMES), False)
-    assert found is not None
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
     whole = summary.merge(summary.merge(parts[0], parts[1], 80), parts[2], 80)
@@ -166,7 +165,8 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
-    assert agree([summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False) is None
+    nothing = agree([summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False)
+    assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 
 
 # ---------------------------------------------------------------- what comes of it
