@@ -229,9 +229,9 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert told.output.startswith("run: 1,998 events, 2 rejected; 6 snapshots, all certificates")
     out = CliRunner().invoke(commands.main, ["export", str(run), "-o", str(tmp_path / "out")])
     assert {Path(line).name for line in out.output.split()} == {*FILES}
-    with pytest.raises(ParameterError, match="is not repeated by verify"):
+    with pytest.raises(ParameterError, match="was learned in partitions is not repeated by verify"):
         verify(run, deep=True, log=str(log))
-    with pytest.raises(ParameterError, match="holds no events to be shown"):
+    with pytest.raises(ParameterError, match="was learned in partitions, and holds no events"):
         read_contents(run)
     (run / "landmarks.arrow").write_bytes(b"ARROW1")
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
