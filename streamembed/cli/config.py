@@ -15,6 +15,7 @@ from streamembed.runs.ledger import Cadence
 from streamembed.runs.limit import Limit
 from streamembed.runs.run import cadence
 from streamembed.terminal.sources import PREFIX, key_of
+from streamembed.terminal.workers import memory_of
 
 __all__ = ["command"]
 
@@ -44,6 +45,7 @@ def show(flags: tuple[str, ...], as_json: bool) -> None:
     given = ["-", *flags] if "--run" in flags else ["-", "--run", "-", *flags]
     context = replay.make_context("replay", given)
     given_values = context.params
+    given_values["memory"] = memory_of(context, given_values["workers"], given_values["memory"])
     config = Config(**{one.name: given_values[one.name] for one in fields(Config)})
     Cadence.of(given_values["checkpoint_every"])
     Limit.of(given_values["max_rejected"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, LogError, NotAFileError, ParameterError, shown
+from streamembed.errors import LogError, NotAFileError, ParameterError, shown
 from streamembed.logs.reader import choice_of, open_chosen
 from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
@@ -64,7 +64,7 @@ def _snapshot_in(path: Path) -> Path:
     if not path.is_dir():
         return path
     if folder.unfinished(path):
-        raise DamagedFileError(folder.UNFINISHED.format(path))
+        raise ParameterError(folder.UNFINISHED.format(path))
     inside = path / "snapshot.arrow"
     if not inside.exists():
         hint = (

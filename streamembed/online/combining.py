@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from streamembed.engine.engine import Engine
 from streamembed.errors import ParameterError, path_text, shown
-from streamembed.merging.landmark_set import LandmarkSet
+from streamembed.merging.landmark_set import LandmarkSet, renumbered
 from streamembed.merging.merge import merge
 from streamembed.methods.config import Config
 from streamembed.online.reader import read_run
@@ -36,10 +37,12 @@ def merge_runs(
     ----------
     runs
         Folders of runs with ``memory="landmarks"`` and otherwise the same parameters; each is one
-        partition, numbered in this order.
+        partition, numbered in this order, and taken as other events than the others.
     output
         The folder to create, empty or not there.
-    size, scaling
+    size
+        The most landmarks; None for the largest ``size`` among the runs.
+    scaling
         As in `streamembed.merge`.
 
     Returns
@@ -49,7 +52,7 @@ def merge_runs(
     Raises
     ------
     ParameterError
-        Runs differ, or one is named twice; the folder holds something.
+        Runs differ, or one is named twice, or is a copy of another; the folder holds something.
     InputError
         See `streamembed.merge`.
     FileError, DamagedFileError
@@ -57,15 +60,17 @@ def merge_runs(
     """
     folders = [Path(path_text(run, "runs")) for run in runs]
     sets, configs = _read(folders)
+    _must_be_others(folders, sets)
     for config in configs[1:]:
         if lines := _differences(configs[0], config):
             raise ParameterError(
                 f"runs differ in their parameters: {'; '.join(lines[:4])}: merge runs that began "
                 "alike"
             )
-    found = merge(sets, size, scaling=scaling)
+    largest = max((config.size for config in configs), default=None)
+    found = merge(sets, largest if size is None else size, scaling=scaling)
     known = {name: one for name, one in configs[0].as_dict().items() if name not in SETTLED}
-    engine = Engine.of_landmarks(found, **known)
+    engine = Engine.of_landmarks(found, **known, size=found.size)
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine
@@ -81,10 +86,25 @@ def _read(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]]:
                 "name each run once"
             )
         with read_run(folder) as run:
-            engine = run.engine()
+            engine, asked = run.engine(), run.origin["engine"]["size"]
         sets.append(engine.landmark_set(number))
-        configs.append(engine.config)
+        # of partitions an engine has as many places as they have landmarks
+        configs.append(replace(engine.config, size=max(engine.config.size, asked)))
     return sets, configs
+
+
+def _must_be_others(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> None:
+    """ParameterError where two runs hold the same landmarks, but for their numbers."""
+    known: dict[bytes, Path] = {}
+    for folder, found in zip(folders, sets, strict=True):
+        told = renumbered(found, 0).to_bytes()
+        if told in known:
+            raise ParameterError(
+                f"runs has {shown(str(known[told]))} and {shown(str(folder))}, which hold the same "
+                "landmarks to the byte: one is a copy of the other, and its events would count "
+                "twice; name one of them"
+            )
+        known[told] = folder
 
 
 def _differences(one: Config, other: Config) -> list[str]:

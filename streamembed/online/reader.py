@@ -58,7 +58,7 @@ class RunReader:
     ----------
     path : Path
     kind : str
-        "replay", "online", or "partitions" of a replay by several workers.
+        "replay", "online", or "partitions" of a replay in partitions.
     origin : dict
         How it came about: version, parameters of the engine, and of a replay those of the log.
     """

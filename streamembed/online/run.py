@@ -8,13 +8,11 @@ so that opening does not take as long as learning.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from streamembed.online import operations
 from streamembed.online.operations import Operation
 from streamembed.runs import folder as runfolder
 from streamembed.runs.ledger import CHECKPOINTS, Cadence, Counts, Ledger, packed
-from streamembed.runs.origin import differences
+from streamembed.runs.origin import checked, differences
 from streamembed.runs.recorder import reasons, timeline_of
 from streamembed.runs.resuming import ORIGIN, STATE
 from streamembed.storage.database import NAME, Database
@@ -118,7 +116,7 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
-        engine = Engine(**_checked(given or {}))
+        engine = Engine(**checked(given or {}))
     else:
         engine = Engine(**before["engine"])
     told = {"kind": KIND, "version": __version__, "engine": engine.config.as_dict()}
@@ -144,17 +142,6 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
         )
     engine.become(start)
     return engine
-
-
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of an engine; ParameterError for others, with the nearest."""
-    known = [parameter.name for parameter in fields(Config)]
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1, 0.5)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise ParameterError(f"{shown(name)} is no parameter of an engine{hint}")
-    return dict(given)
 
 
 class Run:

@@ -138,8 +138,8 @@ def _kind(database: Database) -> str:
 def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
     if deep and kind == PARTITIONS:
         raise ParameterError(
-            "a replay by several workers is not repeated by verify: repeat it into another folder, "
-            "and compare the files"
+            "a run that was learned in partitions is not repeated by verify: repeat it into "
+            "another folder, and compare all files but run.db"
         )
     if deep and kind != KIND and log is None:
         raise ParameterError("deep verification of a replay needs its log: name it (--log)")

@@ -12,13 +12,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamembed.data.roles import Columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, ParameterError, path_text, shown
 from streamembed.logs.paths import Location, Paths
@@ -29,21 +31,24 @@ from streamembed.partitions.agreeing import agree
 from streamembed.partitions.crew import Placing, crew_of
 from streamembed.partitions.division import divide
 from streamembed.partitions.learner import Settings
-from streamembed.partitions.root import REJECTED, Root
+from streamembed.partitions.root import REJECTED, Root, chain_of
 from streamembed.partitions.worker import Start, dealt
 from streamembed.runs import folder as runfolder
 from streamembed.runs import origin
 from streamembed.runs.ledger import PARTITIONS
 from streamembed.runs.resuming import FINAL, ORIGIN, STATE
+from streamembed.runs.run import replay
 from streamembed.storage.archive import replacing
 from streamembed.storage.database import Database
 
-__all__ = ["Partitioned", "replay_partitions"]
+__all__ = ["ROUND_EVERY", "Partitioned", "columns_of", "replay_partitions"]
 
 LANDMARKS = "landmarks.arrow"
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
 ROUND_EVERY = 262_144
+# What the timeline says of it: as of any replay, with rounds in the place of snapshots.
+SHOWN = ("version", "engine", "round_every", "on_bad_row", "embed", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Partitioned:
         Partitions that could not be read to their end, and why.
     resumed_at : int
         Rounds that an earlier call had published; 0 where it began anew.
+    columns : Columns
+        What the columns of the log were used for.
     """
 
     path: Path
@@ -75,6 +82,7 @@ class Partitioned:
     snapshot: Snapshot | None
     damages: dict[int, str]
     resumed_at: int
+    columns: Columns
 
 
 def replay_partitions(
@@ -112,13 +120,14 @@ def replay_partitions(
     round_every
         Events of each partition between two maps, rounded up to whole chunks; default: 262,144.
     features, exclude, time
-        As for `replay`. Ids and labels are not used.
+        As for `replay`. Ids and labels are not used: ``Partitioned.columns`` says what is.
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first.
     overwrite
         Replace an older run.
     progress
-        Called with the events learned so far, after every round of a partition.
+        Called with the events learned so far: at first with those of earlier calls, or 0, then
+        after every round of a partition.
     placing
         Who works on the partitions; default: this process, or processes of this machine.
     parameters
@@ -128,12 +137,14 @@ def replay_partitions(
     Raises
     ------
     ParameterError
-        Other parameters; the folder holds something else, or a run that differs (the message says
-        in what).
+        Other parameters, or unknown ones; the folder holds something else, or a run that differs
+        (the message says in what).
     FeatureError
         A log of distances, or without the column of times that the clock needs.
     BadRowError
         Under "raise".
+    KeyboardInterrupt
+        With a note on how much the run holds.
     StoppedError
         A worker dies again and again.
     FileError, LogError
@@ -148,39 +159,98 @@ def replay_partitions(
     parts = divide(opened)
     folder = Path(path_text(run, "run"))
     runfolder.apart("run", folder, (opened,), folder=True)
-    told = {
-        "kind": PARTITIONS,
-        **origin.describe(opened, config, every, policy, "none"),
-        "partitions": [part.told for part in parts],
-    }
+    columns = columns_of(opened, config)
+    told = _told(opened, columns, config, every, policy)
+    told["partitions"] = [part.told for part in parts]
     with (
         runfolder.taken(run) as folder,
         _opened(folder, told, flag("overwrite", overwrite)) as kept,
     ):
         root = Root(kept, config, len(parts))
         begun = root.published
+        counted = _counted(progress, kept, len(parts))
         if not kept.fact(STATE)["finished"]:
             settings = _settings_of(config, policy, every)
             starts = [Start(some, settings) for some in dealt(parts, count)]
-            _learn(root, starts, opened, config, progress, placing)
-            _write(folder, kept, root, told)
-        return _result(folder, kept, root, len(parts), begun)
+            try:
+                _learn(root, starts, opened, config, counted, placing)
+                _write(folder, kept, root, told)
+            except KeyboardInterrupt as error:
+                error.add_note(_held(folder, root, _committed(kept, len(parts))))
+                raise
+        return _result(folder, kept, root, columns, len(parts), begun)
+
+
+def columns_of(log: EventLog, config: Config) -> Columns:
+    """What the columns of a log are used for: ids and labels are not, nor times without a clock."""
+    columns = log.columns
+    uses = {"ids": columns.id, "labels": columns.label}
+    if config.clock == POSITION:
+        uses["times"] = columns.time
+    unused = {name: f"{use} are not used" for use, name in uses.items() if name is not None}
+    left_out = {**columns.left_out, **unused}
+    time = None if config.clock == POSITION else columns.time
+    return replace(columns, id=None, label=None, time=time, left_out=left_out)
+
+
+def _told(
+    log: EventLog, columns: Columns, config: Config, every: int, policy: str
+) -> dict[str, Any]:
+    """How the run comes about, JSON-ready."""
+    told = {"kind": PARTITIONS, **origin.describe(log, config, every, policy, "none")}
+    told["round_every"] = told.pop("snapshot_every")
+    told["log"] |= {"has_ids": False, "label": None}
+    if columns.time is None:
+        told["log"]["event_time"] = None
+    return told
+
+
+def _committed(database: Database, partitions: int) -> int:
+    """Events of all partitions as of their newest checkpoints."""
+    found = (database.numbers(chain_of(one)) for one in range(partitions))
+    return sum(numbers[-1][1] for numbers in found if numbers)
+
+
+def _held(folder: Path, root: Root, events: int) -> str:
+    """What a run holds that was broken off."""
+    rounds = f"{root.published:,} round{'' if root.published == 1 else 's'}"
+    told = f"at {events:,} events; {folder} holds them and {rounds}"
+    return (
+        f"interrupted {told if events else 'before anything was learned'}; the same again goes on"
+    )
+
+
+def _counted(
+    progress: Callable[[int], None] | None, database: Database, partitions: int
+) -> Callable[[int], None] | None:
+    """Progress that counts every partition, also those of which nothing was heard yet."""
+    if progress is None:
+        return None
+    progress(_committed(database, partitions))
+    return lambda _: progress(_committed(database, partitions))
 
 
 def _config_of(parameters: dict[str, Any]) -> Config:
     """The parameters, if partitions of a log can be learned with them."""
-    config = Config(**{"memory": "landmarks", **parameters})
+    own, whole_log = signature(replay_partitions).parameters, signature(replay).parameters
+    for name in parameters:
+        if name in whole_log:
+            raise ParameterError(
+                f"{name}= is for replay, which learns a log as one stream: leave it out, or use "
+                "replay; parameters of an engine are given by their names"
+            )
+    config = Config(**{"memory": "landmarks", **origin.checked(parameters, own)})
+    instead = "leave it out, or learn the log as one stream: se.replay, or without --workers"
     for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
         if getattr(config, name) != value:
             raise ParameterError(
-                f"{name}={getattr(config, name)!r} must be {value!r} with several workers: leave "
-                "one of them out"
+                f"{name}={getattr(config, name)!r} (--{name}) must be {value!r} in partitions: "
+                f"{instead}"
             )
     for name in ("metrics", "picture"):
         if getattr(config, name):
             raise ParameterError(
-                f"{name}={getattr(config, name)!r} cannot be learned by several workers: leave it "
-                "out, or --workers"
+                f"{name}={getattr(config, name)!r} cannot be learned in partitions: {instead}"
             )
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
@@ -263,7 +333,7 @@ def _learn(
 def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -> None:
     """The files of the run, and that it is finished."""
     snapshot, found = root.snapshot(), root.merged()
-    shown_of = {name: told[name] for name in origin.SHOWN}
+    shown_of = {name: told[name] for name in SHOWN}
     timeline = _table(database, "timeline")
     if timeline is not None:
         timeline = timeline.replace_schema_metadata(origin.pack(shown_of, True))
@@ -297,8 +367,11 @@ def _table(database: Database, chain: str) -> Any:
     return pa.concat_tables(parts) if parts else None
 
 
-def _result(folder: Path, database: Database, root: Root, count: int, begun: int) -> Partitioned:
+def _result(
+    folder: Path, database: Database, root: Root, columns: Columns, count: int, begun: int
+) -> Partitioned:
     learned, damages = root.ends()
     rejected = int(database.fact(STATE)["rejected"])
     snapshot = root.snapshot()
-    return Partitioned(folder, count, root.published, learned, rejected, snapshot, damages, begun)
+    rounds = root.published
+    return Partitioned(folder, count, rounds, learned, rejected, snapshot, damages, begun, columns)

@@ -51,7 +51,7 @@ def contents_of(reader: RunReader) -> dict[str, Any]:
 def _contents_of(reader: RunReader) -> dict[str, Any]:
     if reader.kind == PARTITIONS:
         raise ParameterError(
-            f"{reader.path} was learned by several workers, and holds no events to be shown: embed "
+            f"{reader.path} was learned in partitions, and holds no events to be shown: embed "
             "them with transform, or replay the log without --workers"
         )
     found = monitored(reader)

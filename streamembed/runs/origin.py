@@ -6,21 +6,57 @@ time, so that the same rows in other files give the same.
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
-from streamembed.errors import ParameterError
+from streamembed.errors import ParameterError, shown
 from streamembed.logs.reader import EventLog
 from streamembed.methods.config import Config
 from streamembed.version import __version__
 
-__all__ = ["KEY", "SHOWN", "describe", "differences", "must_be_same", "pack", "unpack"]
+__all__ = [
+    "KEY",
+    "SHOWN",
+    "checked",
+    "describe",
+    "differences",
+    "must_be_same",
+    "pack",
+    "unpack",
+]
 
 # What the timeline says of it.
 SHOWN = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
 # Of the metadata of timeline.parquet; its value is JSON.
 KEY = "streamembed-run"
+
+
+def checked(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+    """Parameters of an engine; ParameterError for what is none, with the nearest.
+
+    Parameters
+    ----------
+    given
+        By name.
+    others
+        Names that whoever was called knows besides, which may have been meant.
+
+    Examples
+    --------
+    >>> checked({"sizze": 3})
+    Traceback (most recent call last):
+    streamembed.errors.ParameterError: 'sizze' is no parameter of an engine: did you mean 'size'?
+    """
+    known = [parameter.name for parameter in fields(Config)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), [*known, *others], 1, 0.5)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise ParameterError(f"{shown(name)} is no parameter of an engine{hint}")
+    return dict(given)
 
 
 def describe(
@@ -45,19 +81,29 @@ def describe(
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, a line each.
+    """Where two descriptions differ, a line each; of long values the beginning.
 
     Examples
     --------
     >>> differences({"engine": {"size": 5}, "embed": "final"}, {"engine": {"size": 7}})
     ['engine.size was 5 and is 7', "embed was 'final' and is None"]
+    >>> differences([*range(1000)], [*range(999), 0], "rows")
+    ['rows[999] was 999 and is 0']
     """
     if isinstance(before, dict) and isinstance(now, dict):
         names = dict.fromkeys([*before, *now])
         parts = [(f"{name}.{key}" if name else key, key) for key in names]
         lists = [differences(before.get(key), now.get(key), told) for told, key in parts]
         return [line for lines in lists for line in lines]
-    return [] if before == now else [f"{name} was {before!r} and is {now!r}"]
+    if before == now:
+        return []
+    was, is_ = shown(before), shown(now)
+    if was == is_ and isinstance(before, list) and isinstance(now, list):  # it shows further on
+        at = next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), None)
+        if at is None:
+            return [f"{name} had {len(before):,} entries and has {len(now):,}"]
+        return differences(before[at], now[at], f"{name}[{at}]")
+    return [f"{name} was {was} and is {is_}"]
 
 
 def must_be_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

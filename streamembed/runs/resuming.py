@@ -102,7 +102,7 @@ def opened(
         elif before.get("kind") != "replay":
             what = "is a run that is learned into (open_run), no replay"
             if before.get("kind") == PARTITIONS:
-                what = "was learned by several workers (--workers)"
+                what = "was learned in partitions (--workers)"
             raise ParameterError(f"run={shown(str(folder))} {what}: choose another folder")
         else:
             _must_be_same(folder, log, before, origin)

@@ -15,7 +15,7 @@ from streamembed.engine import advice
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, MissingFileError, said
+from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, said
 from streamembed.logs.reader import LogDescription, describe_log
 from streamembed.methods.config import Config
 from streamembed.numeric import codec
@@ -58,7 +58,7 @@ def find(path: Path) -> Finding:
     if path.is_dir() and (path / "run.db").exists() and not (path / "timeline.parquet").exists():
         return _find_stored(path)
     if path.is_dir() and folder.unfinished(path):
-        raise DamagedFileError(folder.UNFINISHED.format(path))
+        raise ParameterError(folder.UNFINISHED.format(path))
     if path.is_dir() and any((path / name).exists() for name in RUN):
         return _find_run(path)
     kind = archive.kind_of(path) if path.is_file() else None
@@ -110,7 +110,7 @@ def _find_run(path: Path) -> Finding:
     try:
         timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
         made = origin.unpack(pq.read_metadata(path / "timeline.parquet").metadata)
-        if made is not None and made.get("embed") == "none":  # several workers: all are learned
+        if made is not None and made.get("embed") == "none":  # partitions: all are learned
             events = learned = max(timeline["position"].to_pylist(), default=0)
             names = [name for name in _tables_in(path) if name != "embedding.parquet"]
         else:

@@ -1,7 +1,8 @@
 """Progress of a replay: a bar on a terminal, lines at even times in a pipe.
 
 Both count the rows of the log that the engine has taken, and say how fast they go and how long the
-rest will take at that speed; a log whose length is not known has no rest.
+rest will take at that speed; a log whose length is not known has no rest. What an earlier call has
+taken, and the time until processes are at work, are no part of the speed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import click
 from rich.console import Console
@@ -31,7 +33,9 @@ INTERVAL = 10.0
 
 
 @contextmanager
-def watch(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+def watch(
+    total: int | None, quiet: bool, tells_start: bool = False
+) -> Iterator[Callable[[int], None] | None]:
     """What to call with the rows taken so far; None where nothing is to be said.
 
     Parameters
@@ -40,15 +44,26 @@ def watch(total: int | None, quiet: bool) -> Iterator[Callable[[int], None] | No
         Rows of the log; None where nobody knows before it ends.
     quiet
         Say nothing.
+    tells_start
+        Whether the first call says where it begins, and the second that rows have begun to come:
+        speeds are counted from there.
     """
     if quiet:
         yield None
     elif sys.stderr.isatty():
         with _bar(Console(stderr=True)) as bar:
             task = bar.add_task("replay", total=total)
-            yield lambda rows: bar.update(task, completed=rows)
+            calls = count(0 if tells_start else 1)
+
+            def advance(rows: int) -> None:
+                if next(calls):
+                    bar.update(task, completed=rows)  # the first is where its speed begins
+                else:
+                    bar.reset(task, total=total, completed=rows)
+
+            yield advance
     else:
-        lines = Lines(total)
+        lines = Lines(total, tells_start=tells_start)
         yield lines.advance
         lines.close()
 
@@ -82,40 +97,60 @@ class Lines:
         Rows of the log, or None.
     clock
         Seconds, of any beginning.
+    tells_start
+        As in `watch`.
     """
 
-    def __init__(self, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        total: int | None,
+        clock: Callable[[], float] = time.monotonic,
+        tells_start: bool = False,
+    ) -> None:
         self._total = total
         self._clock = clock
-        self._start = self._then = clock()
+        self._start = self._then = self._since = clock()
         self._due = self._start + INTERVAL
         self._rows = self._before = 0  # now, and when the last line was written
+        self._first = self._counted = 0  # at the start, and where the speed of all is counted from
+        self._untold = 2 if tells_start else 0  # calls that begin something
 
     def advance(self, rows: int) -> None:
         """So many rows are taken."""
         self._rows = rows
         now = self._clock()
+        if self._untold:
+            self._first = rows if self._untold == 2 else self._first
+            self._counted, self._since = self._before, self._then = rows, now
+            self._untold -= 1
         if now < self._due:
             return
-        speed = (rows - self._before) / (now - self._then)
-        click.echo(self._line(speed), err=True)
+        seconds = now - self._then
+        click.echo(self._line((rows - self._before) / seconds if seconds else None), err=True)
         self._then, self._before = now, rows
         self._due += INTERVAL * (1 + (now - self._due) // INTERVAL)
 
-    def _line(self, speed: float) -> str:
+    def _line(self, speed: float | None) -> str:
         told = f"{self._rows:,} rows"
         if self._total:
             told = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
-        told += f", {speed:,.0f} rows/s"
+        if speed is not None:
+            told += f", {speed:,.0f} rows/s"
         if self._total and speed:
             told += f", {duration((self._total - self._rows) / speed)} left"
         return told
 
     def close(self) -> None:
         """All rows are taken: how long that took."""
-        seconds = self._clock() - self._start
-        speed = f", {self._rows / seconds:,.0f} rows/s" if seconds else ""
-        click.echo(f"{self._rows:,} rows in {duration(seconds)}{speed}", err=True)
+        now = self._clock()
+        more, took = self._rows - self._first, duration(now - self._start)
+        if self._first and not more:
+            click.echo(f"no more rows: {self._rows:,} were taken before", err=True)
+            return
+        told = f"{more:,} more rows in {took}" if self._first else f"{more:,} rows in {took}"
+        rows, seconds = self._rows - self._counted, now - self._since
+        told += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
+        click.echo(told, err=True)
 
 
 def duration(seconds: float) -> str:

@@ -15,11 +15,12 @@ from streamembed.data.roles import Choice
 from streamembed.engine import advice
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.reader import open_chosen
-from streamembed.partitions.run import Partitioned, replay_partitions
-from streamembed.terminal.exits import DAMAGED, stop
+from streamembed.methods.config import Config
+from streamembed.partitions.run import ROUND_EVERY, Partitioned, columns_of, replay_partitions
+from streamembed.terminal.exits import DAMAGED, stop, stops_gently
 from streamembed.terminal.progress import watch
 
-__all__ = ["replay_by", "workers_options"]
+__all__ = ["memory_of", "replay_by", "workers_options"]
 
 # Flags of `replay` that say something of one process alone.
 ALONE = (
@@ -45,14 +46,21 @@ def workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--round-every",
         type=int,
-        help="With --workers: events of each partition between two maps.  [default: 65536]",
+        help="With --workers: events of each partition between two maps, rounded up to whole "
+        f"chunks.  [default: {ROUND_EVERY}]",
     )(command)
     return click.option(
         "--workers",
         type=int,
-        help="Learn the log in partitions, by so many processes, and merge their landmarks.  "
-        "[default: one process, one map]",
+        help="Learn the log in partitions, by so many processes, and merge their landmarks; the "
+        "default of --memory is landmarks then.  [default: one process, one map]",
     )(command)
+
+
+def memory_of(context: click.Context, workers: int | None, memory: str) -> str:
+    """The memory of a replay: with workers landmarks, unless somebody gave another."""
+    given = context.get_parameter_source("memory") not in (None, ParameterSource.DEFAULT)
+    return memory if given or workers is None else "landmarks"
 
 
 def replay_by(
@@ -74,11 +82,16 @@ def replay_by(
                 f"{flag} was given with --workers, which learns landmarks and nothing else: leave "
                 "one of them out"
             )
+    parameters["memory"] = memory_of(context, workers, parameters["memory"])
+    config, policy = Config(**parameters), parameters.pop("on_bad_row")
     log = open_chosen(logs, chosen)
     if not as_json:
-        click.echo(str(log.columns), err=True)
-    policy = parameters.pop("on_bad_row")
-    with warnings.catch_warnings(), watch(log.n_rows, as_json) as advance:
+        click.echo(str(columns_of(log, config)), err=True)
+    with (
+        warnings.catch_warnings(),
+        watch(log.n_rows, as_json, tells_start=True) as advance,
+        stops_gently(gently=False),
+    ):
         warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
         warnings.simplefilter("ignore", DegenerateMapWarning)
         done = replay_partitions(
@@ -106,6 +119,7 @@ def _tell(done: Partitioned, tolerance: float | None, as_json: bool) -> None:
         "rejected": done.rejected,
         "resumed_at": done.resumed_at,
         "damages": {str(number): told for number, told in done.damages.items()},
+        "columns": done.columns.as_dict(),
     }
     if done.snapshot is not None:
         facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()

@@ -388,7 +388,7 @@ def test_transform_says_what_a_folder_lacks(tmp_path: Path, log: Path) -> None:
     assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exits.IO, True)
     (tmp_path / "empty" / "picture.parquet.17.part").touch()
     done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exits.DAMAGED, True)
+    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exits.USAGE, True)
 
 
 def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:

@@ -85,7 +85,7 @@ def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[s
     for name in left:
         (folder / name).touch()
     done = call("inspect", folder)
-    assert done.exit_code == exits.DAMAGED
+    assert done.exit_code == exits.USAGE
     assert "is an unfinished run" in done.stderr
     assert "replay the log again with --overwrite" in done.stderr
     for name in left[1:]:

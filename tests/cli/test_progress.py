@@ -70,6 +70,33 @@ def test_a_short_replay_has_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert told(capsys, 0, []) == ["0 rows in 0.0 s"]
 
 
+def test_speed_is_that_of_the_rows_that_came_at_work(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the start of processes nor what an earlier call has learned counts."""
+    for first, end in ((0, "2,700 rows"), (1000, "1,700 more rows")):
+        clock = Clock()
+        lines = progress.Lines(4000, clock, tells_start=True)
+        lines.advance(first)
+        clock.now += 8.0  # processes start
+        for rows in (1500, 1700, 1900, 2100, 2300, 2500, 2700):
+            lines.advance(rows)
+            clock.now += 2.0
+        lines.advance(2700)
+        lines.close()
+        assert capsys.readouterr().err.splitlines() == [
+            "1,700 of 4,000 rows (42%), 100 rows/s, 23 s left",
+            "2,700 of 4,000 rows (68%), 100 rows/s, 13 s left",
+            f"{end} in 22 s, 86 rows/s",
+        ]
+
+
+def test_a_repeat_has_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """It said "0 rows in 1.7 s, 0 rows/s" once."""
+    lines = progress.Lines(4000, Clock(), tells_start=True)
+    lines.advance(4000)
+    lines.close()
+    assert capsys.readouterr().err == "no more rows: 4,000 were taken before\n"
+
+
 def test_nothing_is_said_of_an_end_that_was_none(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever broke it off has its own line."""
     watching = progress.watch(10, quiet=False)
@@ -90,6 +117,11 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         for rows in (1, 400, 500):
             advance(rows)
     assert "replay" in screen.getvalue()
+    with progress.watch(1000, quiet=False, tells_start=True) as advance:
+        assert advance is not None
+        for rows in (400, 500):
+            advance(rows)
+    assert "500/1000" in screen.getvalue()
     clock, shown = Clock(), io.StringIO()
     console = Console(file=shown, force_terminal=True, width=100)
     bar = progress._bar(console)

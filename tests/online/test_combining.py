@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import ParameterError
+from streamembed.logs.reader import write_log
 from streamembed.online.combining import merge_runs
 from streamembed.online.verifying import verify
 
@@ -68,6 +70,39 @@ def test_runs_that_differ_are_refused(tmp_path: Path) -> None:
         commands.main, ["merge", str(one), str(tmp_path / "none"), "-o", str(tmp_path / "out")]
     )
     assert told.exit_code == 4
+
+
+def test_a_copy_of_a_run_is_refused(tmp_path: Path) -> None:
+    """Its events were counted twice once; the message names both."""
+    one = run_of(tmp_path / "one", X[:200])
+    other = run_of(tmp_path / "other", X[200:400])
+    shutil.copytree(one, tmp_path / "copy")
+    told = [str(folder) for folder in (one, other, tmp_path / "copy")]
+    done = CliRunner().invoke(commands.main, ["merge", *told, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert f"runs has '{told[0]}' and '{told[2]}', which hold the same landmarks" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_merged_run_has_the_size_of_the_largest(tmp_path: Path) -> None:
+    """Not the number of landmarks that thinning left, of which there may be fewer."""
+    one = run_of(tmp_path / "one", X[:300], size=50)
+    other = tmp_path / "other"
+    write_log(tmp_path / "log.arrow", X[300:], ["0", "1", "2"])
+    fixed: dict[str, Any] = {"size": 60, "scaling": None, "chunk_size": 50}
+    done = se.replay_partitions(tmp_path / "log.arrow", other, workers=1, **fixed)
+    assert done.snapshot is not None
+    merge_runs([other], tmp_path / "alone")
+    with se.read_run(tmp_path / "alone") as run:
+        assert run.engine().config.size == 60
+    merge_runs([one, run_of(tmp_path / "two", X[300:], size=40)], tmp_path / "out")
+    with se.read_run(tmp_path / "out") as run:
+        engine = run.engine()
+    assert engine.config.size == 50
+    assert len(engine.snapshot().ids) <= 50
+    merge_runs([one], tmp_path / "less", size=30)
+    with se.read_run(tmp_path / "less") as run:
+        assert run.engine().config.size == 30
 
 
 def test_runs_of_other_scalings_are_merged_on_request(tmp_path: Path) -> None:

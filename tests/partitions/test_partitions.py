@@ -31,11 +31,12 @@ from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
 from streamembed.numeric import moments
 from streamembed.online.verifying import verify
+from streamembed.partitions import run as run_of_partitions
 from streamembed.partitions import summary
 from streamembed.partitions.agreeing import agree
 from streamembed.partitions.crew import Several
 from streamembed.partitions.division import divide
-from streamembed.partitions.run import Partitioned, replay_partitions
+from streamembed.partitions.run import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.report.contents import read_contents
 from streamembed.storage.database import Database
 
@@ -113,11 +114,11 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
         replayed(tmp_path / "d.arrow", tmp_path / "run")
     with pytest.raises(ParameterError, match="half_life=100 counts the events of one stream"):
         replayed(log, tmp_path / "run", half_life=100)
-    with pytest.raises(ParameterError, match="memory='window' must be 'landmarks'"):
+    with pytest.raises(ParameterError, match=r"memory='window' \(--memory\) must be 'landmarks'"):
         replayed(log, tmp_path / "run", memory="window")
-    with pytest.raises(ParameterError, match="method='pca' must be"):
+    with pytest.raises(ParameterError, match=r"method='pca' \(--method\) must be"):
         replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
-    with pytest.raises(ParameterError, match="cannot be learned by several workers"):
+    with pytest.raises(ParameterError, match=r"cannot be learned in partitions.*se\.replay"):
         replayed(log, tmp_path / "run", metrics=("fenn",))
     with pytest.raises(ParameterError, match="workers=0"):
         replayed(log, tmp_path / "run", workers=0)
@@ -126,6 +127,20 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
     with pytest.raises(BadRowError, match="row 30 of partition 0"):
         replayed(log, tmp_path / "run", on_bad_row="raise")
     assert not (tmp_path / "run" / "snapshot.arrow").exists()
+
+
+def test_unknown_parameters_are_named_with_the_nearest(log: Path, tmp_path: Path) -> None:
+    """They were a bare TypeError once; those of a replay say that they are."""
+    for name, says in (
+        ("sizze", "'sizze' is no parameter of an engine: did you mean 'size'?"),
+        ("worker", "did you mean 'workers'?"),
+        ("id", "id= is for replay, which learns a log as one stream"),
+        ("engine", "parameters of an engine are given by their names"),
+    ):
+        with pytest.raises(ParameterError) as refused:
+            replayed(log, tmp_path / "run", **{name: 3})
+        assert says in str(refused.value)
+    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- the agreement
@@ -214,9 +229,9 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert told.output.startswith("run: 1,998 events, 2 rejected; 6 snapshots, all certificates")
     out = CliRunner().invoke(commands.main, ["export", str(run), "-o", str(tmp_path / "out")])
     assert {Path(line).name for line in out.output.split()} == {*FILES}
-    with pytest.raises(ParameterError, match="is not repeated by verify"):
+    with pytest.raises(ParameterError, match="was learned in partitions is not repeated by verify"):
         verify(run, deep=True, log=str(log))
-    with pytest.raises(ParameterError, match="holds no events to be shown"):
+    with pytest.raises(ParameterError, match="was learned in partitions, and holds no events"):
         read_contents(run)
     (run / "landmarks.arrow").write_bytes(b"ARROW1")
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
@@ -231,9 +246,43 @@ def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: P
     assert files_of(tmp_path / "run") == before
     with pytest.raises(ParameterError, match="size was 60 and is 50"):
         replayed(log, tmp_path / "run", size=50)
-    with pytest.raises(ParameterError, match=r"was learned by several workers \(--workers\)"):
+    with pytest.raises(ParameterError, match=r"was learned in partitions \(--workers\)"):
         se.replay(str(log), se.Engine(), tmp_path / "run")
+    with pytest.raises(ParameterError, match="round_every was 200 and is 300"):
+        replayed(log, tmp_path / "run", round_every=300)
     assert replayed(log, tmp_path / "run", size=50, overwrite=True).learned == 1998
+
+
+def test_a_log_of_other_features_is_told_in_brief(tmp_path: Path) -> None:
+    """All 128 names of them were printed twice once."""
+    wide, other = np.tile(X[:200, :16], (1, 8)), [f"y{j:03d}" for j in range(128)]
+    write_log(tmp_path / "a.arrow", wide, [f"x{j:03d}" for j in range(128)])
+    write_log(tmp_path / "b.arrow", wide, other)
+    write_log(tmp_path / "c.arrow", wide, [*(f"x{j:03d}" for j in range(127)), "z"])
+    replayed(tmp_path / "a.arrow", tmp_path / "run")
+    with pytest.raises(ParameterError, match=r"log\.features was") as refused:
+        replayed(tmp_path / "b.arrow", tmp_path / "run")
+    assert "and is ['y000', 'y001'" in str(refused.value)
+    assert "y127" not in str(refused.value)
+    with pytest.raises(ParameterError, match=r"log\.features\[127\] was 'x127' and is 'z'"):
+        replayed(tmp_path / "c.arrow", tmp_path / "run")
+
+
+def test_columns_that_are_not_used_are_not_said_to_be(tmp_path: Path) -> None:
+    """Ids and labels, and times without a clock; the run says so, and what `inspect` shows."""
+    points = dict(zip(NAMES[:2], X[:300, :2].T, strict=True))
+    more = {"id": np.arange(300), "label": ["a"] * 300, "event_time": np.arange(300.0)}
+    pq.write_table(pa.table({**points, **more}), tmp_path / "log.parquet")
+    done = replayed(tmp_path / "log.parquet", tmp_path / "run")
+    assert str(done.columns).startswith("features: x00, x01; id: none; label: none; time: none; ")
+    assert done.columns.left_out["label"] == "labels are not used"
+    timed = replayed(tmp_path / "log.parquet", tmp_path / "timed", clock="event_time", half_life=9)
+    assert timed.columns.time == "event_time"
+    told = CliRunner().invoke(commands.main, ["inspect", str(tmp_path / "run"), "--json"])
+    facts = json.loads(told.stdout)
+    assert (facts["log"]["label"], facts["log"]["has_ids"]) == (None, False)
+    assert facts["round_every"] == 200
+    assert "snapshot_every" not in facts
 
 
 def test_a_short_log_and_a_damaged_one(tmp_path: Path, log: Path) -> None:
@@ -350,6 +399,38 @@ def kill_everywhere(log: Path, folder: Path, every: int) -> int:
     raise AssertionError("it never ends")
 
 
+def test_progress_counts_what_was_learned_before(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first, and of partitions that are not heard of again; an interrupt says what is held."""
+    told: list[int] = []
+
+    def stop(events: int) -> None:
+        told.append(events)
+        if len(told) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as broken:
+        replayed(log, tmp_path / "run", progress=stop)
+    assert told == [0, 200, 400, 600]
+    held = f"interrupted at 600 events; {tmp_path / 'run'} holds them and 1 round; the same again"
+    assert broken.value.__notes__ == [f"{held} goes on"]
+    replayed(log, tmp_path / "run", progress=told.append)
+    assert told[4:6] == [600, 800]
+    assert told == sorted(told)
+    assert told[-1] == 1998
+    replayed(log, tmp_path / "run", progress=told.append)
+    assert told[-2:] == [1998, 1998]
+
+    def never(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_of_partitions, "_learn", never)
+    done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
+    assert done.exit_code == 130
+    assert "interrupted before anything was learned; the same again goes on" in done.stderr
+
+
 def test_workers_leave_no_trace_nor_do_their_deaths(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,8 +506,23 @@ def test_the_command_line(log: Path, tmp_path: Path) -> None:
         )
         assert refused.exit_code == 2
         assert f"{flag.split('=')[0]} was given with --workers" in refused.stderr
+    assert f"[default: {ROUND_EVERY}]" in CliRunner().invoke(commands.main, ["replay", "-h"]).output
     plain = flags(log, tmp_path / "other")
     assert CliRunner().invoke(commands.main, plain).exit_code == 2  # --round-every alone
+
+
+def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
+    """Without a flag; the window of the command's default was refused once."""
+    plain = [one for one in flags(log, tmp_path / "run") if not one.startswith("--memory")]
+    done = CliRunner().invoke(commands.main, [*plain, "--workers=1"])
+    assert done.exit_code == 0, done.output
+    given = [*flags(log, tmp_path / "other"), "--memory=window", "--workers=1"]
+    refused = CliRunner().invoke(commands.main, given)
+    assert refused.exit_code == 2
+    assert "memory='window' (--memory) must be 'landmarks' in partitions" in refused.stderr
+    for more, memory in ((["--workers=2"], "landmarks"), ([], "window")):
+        told = CliRunner().invoke(commands.main, ["config", "show", "--json", *more])
+        assert json.loads(told.stdout)["memory"]["value"] == memory
 
 
 @pytest.mark.long
