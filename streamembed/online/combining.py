@@ -41,7 +41,8 @@ def merge_runs(
     output
         The folder to create, empty or not there.
     size
-        The most landmarks; None for the largest ``size`` among the runs.
+        The most landmarks; None for the largest ``size`` among the runs. The new engine has as many
+        places as are left where they were thinned, 0.995 of it at least.
     scaling
         As in `streamembed.merge`.
 
@@ -70,7 +71,7 @@ def merge_runs(
     largest = max((config.size for config in configs), default=None)
     found = merge(sets, largest if size is None else size, scaling=scaling)
     known = {name: one for name, one in configs[0].as_dict().items() if name not in SETTLED}
-    engine = Engine.of_landmarks(found, **known, size=found.size)
+    engine = Engine.of_landmarks(found, **known)
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine

@@ -85,7 +85,7 @@ def test_a_copy_of_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_merged_run_has_the_size_of_the_largest(tmp_path: Path) -> None:
-    """Not the number of landmarks that thinning left, of which there may be fewer."""
+    """But for the places of those that thinning could not fill, of which there may be a few."""
     one = run_of(tmp_path / "one", X[:300], size=50)
     other = tmp_path / "other"
     write_log(tmp_path / "log.arrow", X[300:], ["0", "1", "2"])
