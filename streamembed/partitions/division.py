@@ -6,11 +6,13 @@ leaves a trace.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from streamembed.errors import FeatureError, ParameterError
+from streamembed.errors import FeatureError, LogError, ParameterError
 from streamembed.logs.reader import EventLog, LogBatch
 from streamembed.logs.stdin import STDIN
 
@@ -20,6 +22,7 @@ __all__ = ["MOST", "PIECES", "Part", "divide"]
 MOST = 64
 # Of one file whose number of rows is known.
 PIECES = 8
+FIRST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,27 @@ class Part:
                 return
             yield batch
 
-    @property
     def told(self) -> dict[str, object]:
-        """What a run remembers of it, JSON-ready: no path, for files may be moved."""
-        return {"files": len(self.log.paths), "start": self.start, "stop": self.stop}
+        """What a run remembers of it, JSON-ready: no path, for files may be moved.
+
+        Its first rows stand for it: a log of other data, or of the same files in another order, is
+        another log.
+        """
+        return {
+            "files": len(self.log.paths),
+            "rows": self.log.n_rows,
+            "start": self.start,
+            "stop": self.stop,
+            "first_rows": self._fingerprint(),
+        }
+
+    def _fingerprint(self) -> int:
+        """CRC32 of the first 1,000 rows; 0 where there are none, or they cannot be read."""
+        with suppress(LogError):  # who learns it will meet it
+            first = next(self.batches(0), None)
+            if first is not None:
+                return zlib.crc32(first.points[:FIRST].tobytes())
+        return 0
 
 
 def divide(log: EventLog) -> tuple[Part, ...]:

@@ -36,7 +36,7 @@ from streamembed.partitions.worker import Start, dealt
 from streamembed.runs import folder as runfolder
 from streamembed.runs import origin
 from streamembed.runs.ledger import PARTITIONS
-from streamembed.runs.resuming import FINAL, ORIGIN, STATE
+from streamembed.runs.resuming import FINAL, ORIGIN, STATE, wrong
 from streamembed.runs.run import replay
 from streamembed.storage.archive import replacing
 from streamembed.storage.database import Database
@@ -161,7 +161,7 @@ def replay_partitions(
     runfolder.apart("run", folder, (opened,), folder=True)
     columns = columns_of(opened, config)
     told = _told(opened, columns, config, every, policy)
-    told["partitions"] = [part.told for part in parts]
+    told["partitions"] = [part.told() for part in parts]
     with (
         runfolder.taken(run) as folder,
         _opened(folder, told, flag("overwrite", overwrite)) as kept,
@@ -169,7 +169,11 @@ def replay_partitions(
         root = Root(kept, config, len(parts))
         begun = root.published
         counted = _counted(progress, kept, len(parts))
-        if not kept.fact(STATE)["finished"]:
+        state = kept.fact(STATE)
+        if state["finished"]:
+            if any(wrong(folder, name, crc) for name, crc in state["files"].items()):
+                _write(folder, kept, root, told)
+        else:
             settings = _settings_of(config, policy, every)
             starts = [Start(some, settings) for some in dealt(parts, count)]
             try:
@@ -349,11 +353,15 @@ def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -
     paths = [folder / name for name in names]
     files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
     state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-    engine = root.engine()
+    engine, gone = root.engine(), []
     with database.commit():
         if engine is not None:
-            state["final"] = database.append(FINAL, engine.position, 0, engine.to_bytes())
+            number = database.append(FINAL, engine.position, 0, engine.to_bytes())
+            gone = database.keep_only(FINAL, {number})
+            state["final"] = number
         database.note(STATE, state)
+    for path in gone:
+        path.unlink(missing_ok=True)
 
 
 def _write_table(path: Path, table: Any) -> None:

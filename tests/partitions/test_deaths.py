@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError
+from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs import write_log
 from streamembed.partitions import worker
 from streamembed.partitions.run import Partitioned, replay_partitions
@@ -145,6 +145,33 @@ def test_a_row_out_of_reach_is_rejected(kernel: str, scaling: str | None, tmp_pa
     assert (done.learned, done.rejected) == (1000 - far, far)
     assert done.snapshot is not None
     assert np.isfinite(done.snapshot.coordinates).all()
+
+
+def test_a_log_that_has_changed_is_another_log(tmp_path: Path) -> None:
+    """Other data under the same names, or the same files in another order: not gone on with."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    replayed(log, tmp_path / "run")
+    kept = files_of(tmp_path / "run")
+    (log / "0.parquet").rename(log / "9.parquet")
+    with pytest.raises(ParameterError, match=r"partitions\[0\]|first_rows"):
+        replayed(log, tmp_path / "run")
+    (log / "9.parquet").rename(log / "0.parquet")
+    assert replayed(log, tmp_path / "run").resumed_at == 3
+    write_log(log / "1.parquet", X[500:900], ["x", "y"], format="parquet")
+    with pytest.raises(ParameterError, match="partitions"):
+        replayed(log, tmp_path / "run")
+    assert files_of(tmp_path / "run") == kept
+
+
+def test_files_that_are_gone_are_written_again(tmp_path: Path) -> None:
+    """Of a run that is whole, by the same call."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    replayed(log, tmp_path / "run")
+    kept = files_of(tmp_path / "run")
+    (tmp_path / "run" / "snapshot.arrow").unlink()
+    (tmp_path / "run" / "rejected.parquet").write_bytes(b"")
+    replayed(log, tmp_path / "run")
+    assert files_of(tmp_path / "run") == kept
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
