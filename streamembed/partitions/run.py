@@ -9,6 +9,7 @@ was killed when, leaves a trace.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,9 @@ import pyarrow.parquet as pq
 
 from streamembed.data.roles import Columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, ParameterError, path_text, shown
+from streamembed.errors import ColumnWarning, FeatureError, ParameterError, path_text, shown
 from streamembed.logs.paths import Location, Paths
-from streamembed.logs.reader import EventLog, choice_of, open_chosen
+from streamembed.logs.reader import EventLog, choice_of, doubts, open_chosen
 from streamembed.methods.config import POSITION, Config
 from streamembed.parameters import flag, one_of, whole
 from streamembed.partitions.agreeing import agree
@@ -149,6 +150,11 @@ def replay_partitions(
         A worker dies again and again.
     FileError, LogError
         As for `replay`; a file that is damaged further on ends its partition there.
+
+    Warns
+    -----
+    ColumnWarning
+        As for `replay`: columns were left out because of their looks.
     """
     policy = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
     count = whole("workers", workers, 1)
@@ -156,6 +162,8 @@ def replay_partitions(
     asked = ROUND_EVERY if round_every is None else whole("round_every", round_every, 1, " or None")
     every = -(-asked // config.chunk_size) * config.chunk_size
     opened = _open(log, choice_of(features, exclude, None, None, time), config)
+    if not isinstance(log, EventLog) and (warning := doubts(opened)) is not None:
+        warnings.warn(warning, ColumnWarning, stacklevel=2)
     parts = divide(opened)
     folder = Path(path_text(run, "run"))
     runfolder.apart("run", folder, (opened,), folder=True)

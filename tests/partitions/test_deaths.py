@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, ParameterError
+from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.logs import write_log
 from streamembed.partitions import worker
 from streamembed.partitions.run import Partitioned, replay_partitions
@@ -161,6 +161,17 @@ def test_a_log_that_has_changed_is_another_log(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="partitions"):
         replayed(log, tmp_path / "run")
     assert files_of(tmp_path / "run") == kept
+
+
+def test_columns_in_doubt_are_told(tmp_path: Path) -> None:
+    """As of a replay: left out, and named in a warning."""
+    (tmp_path / "log").mkdir()
+    table = np.column_stack([X, np.arange(1000.0)])
+    path = tmp_path / "log" / "0.parquet"
+    write_log(path, table, ["x", "y", "customer_id"], format="parquet")
+    with pytest.warns(ColumnWarning, match="customer_id"):
+        done = replayed(tmp_path / "log", tmp_path / "run")
+    assert done.columns.features == ("x", "y")
 
 
 def test_files_that_are_gone_are_written_again(tmp_path: Path) -> None:
