@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["LOOPBACK", "is_loopback"]
+__all__ = ["EVERYWHERE", "LOOPBACK", "is_loopback"]
 
 LOOPBACK = "127.0.0.1"
+# All addresses of a machine: to listen at, and not to call.
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 def is_loopback(host: str) -> bool:

@@ -63,7 +63,15 @@ LONGEST_QUOTE = 120
 
 
 class StreamembedError(Exception):
-    """The base class of all errors that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose.
+
+    Attributes
+    ----------
+    code : str or None
+        Where a served run refused a call: why, as the page on serving lists it; None elsewhere.
+    """
+
+    code: str | None = None
 
 
 class ParameterError(StreamembedError, ValueError):
@@ -128,6 +136,8 @@ class ServerError(StreamembedError, ConnectionError):
     code : str
         Why, as the page on serving lists it; "unavailable" may be tried again.
     """
+
+    code: str
 
     def __init__(self, message: str, code: str = "unavailable") -> None:
         super().__init__(message)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from contextlib import ExitStack
 from types import FrameType
 
 import click
 
-from streamembed.addresses import LOOPBACK, is_loopback
+from streamembed.addresses import EVERYWHERE, LOOPBACK, is_loopback
+from streamembed.certificates import names_in
 from streamembed.errors import ParameterError
 from streamembed.serving.settings import PORT, Settings, bytes_of
 from streamembed.serving.supervisor import Supervisor
@@ -190,8 +192,10 @@ def _serve(settings: Settings) -> None:
             click.echo(f"http://{_named(settings.metrics_host)}:{health.port}/metrics", err=True)
         scheme = "grpc" if settings.tls is None else "grpc+tls"
         for port in server.ports:
-            click.echo(f"{scheme}://{_named(settings.host)}:{port}")
+            click.echo(f"{scheme}://{_named(_called(settings))}:{port}")
         sys.stdout.flush()
+        if settings.host in EVERYWHERE:
+            click.echo(f"at {settings.host}: all addresses of this machine", err=True)
         if not is_loopback(settings.host) and settings.insecure:
             click.echo(f"warning: {settings.host} serves whoever reaches it", err=True)
         click.echo("Ctrl-C ends it", err=True)
@@ -204,6 +208,15 @@ def _serve(settings: Settings) -> None:
             ending.add_note(told)
             raise ending
         click.echo(f"streamembed: {told}", err=True)
+
+
+def _called(settings: Settings) -> str:
+    """What clients call this machine: where it listens, or the first name of its certificate."""
+    if settings.host not in EVERYWHERE:
+        return settings.host
+    names = [] if settings.tls is None else names_in(*settings.tls)
+    plain = [name for name in names if not name.startswith("*")]
+    return next(iter(plain), socket.gethostname())
 
 
 def _named(host: str) -> str:

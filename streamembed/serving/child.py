@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from streamembed.errors import StreamembedError, said
+import pyarrow as pa
+
+from streamembed.errors import ParameterError, StreamembedError, said
 from streamembed.serving.calls import Gate
 from streamembed.serving.counts import Counts
 from streamembed.serving.published import Follower
 from streamembed.serving.service import Service
-from streamembed.serving.settings import Settings
+from streamembed.serving.settings import Settings, must_be_free
 from streamembed.serving.tokens import Token
 from streamembed.serving.writer import Learning
 
@@ -193,19 +195,26 @@ def main(kind: str) -> None:
     except StreamembedError as error:
         _say(sink, {"failed": type(error).__name__, "message": said(error)})
         os._exit(1)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # of Flight, whose port is taken, or whose certificate is none
-        where = f"{start.settings.host}:{start.port}"
-        message = f"{where} cannot be served at ({said(error)}): choose another with --port"
-        _say(sink, {"failed": "FileError", "message": message})
+    except (OSError, ValueError, pa.ArrowException) as error:
+        _say(sink, {"failed": "ParameterError", "message": _why(error, start)})
         os._exit(1)
     if kind == "reader":
         limit_memory(start.settings.max_memory)
     gc.freeze()  # what was imported is not looked through again
     _say(sink, {"port": made.port})
     _obey(made, sink, start.settings.grace)
+
+
+def _why(error: BaseException, start: Start) -> str:
+    """What Flight does not say: the port was taken meanwhile, or the certificate is none."""
+    settings = start.settings
+    try:
+        must_be_free(settings.host, start.port)
+    except ParameterError as known:
+        return said(known)
+    if settings.tls is not None:
+        return "the files of --tls must be a certificate and its key, both PEM"
+    return f"{settings.host}:{start.port} cannot be served at ({said(error)})"
 
 
 def _obey(made: Reader | WriterProcess, sink: TextIO, grace: float) -> None:

@@ -15,12 +15,14 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from streamembed.certificates import CERTAIN, UNKNOWN_SIGNER, context_of, why_not
 from streamembed.data.batch import Rejected
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
 from streamembed.engine.engine import Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
+    InputError,
     ParameterError,
     ServerError,
     StreamembedError,
@@ -33,6 +35,7 @@ from streamembed.serving.wire import (
     Features,
     Transformed,
     code_of,
+    digest_of,
     failure_of,
     features_in,
     joined,
@@ -49,6 +52,8 @@ URL = re.compile(r"grpc(\+tcp|\+tls)?://(\[[^\]/@]+\]|[^:/@\[\]]+):(\d{1,5})/?")
 ROWS = 1 << 13
 # Seconds between two attempts, at first and at most.
 PAUSE, LONGEST_PAUSE = 0.05, 1.0
+# Seconds that a handshake may take, by which it is found out why there is no connection.
+HANDSHAKE = 2.0
 
 
 def connect(
@@ -76,7 +81,8 @@ def connect(
     ParameterError
         An argument is none of these.
     ServerError
-        The server cannot be reached, or does not know the token.
+        The server cannot be reached, or does not know the token; or its certificate is not trusted,
+        which is said at once ("untrusted").
 
     Examples
     --------
@@ -96,6 +102,8 @@ def connect(
             roots = Path(tls_roots).read_bytes()
         except OSError as error:
             raise file_error(error, tls_roots, "read") from error
+    if roots is not None:
+        context_of(roots)
     made = Client(url, token, roots, real("patience", patience, 0.0, 3600.0))
     try:
         made._meet()
@@ -118,10 +126,13 @@ class Client:
         self._options = fl.FlightCallOptions(headers=headers)
         self._roots, self._patience = roots, patience
         self._urls = [url]
+        self._has_met = False  # whether it ever answered
         self._flight: Any = None
         self._stream: Any = None  # of points, by the newest snapshot
         self._features: Features | None = None
         self._offset: int | None = None
+        # A call of learn that failed: where it began, and a digest of its rows.
+        self._unheard: tuple[int, bytes] | None = None
         self._limits = (ROWS, 1 << 24)  # rows and bytes of a batch, once it was told
 
     def __repr__(self) -> str:
@@ -163,19 +174,45 @@ class Client:
         FeatureError, InputError
             Nothing of the first batch that is refused was learned, and nothing behind it.
         ServerError
-            The server cannot be reached, refuses, or has events from another producer that uses
-            this token. `offset` tells how many rows are committed: go on with those behind them, or
-            call again with the same rows where none of this call are.
+            The server cannot be reached, or refuses. The same call with the same rows may be made
+            again: what of it is in is not learned twice. Its code is "offset" where another
+            producer that uses this token has learned meanwhile: then read `offset`, and learn what
+            is not in yet.
         """
-        points, features = self._tried(lambda: read_points(X, self._features_to_learn()))
+        table = self._tried(lambda: self._to_learn(X, y, ids))
+        first = self._begins_at(table)
+        self._offset = first
+        try:
+            learned = self._learn(table, first)
+        except BaseException as error:
+            # whether the server has these rows is not known, unless it said that they come too late
+            was_overtaken = getattr(error, "code", None) == "offset"
+            self._unheard = None if was_overtaken else (first, digest_of(table))
+            if was_overtaken and (done := self._offset - first):
+                raise ServerError(f"{error}. The first {done} rows are in", "offset") from None
+            raise
+        self._unheard = None
+        return learned
+
+    def _to_learn(self, X: Any, y: Any, ids: Any) -> pa.Table:
+        """Events as they are sent."""
+        points, features = read_points(X, self._features_to_learn())
         n = len(points)
         labels = None if y is None else list_labels(y, n)
         known = read_ids(ids, n)
-        if self._offset is None:
-            self._offset = self.offset
-        table = table_of(points, features, labels, None if known is None else known.tolist())
-        accepted, rejected, first = 0, list[Rejected](), self._offset
-        while (done := self._offset - first) < n:
+        return table_of(points, features, labels, None if known is None else known.tolist())
+
+    def _begins_at(self, table: pa.Table) -> int:
+        """The offset of a call: that of the one before, where that failed and had the same rows."""
+        if self._unheard is not None and self._unheard[1] == digest_of(table):
+            return self._unheard[0]
+        return self.offset if self._offset is None else self._offset
+
+    def _learn(self, table: pa.Table, first: int) -> Learned:
+        """Put until all is acknowledged, the first row at an offset."""
+        assert self._offset is not None
+        accepted, rejected = 0, list[Rejected]()
+        while (done := self._offset - first) < len(table):
             told = self._tried(lambda: self._put(table, first))
             for one in told:
                 self._offset = max(self._offset, int(one["next"]))
@@ -188,15 +225,36 @@ class Client:
 
     @property
     def offset(self) -> int:
-        """Rows that this producer (the name of its token) has put: its next one has this number."""
-        return int(self._tried(lambda: self._told("learn"))["offset"])
+        """Rows that this producer (the name of its token) has put, as the server has them now.
+
+        The next call of `learn` begins there; but not one with the same rows as the last, where
+        that broke off: it is the same call, and what of it is in is not learned twice.
+        """
+        self._offset = int(self._tried(lambda: self._told("learn"))["offset"])
+        return self._offset
 
     @property
     def ready(self) -> bool:
-        """Whether points can be transformed now."""
-        action = fl.Action("ready", b"")
+        """Whether points can be transformed now: a snapshot is served, and the server does not end.
+
+        False for a run whose warm-up is not over: it can be learned into all the same.
+        """
+        return bool(json.loads(self._acted("ready"))["ready"])
+
+    def drain(self) -> None:
+        """Ask the server to end: it lets open calls end, and commits what was put.
+
+        Raises
+        ------
+        ServerError
+            The token may only read, or the server cannot be reached.
+        """
+        self._acted("drain")
+
+    def _acted(self, name: str) -> bytes:
+        action = fl.Action(name, b"")
         (told,) = self._tried(lambda: list(self._connected().do_action(action, self._options)))
-        return bool(json.loads(told.body.to_pybytes())["ready"])
+        return bytes(told.body.to_pybytes())
 
     def snapshot(self, position: int | None = None) -> Snapshot:
         """A snapshot that the run keeps, bit for bit; None for the newest.
@@ -212,6 +270,8 @@ class Client:
 
     def landmark_set(self, partition: int = 0) -> LandmarkSet:
         """Landmarks and masses as they were committed last, to be merged with those of others.
+
+        They may be newer than `snapshot()`, which is looked for now and then.
 
         Parameters
         ----------
@@ -248,13 +308,27 @@ class Client:
         if not self._urls:
             raise ParameterError("this client is closed: connect again")
         if self._flight is None:
+            if self._urls[0].startswith("grpc+tls"):  # gRPC would log it, and not say why
+                self._must_speak(CERTAIN | (UNKNOWN_SIGNER if self._roots else frozenset()))
             roots = {} if self._roots is None else {"tls_root_certs": self._roots}
             self._flight = fl.FlightClient(self._urls[0], **roots)
         return self._flight
 
+    def _must_speak(self, reasons: frozenset[int] | None = None) -> None:
+        """Say why a server that never answered never will; ServerError with "untrusted"."""
+        if self._has_met:
+            return
+        secure, host, port = URL.fullmatch(self._urls[0]).groups()  # type: ignore[union-attr]
+        context = context_of(self._roots) if secure == "+tls" else None
+        patience = min(max(self._patience, 0.5), HANDSHAKE)
+        why = why_not(host.strip("[]"), int(port), context, patience, reasons)
+        if why is not None:
+            raise ServerError(why, "untrusted")
+
     def _meet(self) -> None:
         """Is it there, does it know this token, and where else does it answer?"""
         infos = self._tried(lambda: list(self._connected().list_flights(b"", self._options)))
+        self._has_met = True
         places: set[str] = set()
         for info in infos:
             if b"/".join(info.descriptor.path) == b"transform":
@@ -344,9 +418,13 @@ class Client:
                 failure: StreamembedError = error
             except (pa.ArrowException, OSError) as error:
                 failure = failure_of(error)
-            code = getattr(failure, "code", "")
+            if isinstance(failure, InputError):  # that of this side, too
+                failure.code = "invalid"
+            code = failure.code
             if self._stream is not None or code == "unavailable":
                 self._drop()
+            if code == "unavailable":
+                self._must_speak()
             if code != "unavailable" or time.monotonic() + pause > until:
                 raise failure
             self._urls = [*self._urls[1:], *self._urls[:1]]

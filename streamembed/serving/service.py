@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from streamembed.addresses import EVERYWHERE
 from streamembed.errors import StreamembedError, said
 from streamembed.merging.landmark_set import LARGEST_PARTITION
 from streamembed.serving.calls import Call, Gate, peer_of
@@ -256,7 +257,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     ) -> fl.FlightInfo:
         ticket = fl.Ticket(path.encode())
         where = [self._location(self._settings.host, port) for port in self.ports]
-        if self._settings.host in ("0.0.0.0", "::"):  # of all addresses: that which was asked
+        if self._settings.host in EVERYWHERE:  # of all addresses: that which was asked
             where = where[:1] and ["arrow-flight-reuse-connection://?"]
         endpoints = [fl.FlightEndpoint(ticket, [one]) for one in where]
         if path not in ("transform", "learn"):  # one endpoint has all of it, anywhere

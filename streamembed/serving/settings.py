@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -11,7 +13,7 @@ from typing import Self
 from streamembed.addresses import LOOPBACK, is_loopback
 from streamembed.errors import MissingFileError, ParameterError, shown
 
-__all__ = ["PORT", "Settings", "bytes_of"]
+__all__ = ["PORT", "Settings", "bytes_of", "cannot_listen", "must_be_free"]
 
 PORT = 8815
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -88,9 +90,10 @@ class Settings:
         if self.tokens is None or self.tls is None:
             missing = [flag for flag in ("tokens", "tls") if getattr(self, flag) is None]
             lacks = " and ".join(f"--{flag}" for flag in missing)
+            verb = "is" if len(missing) == 1 else "are"
             raise ParameterError(
-                f"--host {self.host} can be reached by others, and {lacks} is missing: give both "
-                "--tokens and --tls, or --insecure where a proxy before it has them"
+                f"--host {self.host} can be reached by others, and {lacks} {verb} missing: give "
+                "both --tokens and --tls, or --insecure where a proxy before it has them"
             )
 
     @classmethod
@@ -123,3 +126,47 @@ def bytes_of(text: str) -> int:
     if size < UNITS["KiB"]:
         raise ParameterError(f"{shown(text)} must be a number of bytes, such as 65536 or 16MiB")
     return size
+
+
+def must_be_free(host: str, port: int, flag: str = "port") -> None:
+    """Whether a server can listen there; 0 is any port that is free.
+
+    Parameters
+    ----------
+    flag
+        The option that chose it, in words of a message.
+
+    Raises
+    ------
+    ParameterError
+        The port is in use or not allowed, or the address is not one of this machine.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found[:1]:
+            with socket.socket(family, kind, protocol) as door:
+                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                door.bind(address)
+                door.listen(1)
+    except OSError as error:
+        raise cannot_listen(error, host, port, flag) from error
+
+
+def cannot_listen(error: OSError, host: str, port: int, flag: str = "port") -> ParameterError:
+    """Why a server cannot listen somewhere, and what to choose instead.
+
+    Examples
+    --------
+    >>> raise cannot_listen(OSError(errno.EADDRINUSE, ""), "127.0.0.1", 8815)
+    Traceback (most recent call last):
+    streamembed.errors.ParameterError: port 8815 is in use: choose another --port, or 0
+    """
+    if error.errno == errno.EADDRINUSE:
+        return ParameterError(f"port {port} is in use: choose another --{flag}, or 0")
+    if error.errno == errno.EACCES:
+        return ParameterError(f"port {port} is not allowed: choose --{flag} 1024 or higher, or 0")
+    other = flag.replace("port", "host")
+    why = error.strerror or str(error)
+    return ParameterError(
+        f"{host} is no address of this machine to listen at ({why}): choose another --{other}"
+    )

@@ -22,9 +22,9 @@ from typing import Any, Self
 from streamembed import errors
 from streamembed.errors import MissingFileError, ServerError, StreamembedError
 from streamembed.serving.counts import added
-from streamembed.serving.settings import Settings
+from streamembed.serving.settings import Settings, must_be_free
 from streamembed.serving.tokens import Token, read_tokens
-from streamembed.storage.database import NAME
+from streamembed.storage.database import NAME, tidy
 
 __all__ = ["Supervisor"]
 
@@ -40,6 +40,8 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
 }
+# Unless the environment says otherwise: what gRPC logs of its clients is nothing for a terminal.
+LOG = {"GRPC_VERBOSITY": "NONE"}
 
 
 class Child:
@@ -51,7 +53,7 @@ class Child:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **ENVIRONMENT},
+            env={**LOG, **os.environ, **ENVIRONMENT},
             text=True,
             start_new_session=True,  # Ctrl-C in a terminal is for the parent
         )
@@ -234,9 +236,10 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        if not (Path(settings.run) / NAME).exists():
-            raise MissingFileError(f"{settings.run} holds no {NAME}: it is no run, or has no store")
+        _must_be_a_run(settings)
         self._tokens = self._read_tokens()
+        for i in range(settings.readers if settings.port else 1):
+            must_be_free(settings.host, settings.port and settings.port + i)
         self._folder = tempfile.TemporaryDirectory(prefix="streamembed-")  # of mode 0700
         self._socket = str(Path(self._folder.name) / "writer") if settings.learn else None
         self._places: list[Place] = []
@@ -392,3 +395,13 @@ class Supervisor:
             if place.child is not None:
                 place.child.kill()
         self._folder.cleanup()
+        tidy(Path(self._settings.run))
+
+
+def _must_be_a_run(settings: Settings) -> None:
+    folder = Path(settings.run)
+    if not folder.exists():
+        remedy = ": streamembed.open_run makes one, and says how it learns"
+        raise MissingFileError(f"{folder} does not exist{remedy * settings.learn}")
+    if not (folder / NAME).exists():
+        raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")

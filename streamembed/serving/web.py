@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamembed.errors import FileError
 from streamembed.serving.counts import BUCKETS, CALLS, CODES, REASONS
+from streamembed.serving.settings import cannot_listen
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -49,18 +49,15 @@ class Health:
 
     Raises
     ------
-    FileError
+    ParameterError
         The port is in use, or the address is not one of this machine.
     """
 
     def __init__(self, host: str, port: int, status: Callable[[], dict[str, Any]]) -> None:
         try:
             self._server = _Server((host, port), status)
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise FileError(
-                f"{host}:{port} cannot be listened at ({why}): choose another with --metrics-port"
-            ) from error
+        except OSError as error:
+            raise cannot_listen(error, host, port, "metrics-port") from error
         self.port: int = self._server.server_address[1]
 
     def __enter__(self) -> Health:

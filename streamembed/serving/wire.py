@@ -6,6 +6,7 @@ the limits, and Arrow has looked at every offset and length of it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "answer_schema",
     "as_refused",
     "code_of",
+    "digest_of",
     "failure_of",
     "features_in",
     "flight_error",
@@ -56,7 +58,7 @@ KINDS = {
     "unauthenticated": fl.FlightUnauthenticatedError,
     "unauthorized": fl.FlightUnauthorizedError,
 }
-# What a client raises; anything else is a ServerError.
+# What a client raises, with the code on it; anything else is a ServerError.
 OWN: dict[str, type[StreamembedError]] = {"invalid": InputError, "not_ready": NotReadyError}
 BROKEN = "something went wrong here that is not yours to know: its operator's log says what"
 
@@ -324,6 +326,14 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
+def digest_of(table: pa.Table) -> bytes:
+    """Of what is sent: equal for equal rows, NaN and all."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).digest()
+
+
 def failure_of(error: BaseException) -> StreamembedError:
     """An error of Flight as one of this package."""
     code = code_of(error)
@@ -332,7 +342,11 @@ def failure_of(error: BaseException) -> StreamembedError:
         code = "invalid"
     if code == "unavailable" and not getattr(error, "extra_info", None):
         text = "the server cannot be reached: is the address right, and TLS as there?"
-    return OWN[code](text) if code in OWN else ServerError(text, code)
+    if code not in OWN:
+        return ServerError(text, code)
+    failure = OWN[code](text)
+    failure.code = code
+    return failure
 
 
 @dataclass(frozen=True, slots=True, eq=False)

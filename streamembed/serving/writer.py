@@ -153,15 +153,11 @@ class Learning:
         if offset > expected:
             raise RefusedError(
                 "offset",
-                f"offset {offset} leaves a gap: {expected} rows of this producer are here, so the "
-                f"next batch must have offset {expected}",
+                f"offset {offset} leaves a gap: {expected} rows of {who!r} are here, so the next "
+                f"batch must have offset {expected}",
             )
         if repeated and self._run.acknowledged(name) is None:
-            raise RefusedError(
-                "offset",
-                f"offset {offset} is amid a batch that was learned; {expected} rows of this "
-                "producer are here",
-            )
+            raise _overtaken(f"offset {offset} is amid a batch that was learned", who, expected)
         if not rows:
             raise RefusedError("invalid", "a batch must have rows")
         points = np.frombuffer(data, dtype=np.float64).reshape(rows, len(told["names"]))
@@ -178,23 +174,37 @@ class Learning:
                 batch_id=name,
             )
         except (InputError, ParameterError) as error:  # such as labels that no metric learns from
+            if repeated:  # the batch that was acknowledged there was in order: this is another
+                raise _overtaken(
+                    f"other rows were learned at offset {offset}", who, expected
+                ) from None
             raise RefusedError("invalid", said(error)) from None
         except BaseException as error:
             print(f"streamembed: {said(error)}", file=sys.stderr, flush=True)
             self._fail(type(error).__name__)
             raise as_refused(error) from None
+        behind = offset + rows  # of this batch: another producer may be further on
         if not repeated:
-            self._next[who] = offset + rows
+            self._next[who] = behind
             self.counts.learned(learned.accepted)
             self.counts.rejected([reason_of(row.reason) for row in learned.rejected])
         return {
             "offset": offset,
-            "next": self._next[who],
+            "next": behind,
             "accepted": learned.accepted,
             "rejected": [[row.index, plain(row.id), row.reason] for row in learned.rejected],
             "position": self._run.position,
             "repeated": repeated,
         }
+
+
+def _overtaken(what: str, who: str, expected: int) -> RefusedError:
+    return RefusedError(
+        "offset",
+        f"{what}: another producer with a token of {who!r} has learned meanwhile, or a call that "
+        f"broke off; {expected} rows of {who!r} are here. Read the offset again (client.offset), "
+        "learn what is not in yet, and give every producer a name of its own",
+    )
 
 
 def _name(who: str, offset: int) -> str:

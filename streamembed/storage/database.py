@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from streamembed.errors import DamagedFileError, FileError, MissingFileError, StoppedError
 
-__all__ = ["BESIDE", "NAME", "Database", "Record", "sync_folder", "thinned"]
+__all__ = ["BESIDE", "NAME", "Database", "Record", "sync_folder", "thinned", "tidy"]
 
 # Of a run folder: the database, and the folder of files beside it.
 NAME, BESIDE = "run.db", "parts"
@@ -463,6 +463,22 @@ def _told(path: Path, what: str) -> Iterator[None]:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):
             raise
         raise FileError(f"{path} cannot be {what}: {error.strerror or error}") from error
+
+
+def tidy(folder: Path) -> None:
+    """Remove the two files of SQLite that connections for reading leave, where nothing is in them.
+
+    SQLite does it when the last connection that may write is closed; where another is open, or the
+    folder cannot be written to, they stay.
+    """
+    try:
+        if (folder / f"{NAME}-wal").stat().st_size:
+            return
+        connection = _connect(folder / NAME, "rw")
+    except (OSError, sqlite3.Error):
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connection):
+        connection.execute("PRAGMA user_version").fetchone()
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
-from streamembed.errors import MissingFileError, ParameterError, ServerError
+from streamembed.errors import (
+    FeatureError,
+    MissingFileError,
+    NotReadyError,
+    ParameterError,
+    ServerError,
+)
 from streamembed.serving.published import Follower
 from streamembed.serving.wire import RefusedError
 from tests.serving.served import made, serving
@@ -42,6 +49,9 @@ def test_other_arguments_are_looked_at(tmp_path: Path) -> None:
     """Before anything is sent."""
     with pytest.raises(MissingFileError):
         se.connect("grpc+tls://127.0.0.1:1", tls_roots=tmp_path / "none")
+    (tmp_path / "roots").write_text("none")
+    with pytest.raises(ParameterError, match="holds no certificates in PEM"):
+        se.connect("grpc+tls://127.0.0.1:1", tls_roots=tmp_path / "roots")
     with pytest.raises(ParameterError, match="patience"):
         se.connect("grpc://127.0.0.1:1", patience=-1)
 
@@ -82,3 +92,20 @@ def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
     follower = Follower(str(made(tmp_path)))
     with pytest.raises(RefusedError, match="keeps no landmarks"):
         follower.landmarks(0)
+
+
+def test_before_the_first_event_there_is_no_map_and_no_name(tmp_path: Path) -> None:
+    """The first rows say what features are called; whoever asks for a map hears "not_ready"."""
+    with se.open_run(tmp_path / "run", {"size": 20, "warm_up": 10}):
+        pass
+    with serving(tmp_path / "run", "--learn") as server, server.client() as client:
+        assert not client.ready
+        for ask in (client.snapshot, lambda: client.transform([[1.0, 2.0]])):
+            with pytest.raises(NotReadyError, match="warm-up") as told:
+                ask()
+            assert told.value.code == "not_ready"
+        assert client.learn([{"b": 1.0, "a": 2.0}]).accepted == 1
+        with pytest.raises(FeatureError) as wrong:
+            client.learn(pa.table({"x": [1.0], "y": [2.0]}))
+        assert wrong.value.code == "invalid"
+        assert client.learn([{"a": 1.0, "b": 3.0}]).accepted == 1

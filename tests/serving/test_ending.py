@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
+from streamembed.certificates import names_in
 from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.published import Follower
 from streamembed.serving.wire import Features
 from streamembed.serving.writer import Learning
+from streamembed.storage.database import tidy
 from tests.report import runs
 from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_
@@ -155,11 +158,23 @@ def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
         Learning(str(tmp_path / "online"), str(tmp_path / "door"), None, print)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
-def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
-    """Whoever does not know the certificate, or has no token, is not answered."""
-    run = made(tmp_path)
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+# Each is said at once, and is nothing that is tried again.
+UNTRUSTED = """
+import sys
+import streamembed as se
+url, other = sys.argv[1:]
+plain, name = url.replace("+tls", ""), url.replace("localhost", "127.0.0.2")
+for asked, roots in ((url, None), (url, other), (name, other[:-9] + "one.pem"), (plain, None)):
+    try:
+        se.connect(asked, tls_roots=roots, patience=30)
+    except se.errors.ServerError as error:
+        print(error.code, error)
+"""
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """One that nobody has signed, and its key."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
@@ -170,17 +185,61 @@ def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
+    return cert, key
+
+
+def test_a_finished_run_is_left_as_it_was(tmp_path: Path) -> None:
+    """Serving it reads, and leaves no file behind; a client from Python ends it."""
+    run = made(tmp_path)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    path, _, write = tokens_in(tmp_path)
+    with serving(run, "--tokens", path) as server:
+        with server.client(write) as client:
+            assert client.ready
+            client.timeline()
+            client.drain()
+        assert server.process.wait(60) == 0
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_what_is_not_empty_is_not_tidied(tmp_path: Path) -> None:
+    """A log of the database that holds something is for whoever opens it to write."""
+    run = made(tmp_path)
+    with se.open_run(run) as opened:
+        opened.learn(X[200:210])
+        kept = (run / "run.db-wal").stat().st_size
+        assert kept > 0
+        tidy(run)
+        assert (run / "run.db-wal").stat().st_size == kept
+    tidy(run / "nowhere")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
+    """Whoever does not know the certificate, or has no token, is not answered."""
+    run = made(tmp_path)
+    (cert, key), (other_cert, _) = (certificate(tmp_path, name) for name in ("one", "other"))
     path, read, _ = tokens_in(tmp_path)
     flags = ("--host", "0.0.0.0", "--tokens", path, "--tls", cert, key)
+    assert names_in(str(cert), str(key)) == ["localhost", "127.0.0.1"]
+    assert names_in(str(key), str(cert)) == []
     with serving(run, *flags) as server:
-        url = server.url.replace("0.0.0.0", "localhost")
-        assert url.startswith("grpc+tls://")
+        url = server.url  # not 0.0.0.0: the name that the certificate is for
+        assert url.startswith("grpc+tls://localhost:")
         with se.connect(url, token=read, tls_roots=cert) as client:
             assert client.transform(X[:5]).valid.all()
-        with pytest.raises(ServerError, match="TLS"):
-            se.connect(url, token=read, patience=0.0)
-        with pytest.raises(ServerError, match="TLS"):
-            se.connect(url.replace("+tls", ""), token=read, patience=0.0)
         with pytest.raises(ServerError, match="token") as told:
             se.connect(url, tls_roots=cert)
         assert told.value.code == "unauthenticated"
+        done = subprocess.run(
+            [sys.executable, "-c", UNTRUSTED, url, other_cert], capture_output=True, text=True
+        )
+        for line, why in zip(
+            done.stdout.splitlines(),
+            ("self-signed certificate", "not trusted", "127.0.0.2", "speaks TLS"),
+            strict=True,
+        ):
+            assert line.startswith("untrusted ")
+            assert why in line.replace("self signed", "self-signed")
+        assert done.stderr == ""  # gRPC would have logged what it found
+    assert "all addresses" in "".join(server.said)

@@ -15,6 +15,7 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
+from streamembed.errors import ServerError
 from streamembed.version import __version__
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
 
@@ -221,11 +222,113 @@ def test_a_gap_an_overlap_and_other_rows_are_refused(world: World) -> None:
     for offset, text in (
         (at + 1, "gap"),
         (first + 1, "amid a batch"),
-        (first, "with other rows"),
+        (first, "other rows were learned"),
     ):
-        with pytest.raises(fl.FlightServerError, match=text):
-            world.put(X[:10], json.dumps({"offset": offset}).encode())
+        for n in (1, 9, 10, 11):
+            with pytest.raises(fl.FlightServerError, match=text) as told:
+                world.put(X[:n], json.dumps({"offset": offset}).encode())
+            assert told.value.extra_info == b"offset"
     assert world.metrics("events_learned_total") == learned
+
+
+def test_a_repetition_tells_the_row_behind_it(world: World) -> None:
+    """And not that behind a batch that came later: whoever goes on there would leave rows out."""
+    with world.server.client(world.write) as client:
+        at = client.offset
+        client.learn(X[230:235])
+        client.learn(X[235:245])
+    answer = world.put(X[230:235], json.dumps({"offset": at}).encode())
+    assert (answer["repeated"], answer["next"]) == (True, at + 5)
+
+
+def test_a_client_that_was_overtaken_hears_it_and_goes_on(world: World) -> None:
+    """Nothing of its call is learned until it has read the offset again; then it is, once."""
+    learned = world.metrics("events_learned_total")
+    with world.server.client(world.write) as one, world.server.client(world.write) as other:
+        at = one.offset
+        one.learn(X[250:260])
+        other.learn(X[260:270])
+        for n in (10, 3, 20):
+            with pytest.raises(ServerError, match=r"another producer .*client\.offset") as told:
+                one.learn(X[270 : 270 + n])
+            assert told.value.code == "offset"
+        assert one.offset == at + 20
+        assert one.learn(X[270:280]).accepted == 10
+        assert one.offset == at + 30
+    assert world.metrics("events_learned_total") == learned + 30
+
+
+def test_rows_behind_a_repetition_are_not_left_out(world: World) -> None:
+    """Two batches of one call: the first is known, another producer is at the second."""
+    with world.server.client(world.write) as one, world.server.client(world.write) as other:
+        at = one.offset
+        other.learn(X[:100])
+        other.learn(X[100:200])
+        learned = world.metrics("events_learned_total")
+        with pytest.raises(ServerError, match="The first 100 rows are in") as told:
+            one.learn(np.vstack([X[:100], X[300:400]]))  # this server takes 100 rows at most
+        assert told.value.code == "offset"
+        assert one.offset == at + 200
+        assert world.metrics("events_learned_total") == learned
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_call_that_broke_off_can_be_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, lost: int, asks: bool
+) -> None:
+    """Learned once, whichever acknowledgement was lost, and whether the offset is read between."""
+    learned = world.metrics("events_learned_total")
+    points = np.vstack([X[:200], X[:5]])
+    points[7, 0] = np.nan
+    with world.server.client(world.write, patience=0.0) as client:
+        before, heard = client.offset, list[Any]()
+        read = client._put
+
+        def losing(table: Any, first: int) -> Any:
+            found = read(table, first)
+            heard.extend(found)
+            raise ServerError("the stream broke off")
+
+        def partly(table: Any, first: int) -> Any:
+            if not heard:  # the first batch is acknowledged
+                heard.extend(read(table.slice(0, 100), first))
+                return heard
+            return losing(table, first)
+
+        monkeypatch.setattr(client, "_put", losing if lost == 1 else partly)
+        with pytest.raises(ServerError, match="broke off"):
+            client.learn(points)
+        monkeypatch.setattr(client, "_put", read)
+        assert not asks or client.offset == before + 205
+        again = client.learn(points)
+        assert (again.accepted, [row.index for row in again.rejected]) == (204, [7])
+        assert client.learn(X[390:395]).accepted == 5
+        assert client.offset == before + 210
+    assert world.metrics("events_learned_total") == learned + 209
+
+
+def test_every_refusal_has_its_code(world: World) -> None:
+    """Whatever its class, and whichever side found it out."""
+    with world.server.client(world.write) as client:
+        at = client.offset
+        calls: dict[str, Callable[[], Any]] = {
+            "narrow": lambda: client.transform(X[:2, :2]),
+            "labels": lambda: client.learn(X[:2], y=["a", "b"]),
+            "ids": lambda: client.learn(X[:2], ids=["a", 1]),
+            "no ids": lambda: client.learn(X[:2], ids=[1]),
+        }
+        for name, call in calls.items():
+            with pytest.raises(se.errors.InputError) as told:
+                call()
+            assert told.value.code == "invalid", name
+        with pytest.raises(ServerError) as refused:
+            client.snapshot(3)
+        assert refused.value.code == "not_found"
+        assert client.offset == at
+    with world.server.client(world.read) as client, pytest.raises(ServerError) as refused:
+        client.drain()
+    assert refused.value.code == "unauthorized"
 
 
 @pytest.mark.parametrize(

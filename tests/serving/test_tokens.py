@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from streamembed.errors import MissingFileError, ParameterError
+from streamembed.serving import supervisor
 from streamembed.serving.settings import Settings, bytes_of
+from streamembed.serving.supervisor import Supervisor
 from streamembed.serving.tokens import add_token, hash_of, read_tokens, who_has
 from tests.cli.test_cli import call
+from tests.serving.served import made
 
 
 def test_a_token_is_found_by_itself_alone(tmp_path: Path) -> None:
@@ -83,7 +87,7 @@ def test_other_machines_are_served_with_tokens_and_tls_only(tmp_path: Path, host
         rest = {name: value for name, value in both.items() if name != missing}
         with pytest.raises(ParameterError, match=f"--{missing} is missing"):
             Settings(run="run", host=host, **rest)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="--tokens and --tls is missing"):
+    with pytest.raises(ParameterError, match="--tokens and --tls are missing"):
         Settings(run="run", host=host)
 
 
@@ -134,3 +138,44 @@ def test_what_cannot_be_served_is_an_error(arguments: list[str], code: int, tmp_
     assert done.exit_code == code
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """At once, as any other parameter that cannot be used."""
+    run = made(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = call("serve", run, "--port", port)
+        said = f"streamembed: port {port} is in use: choose another --port, or 0\n"
+        assert (done.exit_code, done.stderr) == (2, said)
+        done = call("serve", run, "--port", 0, "--metrics-port", port)
+        said = f"streamembed: port {port} is in use: choose another --metrics-port, or 0\n"
+        assert (done.exit_code, done.stderr) == (2, said)
+
+
+def test_a_port_that_was_taken_meanwhile_is_an_error_of_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the process that meets it: no log of gRPC, no traceback."""
+    monkeypatch.setattr(supervisor, "must_be_free", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(run=str(made(tmp_path)), port=taken.getsockname()[1])
+        with pytest.raises(ParameterError, match="in use"), Supervisor(settings):
+            pass
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_of_another_machine_cannot_be_listened_at(tmp_path: Path) -> None:
+    """And that is said by itself, not of the port."""
+    done = call("serve", made(tmp_path), "--host", "192.0.2.1", "--insecure")
+    assert done.exit_code == 2
+    assert "192.0.2.1 is no address of this machine" in done.stderr
+    assert "another --host" in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_no_run_without_a_store(tmp_path: Path) -> None:
+    """Each is said as it is."""
+    assert "does not exist" in call("serve", tmp_path / "none").stderr
+    done = call("serve", tmp_path / "none", "--learn")
+    assert "none does not exist: streamembed.open_run makes one" in done.stderr
+    assert "holds no run.db" in call("serve", tmp_path).stderr
