@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         "coef0": (0.0, LARGEST_COEFFICIENT),
         "gamma": (0.0, LARGEST_VALUE),
         "reg": (1e-12, 1e6),
-        "resolution": (0.0, np.inf),
+        "resolution": (0.0, sys.float_info.max),
         "width": WIDTHS,
         "typical_coverage": (0.0, LARGEST_VALUE),
         "radius": (0.0, LARGEST_VALUE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
@@ -344,8 +346,10 @@ class State:
             return 0.0
         if self.scales is not None:
             total, weight = self.apart
-            return float(np.sqrt(total / weight)) if weight else 0.0
-        return float(np.sqrt(self.cover.radius2(size))) / self.scaling.bandwidth
+            found = math.sqrt(total / weight) if weight else 0.0
+        else:
+            found = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
+        return min(found, sys.float_info.max)
 
     def settle(self) -> None:
         """Forget the way back to the state before; see `Graph.settle`."""

@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import os
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
+from streamembed.errors import said
 from streamembed.serving.counts import Counts
 from streamembed.serving.tokens import Token, who_has
 from streamembed.serving.wire import RefusedError, as_refused, flight_error
@@ -171,9 +173,19 @@ class Gate(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     # ------------------------------------------------------------------ silence
 
     def watch(self, port: int, stop: threading.Event) -> None:
-        """Close connections of clients that are silent, until it is to stop."""
+        """Close connections of clients that are silent, until it is to stop.
+
+        What goes wrong, such as no file being left to open, is said once, and tried again.
+        """
+        told = ""
         while not stop.wait(min(self._idle / 4, 5.0)):
-            self.close_silent(port)
+            try:
+                self.close_silent(port)
+                told = ""
+            except Exception as error:
+                if said(error) != told:
+                    told = said(error)
+                    print(f"streamembed: {told}", file=sys.stderr, flush=True)
 
     def close_silent(self, port: int) -> None:
         """Close the connections of calls whose client has neither sent nor taken anything.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -84,3 +85,22 @@ def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch
     gate.close_silent(1)
     assert closed[1](("b", 3))
     assert not closed[1](("a", 1))
+
+
+def test_whatever_goes_wrong_silence_is_watched_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as no file being left to open: said once, and tried again."""
+    tried, stop = [], threading.Event()
+
+    def close_silent(port: int) -> None:
+        tried.append(port)
+        if len(tried) == 4:
+            stop.set()
+        raise OSError(24, "Too many open files")
+
+    gate = Gate(Counts(), 4, 0.01, None)
+    monkeypatch.setattr(gate, "close_silent", close_silent)
+    gate.watch(7, stop)
+    assert tried == [7] * 4
+    assert capsys.readouterr().err.count("Too many open files") == 1
