@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
@@ -32,6 +31,8 @@ from streamembed.spectral.sparse import Parts, Walk
 from streamembed.spectral.tracker import Factor
 
 __all__ = ["Counts", "Curved", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
+
+LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -349,7 +350,7 @@ class State:
             found = math.sqrt(total / weight) if weight else 0.0
         else:
             found = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
-        return min(found, sys.float_info.max)
+        return min(found, LARGEST)
 
     def settle(self) -> None:
         """Forget the way back to the state before; see `Graph.settle`."""
