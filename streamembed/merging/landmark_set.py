@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from scipy.spatial.distance import cdist
 from streamembed.cover import covering
 from streamembed.cover.net import Landmarks
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.errors import InputError, MissingFileError, file_error, path_text
+from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.geometry.landmarks import LEAST_MASS
 from streamembed.geometry.scaling import Scaling
@@ -31,7 +30,15 @@ from streamembed.methods.config import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Bools, Floats, Ints, frozen
 from streamembed.storage import stream
-from streamembed.storage.archive import matrix_of, must, replacing, sound, vectors_of, writable
+from streamembed.storage.archive import (
+    bytes_of,
+    matrix_of,
+    must,
+    replacing,
+    sound,
+    vectors_of,
+    writable,
+)
 
 __all__ = [
     "LARGEST_PARTITION",
@@ -183,14 +190,7 @@ class LandmarkSet:
         FileError
             The file is missing, or cannot be read.
         """
-        source = Path(path_text(path))
-        try:
-            data = source.read_bytes()
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{source} does not exist") from error
-        except OSError as error:
-            raise file_error(error, source, "read") from error
-        return cls._of(data, source)
+        return cls._of(bytes_of(path), path)
 
     @classmethod
     def _of(cls, data: bytes, path: str | os.PathLike[str]) -> Self:

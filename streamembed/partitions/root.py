@@ -185,8 +185,7 @@ class Root:
     def ends(self) -> tuple[int, dict[int, str]]:
         """Events of all partitions, and of those that are damaged, why."""
         events, damages = 0, {}
-        if self.agreement is None:
-            return 0, {}
+        assert self.agreement is not None
         for one, (_, data) in self.saved().items():
             if data is None:
                 continue

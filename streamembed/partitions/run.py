@@ -176,7 +176,8 @@ def replay_partitions(
     ):
         root = Root(kept, config, len(parts))
         begun = root.published
-        counted = _counted(progress, kept, len(parts))
+        advanced = _counted(progress, kept, len(parts))
+        advanced()
         state = kept.fact(STATE)
         if state["finished"]:
             if any(wrong(folder, name, crc) for name, crc in state["files"].items()):
@@ -185,7 +186,7 @@ def replay_partitions(
             settings = _settings_of(config, policy, every)
             starts = [Start(some, settings) for some in dealt(parts, count)]
             try:
-                _learn(root, starts, opened, config, counted, placing)
+                _learn(root, starts, opened, config, advanced, placing)
                 _write(folder, kept, root, told)
             except KeyboardInterrupt as error:
                 error.add_note(_held(folder, root, _committed(kept, len(parts))))
@@ -234,12 +235,14 @@ def _held(folder: Path, root: Root, events: int) -> str:
 
 def _counted(
     progress: Callable[[int], None] | None, database: Database, partitions: int
-) -> Callable[[int], None] | None:
-    """Progress that counts every partition, also those of which nothing was heard yet."""
-    if progress is None:
-        return None
-    progress(_committed(database, partitions))
-    return lambda _: progress(_committed(database, partitions))
+) -> Callable[[], None]:
+    """What tells the progress, of every partition, also those of which nothing was heard yet."""
+
+    def tell() -> None:
+        if progress is not None:
+            progress(_committed(database, partitions))
+
+    return tell
 
 
 def _config_of(parameters: dict[str, Any]) -> Config:
@@ -317,11 +320,10 @@ def _learn(
     starts: Sequence[Start],
     log: EventLog,
     config: Config,
-    progress: Callable[[int], None] | None,
+    advanced: Callable[[], None],
     placing: Placing,
 ) -> None:
     """Take all partitions to their ends, and publish every round."""
-    learned: dict[int, int] = {}
     with placing(starts, root.saved, root.agreement, root.published) as crew:
         if root.agreement is None:
             found = crew.summaries()
@@ -337,9 +339,7 @@ def _learn(
             if told is None:
                 return
             root.take(told)
-            learned[told.partition] = told.position
-            if progress is not None:
-                progress(sum(learned.values()))
+            advanced()
 
 
 def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -> None:

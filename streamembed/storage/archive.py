@@ -32,6 +32,7 @@ from streamembed.storage.sealing import must, sound
 
 __all__ = [
     "VERSION",
+    "bytes_of",
     "matrix_of",
     "must",
     "read_table",
@@ -160,7 +161,7 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     ParameterError
         ``path`` is no path.
     """
-    return unseal(_bytes_of(path), kind, path)
+    return unseal(bytes_of(path), kind, path)
 
 
 def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
@@ -188,8 +189,8 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
     return table, header
 
 
-def _bytes_of(path: str | os.PathLike[str]) -> bytes:
-    """The content of a regular file."""
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """The content of a regular file; FileError or ParameterError as `read_table`."""
     source = Path(path_text(path))
     try:
         if source.exists() and not source.is_dir() and not source.is_file():
