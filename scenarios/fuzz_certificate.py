@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 import streamembed as se
+from scenarios import dense_answers
 from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
+from streamembed.geometry.ring import rounding_norm
 from streamembed.methods.pairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
@@ -36,10 +37,15 @@ KERNELS = ("self_tuning", "gaussian", "graph")
 LEEWAY = 1.02
 # Absolute: of a dense decomposition of up to a thousand points.
 ROUNDING = 1e-12
-# Absolute residual that double precision can still show; distances are kept in doubles, too.
-SMALLEST = 3e-14
+# A map without components has no eigenvalue above this (docs/algorithms/certificate.md).
+NOTHING = 1e-10
+# An estimate of the share of negative eigenvalues is this near (docs/algorithms/classical-mds.md).
+NEGATIVE_MASS = 0.06
 
 
+# Share of streams of other methods than maps of a walk; those among them that take no distances.
+OTHERS = 0.35
+OF_POINTS = ("pca", "kernel_pca", "lle")
 # One stream in so many has more points than the last rung decomposes.
 LARGE_EVERY = 100
 
@@ -168,13 +174,19 @@ KINDS = {
 
 
 def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str, Any], bool]:
-    """Kind, points, parameters of the engine, and whether it learns distances."""
+    """Kind, points, parameters of the engine, and whether it learns distances.
+
+    Without a ``kernel`` units are drawn, too, and methods other than maps of a walk.
+    """
     rng = np.random.default_rng(seed)
     kind = str(rng.choice(list(KINDS)))
     memory = str(rng.choice(["window", "window", "window", "landmarks", "all"]))
     size = int(rng.choice([15, 40, 70, 90, 120, 200, 300, 300, 400]))
     count = 2 * size if memory == "window" else max(min(2 * size, 300), size)
     points = KINDS[kind](rng, count, int(rng.integers(1, 7)))
+    units = np.random.default_rng((seed, 3))
+    if kernel is None:
+        points = _in_units(points, units)
     k = int(min(rng.choice([1, 2, 3, 5, 10, 20, 30]), size - 2))
     parameters: dict[str, Any] = {
         "n_components": k,
@@ -189,7 +201,8 @@ def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str,
     parameters["warm_up"] = max(k + 2, min(size, int(rng.integers(k + 2, size + 1))))
     if rng.random() < 0.6:
         spread = float(np.median(np.abs(points - np.median(points, axis=0)))) or 1.0
-        parameters["bandwidth"] = spread * float(rng.choice([0.03, 0.3, 1.0, 3.0, 30.0]))
+        factor = float(rng.choice([0.03, 0.3, 1.0, 3.0, 30.0]))
+        parameters["bandwidth"] = float(np.clip(spread * factor, 1e-100, 1e100))
     if rng.random() < 0.2:
         parameters["rank"] = int(k + rng.integers(1, 10))
     if memory == "landmarks" and rng.random() < 0.4:
@@ -205,12 +218,42 @@ def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str,
             parameters["alpha"] = "auto"
     else:
         parameters["kernel"] = "gaussian"
+    if kernel is None and units.random() < OTHERS:
+        _make_other(parameters, units)
     if seed % LARGE_EVERY == LARGE_EVERY - 1:  # more points than are ever decomposed as a whole
         points = KINDS[kind](rng, 1500, int(rng.integers(1, 7)))
+        if kernel is None:
+            points = _in_units(points, units)
         large = {"memory": "window", "size": 1200, "warm_up": 1100, "chunk_size": 50}
         parameters = {**parameters, **large, "half_life": None}
         return kind, points, parameters, False
-    return kind, points, parameters, bool(rng.random() < 0.2)
+    by_distance = bool(rng.random() < 0.2) and parameters.get("method") not in OF_POINTS
+    return kind, points, parameters, by_distance
+
+
+def _in_units(points: Floats, rng: Draw) -> Floats:
+    """Points in some unit, which may change in the middle of the stream."""
+    if rng.random() < 0.5:
+        points = points * 10.0 ** rng.uniform(-12, 120)
+    if rng.random() < 0.25:
+        changed = int(rng.integers(0, len(points)))
+        points = points.copy()
+        points[changed:] *= 10.0 ** rng.choice([-6.0, 6.0])
+    return points
+
+
+def _make_other(parameters: dict[str, Any], rng: Draw) -> None:
+    """Parameters of another method, with those of all methods as they are."""
+    shared = ("n_components", "memory", "size", "tolerance", "chunk_size", "scaling", "seed")
+    for name in set(parameters) - {*shared, "warm_up", "half_life"}:
+        del parameters[name]
+    method = parameters["method"] = str(rng.choice(["classical_mds", *OF_POINTS, "isomap"]))
+    if method in ("lle", "isomap"):
+        parameters["n_neighbors"] = int(rng.choice([3, 10, 15, 15, 40]))
+    if method == "kernel_pca":
+        parameters["kernel"] = str(rng.choice(["gaussian", "polynomial", "cosine"]))
+        if parameters["kernel"] == "polynomial":
+            parameters["degree"] = int(rng.choice([1, 2, 3]))
 
 
 def _make_graph(parameters: dict[str, Any], points: Floats, rng: Draw) -> None:
@@ -235,107 +278,53 @@ def _distances(rng: Draw, points: Floats) -> Floats:
     return np.asarray(cdist(points, points, str(how)))
 
 
-def operator(d2: Floats, alpha: float, masses: Floats) -> tuple[Floats, Floats]:
-    """W and S of squared distances in bandwidths, dense and in float64, from the formulas."""
-    with np.errstate(under="ignore", over="ignore"):
-        weights = np.exp(-d2)
-    density = (weights @ masses) ** -alpha
-    delta = density * (weights @ (masses * density))
-    scaling = np.sqrt(masses) * density / np.sqrt(delta)
-    stationary = masses * delta / (masses * delta).sum()
-    dense = weights * np.outer(scaling, scaling)
-    return weights, dense - np.sqrt(np.outer(stationary, stationary))
-
-
-def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
-    """The same of a graph of neighbours, weights as the snapshot says, points oldest first."""
-    n, k = len(d2), snapshot.n_neighbors
-    others = d2 + np.diag(np.full(n, np.inf))
-    order = np.argsort(others, axis=1, kind="stable")  # ties by age
-    joined = np.zeros((n, n), dtype=bool)
-    if snapshot.radius:
-        joined = others <= snapshot.radius**2
-    else:
-        joined[np.arange(n)[:, None], order[:, : min(k, n - 1)]] = True
-        joined |= joined.T
-    scales = snapshot.widths
-    if snapshot.kernel == "self_tuning":
-        own = order[:, min(7, k, n - 1) - 1]
-        scales = np.sqrt(others[np.arange(n), own])
-        floor = 0.1 * np.median(scales[scales > 0]) if (scales > 0).any() else 1.0
-        scales = np.maximum(scales, floor)
-    weights = joined.astype(np.float64)
-    if snapshot.kernel != "binary":
-        with np.errstate(under="ignore"):
-            weights = joined * np.exp(-d2 / (snapshot.width * np.outer(scales, scales)))
-    degrees = weights.sum(axis=1)
-    least = np.maximum(1e-12 * np.maximum.outer(degrees, degrees), 1e-40 * degrees.max())
-    weights[weights < least] = 0.0
-    masses = snapshot.masses
-    full = weights / (weights.max() or 1.0) * np.outer(masses, masses)
-    degrees = full.sum(axis=1)
-    scaling = np.divide(1.0, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
-    stationary = degrees / (degrees.sum() or 1.0)
-    dense = full * scaling[:, None] * scaling - np.sqrt(np.outer(stationary, stationary))
-    return weights, dense
-
-
 def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> list[str]:
     """What the certificate of a snapshot says that is not true; empty where all of it is.
 
     Parameters
     ----------
     d
-        Unsquared distances between the snapshot's things, in its order, where it has no points.
+        Unsquared distances between the snapshot's objects, in its order, where it has no points.
     """
+    answer = dense_answers.answer(snapshot, d)
     k, c = len(snapshot.eigenvalues), snapshot.certificate
-    graph = snapshot.method == "laplacian_eigenmaps"
-    if d is None:
-        scaled = (snapshot.points - snapshot.center) / snapshot.scale
-        d2 = cdist(scaled, scaled, "sqeuclidean")
-        if graph:  # on a lattice the last bit decides who is nearer
-            apart = scaled[:, None] - scaled
-            d2 = np.einsum("ijk,ijk->ij", apart, apart)
-    else:
-        d2 = d**2
-    if snapshot.method == "laplacian_eigenmaps":
-        weights, dense = walk(d2, snapshot)
-    else:
-        d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
-        weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
     with one_blas_thread():  # two took ten times as long
-        values, vectors = scipy.linalg.eigh(dense, driver="evd")  # many equal eigenvalues
+        values, vectors = scipy.linalg.eigh(answer.operator, driver="evd")
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-    values = np.concatenate([values, np.zeros(k + 1)])  # of fewer things than components
+    values = np.concatenate([values, np.zeros(k + 1)])  # of fewer objects than components
     shown = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
-    largest = float(snapshot.eigenvalues[0])
+    published = answer.to_operator(snapshot.eigenvalues)
+    published = np.where(shown.any(axis=0), published, 0.0)
+    outside, bound = answer.to_operator(np.array([c.outside, c.outside_bound]))
+    largest = float(published[0])
     faults = []
 
     def expect(what: str, found: float, allowed: float) -> None:
-        if not found <= LEEWAY * allowed + ROUNDING:
+        if not found <= LEEWAY * allowed + ROUNDING + answer.rounding:
             faults.append(f"{what} {found:.3g} > {allowed:.3g}")
 
-    errors = np.linalg.norm(dense @ shown - shown * snapshot.eigenvalues, axis=0)
+    errors = np.linalg.norm(answer.operator @ shown - shown * published, axis=0)
     expect("residual", float(errors.max()), c.residual * largest)
     lengths = (shown**2).sum(axis=0)
-    expect("length", float(np.abs(lengths - (snapshot.eigenvalues > 0)).max()), 1e-4)
-    expect("outside bound", float(values[k]), c.outside_bound)
+    expect("length", float(np.abs(lengths - (published > 0)).max()), 1e-4)
+    expect("outside bound", float(values[k]), bound)
     # a Ritz value of the ring, which may be float32
-    expect("outside", c.outside, float(values[k]) + FLOAT32)
-    sine = 1.0
-    if np.all(snapshot.eigenvalues > 0):
+    expect("outside", outside, float(values[k]) + FLOAT32)
+    if np.all(published > 0):
         rest = shown - vectors[:, :k] @ (vectors[:, :k].T @ shown)
         sine = min(1.0, float(np.linalg.norm(rest, 2)))
         # vectors of the oracle are right to its rounding over their gap
         gap = max(float(values[k - 1] - values[k]), ROUNDING)
-        expect("angle", sine, c.angle_bound + ROUNDING / gap)
-    parts = connected_components(weights > (0.0 if graph else np.finfo(np.float64).eps))[0]
-    if snapshot.n_connected != parts:
-        faults.append(f"n_connected {snapshot.n_connected} != {parts}")
+        expect("angle", sine, c.angle_bound + (ROUNDING + answer.rounding) / gap)
+    if answer.parts is not None and snapshot.n_connected != answer.parts:
+        faults.append(f"n_connected {snapshot.n_connected} != {answer.parts}")
+    if answer.negative_mass is not None:
+        wrong = abs(c.negative_mass - answer.negative_mass)
+        expect("negative mass", wrong, NEGATIVE_MASS)
     if c.met:
         expect("met with residual", float(errors.max()), tolerance * largest)
-        wrong = float(np.abs(snapshot.eigenvalues - values[:k]).max())
-        allowed = (c.residual + tolerance) * largest if largest > 0 else c.outside_bound
+        wrong = float(np.abs(published - values[:k]).max())
+        allowed = (c.residual + tolerance) * largest if largest > 0 else NOTHING
         expect("met with eigenvalue error", wrong, allowed)
     return faults
 
@@ -375,7 +364,10 @@ def _stream(seed: int, most: int, result: Result, kernel: str | None) -> None:
         result.met += bool(snapshot.certificate.met)
         result.informative += snapshot.certificate.angle_bound < 1.0
         result.rungs[snapshot.rung] += 1
-        possible = snapshot.eigenvalues[0] * parameters["tolerance"] > SMALLEST
+        smallest = 1.1 * rounding_norm(np.float64, len(snapshot.ids))  # that doubles can show
+        possible = snapshot.eigenvalues[0] * parameters["tolerance"] > smallest
+        if snapshot.method in dense_answers.CENTRED or snapshot.method == "lle":
+            possible = False  # relative to a norm that may be any number of times larger
         if not snapshot.certificate.met and len(snapshot.ids) <= LARGEST_EXACT and possible:
             result.unmet.append(seed)
         if faults:

@@ -8,6 +8,7 @@ certificate is a sample of rows: it claims nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,37 +72,44 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
 
     With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
     """
-    columns = _publish(state, config)
-    if state.is_centred:
-        told = replace(columns.certificate, negative_mass=centred_room.negative_mass(state))
-        if state.curved is not None:
-            told, paths = curved_room.tell(told, state, config)
-            return replace(columns, certificate=told, paths=paths)
-        return replace(columns, certificate=told)
-    if state.sparse is None:
-        return columns
-    room = state.sparse
-    missed = room.missed if room.counted == state.position else None
-    if counted:
-        missed = graph_room.count_missed(state, columns.eigenvalues, columns.psi, config)
-    isolated = len(room.parts.isolated)
-    told = replace(columns.certificate, missed=missed, isolated=isolated)
-    return replace(columns, certificate=told)
-
-
-def _publish(state: State, config: Config) -> Columns:
+    if state.curved is not None:
+        reading = curved_room.read(state, config)
+        columns = _best(curved_room.climb(reading, state, config), state, config)
+        described, paths = curved_room.describe(columns.certificate, reading, state)
+        described = replace(
+            described, negative_mass=centred_room.negative_mass(reading.at, config.seed)
+        )
+        return replace(columns, certificate=described, paths=paths)
     if state.sparse is not None:
-        rungs = graph_room.climb(state, config)
-    elif state.rebuilt is not None:
-        rungs = rebuilt_room.climb(state, config)
-    elif state.curved is not None:
-        rungs = curved_room.climb(state, config)
-    elif config.tolerance is None:
-        return _estimate(state, config)
-    elif state.is_centred:
-        rungs = centred_room.climb(centred_room.known_of(state), config)
+        columns = _best(graph_room.climb(state, config), state, config)
+        room = state.sparse
+        missed = room.missed if room.counted == state.position else None
+        if counted:
+            missed = graph_room.count_missed(state, columns.eigenvalues, columns.psi, config)
+        isolated = len(room.parts.isolated)
+        described = replace(columns.certificate, missed=missed, isolated=isolated)
+        return replace(columns, certificate=described)
+    if state.rebuilt is not None:
+        return _best(rebuilt_room.climb(state, config), state, config)
+    if not state.is_centred:
+        if config.tolerance is None:
+            return _estimate(state, config)
+        return _best(ladder.climb(state, config), state, config)
+    at = centred_room.known_of(state)
+    if config.tolerance is None:
+        columns = _estimate(state, config)
     else:
-        rungs = ladder.climb(state, config)
+        columns = _best(centred_room.climb(at, config), state, config)
+    if state.distances is None:  # a kernel of points
+        return columns
+    described = replace(
+        columns.certificate, negative_mass=centred_room.negative_mass(at, config.seed)
+    )
+    return replace(columns, certificate=described)
+
+
+def _best(rungs: Iterator[Pairs], state: State, config: Config) -> Columns:
+    """The first rung that meets the tolerance, or the best of all, certified."""
     best: Pairs | None = None
     for pairs in rungs:
         if config.tolerance is not None and pairs.fits(config):
@@ -192,7 +200,14 @@ def _turn(
         norms[eigenvalues == 0.0] = 0.0
         block_norm = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
     certified = certificate.certify(
-        eigenvalues, norms, block_norm, pairs.outside, pairs.rounding, config.tolerance, method
+        eigenvalues,
+        norms,
+        block_norm,
+        pairs.outside,
+        pairs.rounding,
+        config.tolerance,
+        method,
+        pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
     if state.is_centred:

@@ -169,6 +169,12 @@ def degenerate(snapshot: Snapshot) -> str | None:
     """Why a map says little of most points, and what to do; None where it does not."""
     certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
     room, count = METHODS[snapshot.method].room, len(snapshot.ids)
+    if not snapshot.coordinates.any() and certificate.met is False:
+        return (
+            f"all {k} components are zeros, because the {count} points differ by less than the "
+            "kernel's float32 values can show: call engine.rescale() if their units have changed, "
+            "or set a tolerance below 1e-3, which keeps the kernel in float64, or size <= 1000"
+        )
     if not snapshot.coordinates.any():
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "

@@ -372,7 +372,8 @@ class Snapshot:
         """How well the support covers new points: min(1, q(x) / median q), shape (n,).
 
         1 is as dense as a typical support point, 0 means that nothing similar is in the support;
-        q(x) is the kernel mass around x.
+        q(x) is the kernel mass around x. The median is over the support; above 256 points it is
+        over 256 of them, evenly spaced by age, unless the kernel is Gaussian or a graph.
         """
         return self._extension.with_coverage(self._read(X))[1]
 

@@ -13,7 +13,7 @@ __all__ = ["choose_bandwidth", "cosine_rows", "gaussian", "gaussian_rows", "poly
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
 NEIGHBOUR = 7
-LARGEST_ENTRY = 1e150
+LARGEST_ENTRY = 1e300
 
 
 def gaussian(d2: Array, bandwidth: float) -> Array:
@@ -58,7 +58,7 @@ def polynomial_rows(left: Floats, right: Floats, degree: int, coef0: float, gamm
     """(gamma x y + coef0)**degree between two sets of points: shape (a, b).
 
     Source: Schoelkopf, Smola & Mueller (1998), section 4; parameters are scikit-learn's. Differs:
-    nothing is larger than 1e150, in either direction, so that squares can be summed.
+    nothing is larger than 1e300, in either direction, so that sums stay finite.
     """
     most = LARGEST_ENTRY ** (1.0 / degree)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -52,12 +52,6 @@ class View:
     root: Floats
     weights: Floats
 
-    @property
-    def negative_mass(self) -> float:
-        """Share of the negative ones in the sum of all |v|; 0 where all v are 0."""
-        total = float(np.abs(self.values).sum())
-        return float(np.abs(self.values[self.values < 0]).sum()) / total if total else 0.0
-
 
 def view(vectors: Array, values: Floats, masses: Floats, count: int) -> View:
     """Eigenpairs of S as the factor has them, at most ``count`` vectors, of positive value.

@@ -29,6 +29,7 @@ from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import probes, tracker
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.quadrature import negative_trace
 from streamembed.spectral.tracker import Factor
 
 __all__ = [
@@ -54,6 +55,9 @@ BATCH_SHARE = 0.2
 # Eigenvalues below this share of the norm are rounding of the centring.
 NOTHING = 1e-11
 TINY = float(np.finfo(np.float64).tiny)
+# Columns of the factor whose part of the trace is taken as it is; columns and steps of the
+# quadrature of all others (docs/algorithms/classical-mds.md has its errors).
+LEADING, COLUMNS, STEPS = 24, 8, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,10 +119,39 @@ def unit_of(values: Floats) -> float:
     return 2.0 * max(float(np.abs(values).max(initial=0.0)), TINY)
 
 
-def negative_mass(state: State) -> float:
-    """Share of negative eigenvalues in the sum of all sizes, as far as the factor knows them."""
-    factor = state.factor
-    return centred.view(factor.vectors, factor.values, state.counting, 0).negative_mass
+def negative_mass(at: Known, seed: int) -> float:
+    """Share of negative eigenvalues in the sum of all sizes: N / (trace + 2 N).
+
+    N is that of the leading columns of the factor, and an estimate of all others; the trace is
+    exact. Of few points, or without a factor, all eigenvalues are computed.
+    """
+    if at.graph.n <= SMALLEST_FACTORED or at.factor.rank == 0:
+        values = np.linalg.eigvalsh(_dense(at) / max(_largest_entry(at), TINY))
+        total = float(np.abs(values).sum())
+        return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
+    masses, normal, constant = at.masses, at.normal, at.normal.constant
+    row = at.graph.product(masses[:, None])[:, 0]
+    unit = float(np.abs(row).max())  # of entries of one sign, as here, a bound on the norm
+    operator = _Centred(at.graph, normal, unit)
+    leading = normal.scaling[:, None] * at.factor.vectors[:, :LEADING]
+    known = orthonormal_basis(centred.deflate(leading, constant))
+    basis = np.column_stack([constant, known])
+    inside = known.T @ operator.apply(known)
+    negative = float(np.maximum(-np.linalg.eigvalsh(0.5 * (inside + inside.T)), 0.0).sum())
+
+    def rest_of(block: Floats) -> Floats:
+        rest: Floats = block - basis @ (basis.T @ block)
+        return rest
+
+    draw = np.random.default_rng((seed, at.position, len(masses)))
+    starts = rest_of(draw.standard_normal((len(masses), COLUMNS)) * (masses > 0)[:, None])
+    dimension = int(np.count_nonzero(masses)) - basis.shape[1]
+    negative += negative_trace(
+        lambda block: rest_of(operator.apply(block)), starts, dimension, STEPS
+    )
+    diagonal = at.graph.weights.diagonal()
+    trace = float(masses @ (diagonal / unit - row / unit / masses.sum()))
+    return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,23 +309,35 @@ def _polish(
 
 def decompose(at: Known, config: Config) -> Pairs:
     """Every pair at once. O(n^3)."""
-    normal, weights = at.normal, at.graph.weights.astype(np.float64)
-    root, constant = normal.scaling, normal.constant
-    dense = weights * np.outer(root, root)
-    dense -= np.outer(constant, constant @ dense)
-    dense -= np.outer(dense @ constant, constant)
+    normal, dense = at.normal, _dense(at)
     values, vectors = descending_eigh(dense)
-    unit = unit_of(values)
-    values, dense = values / unit, dense / unit
-    rounding = ROUNDING * len(values) * float(np.abs(weights).max() * root.max() ** 2) / unit
-    real = values > max(NOTHING, rounding)
+    lost = ROUNDING * len(values) * _largest_entry(at)
+    unit = max(unit_of(values), 2.0 * lost)
+    values, dense, rounding = values / unit, dense / unit, lost / unit
+    floor = max(NOTHING, rounding)
+    real = values > floor
     kept = min(config.n_components + 1, int(np.count_nonzero(real)))
-    chosen = centred.deflate(vectors[:, :kept], constant)
+    chosen = centred.deflate(vectors[:, :kept], normal.constant)
     errors = dense @ chosen - chosen * values[:kept]
     shown = min(kept, config.n_components)
-    following = float(max(values[shown], 0.0)) if shown < len(values) else 0.0
+    following = float(values[shown]) if shown < len(values) else 0.0
+    following = following if following > rounding else 0.0
     outside = Outside(following, following, values[:shown])
-    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact", unit)
+    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact", unit, floor)
+
+
+def _dense(at: Known) -> Floats:
+    """S, shape (n, n)."""
+    root, constant = at.normal.scaling, at.normal.constant
+    dense: Floats = at.graph.weights.astype(np.float64) * np.outer(root, root)
+    dense -= np.outer(constant, constant @ dense)
+    dense -= np.outer(dense @ constant, constant)
+    return dense
+
+
+def _largest_entry(at: Known) -> float:
+    """A bound on the entries of diag(sqrt(m)) H diag(sqrt(m))."""
+    return float(np.abs(at.graph.weights).max() * at.masses.max())
 
 
 def _solve(

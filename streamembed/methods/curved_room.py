@@ -45,10 +45,11 @@ __all__ = [
     "Paths",
     "build",
     "climb",
+    "describe",
     "has_moved",
     "landmarks_of",
     "place_rest",
-    "tell",
+    "read",
     "update",
 ]
 
@@ -144,33 +145,59 @@ def has_moved(state: State) -> bool:
     return gone and float(masses[shared].sum()) < 0.5 * float(masses[held].sum())
 
 
-def climb(state: State, config: Config) -> Iterator[Pairs]:
-    """The centred rungs on -G^2 / 2, of paths that are fresh enough."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What a snapshot is made of.
+
+    Attributes
+    ----------
+    geodesics : Geodesics
+        Fresh enough.
+    stale : float
+        See `Certificate.stale`.
+    at : Known
+        -G^2 / 2 between the sources of these paths.
+    """
+
+    geodesics: Geodesics
+    stale: float
+    at: Known
+
+
+def read(state: State, config: Config) -> Reading:
+    """Paths for a snapshot, and the matrix they make."""
     assert state.curved is not None
-    geodesics, _ = _published(state, config)
-    matrix, sources = _matrix(geodesics, state.curved.labels), geodesics.sources
+    geodesics, stale = _published(state, config)
+    matrix, factor, masses = _matrix(geodesics, state.curved.labels), state.factor, state.counting
+    if (sources := geodesics.sources) is not None:
+        factor = replace(factor, vectors=factor.vectors[sources], scaling=factor.scaling[sources])
+        masses = masses[sources]
+    return Reading(geodesics, stale, Known(matrix, factor, masses, state.position))
+
+
+def climb(reading: Reading, state: State, config: Config) -> Iterator[Pairs]:
+    """The centred rungs on -G^2 / 2."""
+    sources = reading.geodesics.sources
     if sources is None:
-        at = Known(matrix, state.curved.factor, state.counting, state.position)
-        yield from centred_room.climb(at, config)
+        yield from centred_room.climb(reading.at, config)
         return
-    at = Known(matrix, state.curved.factor, state.counting[sources], state.position)
-    found, n = centred_room.decompose(at, config), len(state.support)
+    found, n = centred_room.decompose(reading.at, config), len(state.support)
     vectors, errors = (_spread(part, sources, n) for part in (found.vectors, found.errors))
     normal = centred_room.normalisation(state)  # and no rung above: the rows are few
     yield replace(found, vectors=vectors, errors=errors, normal=normal, rung="view")
 
 
-def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certificate, Paths]:
+def describe(certificate: Certificate, reading: Reading, state: State) -> tuple[Certificate, Paths]:
     """The certificate with what it says of paths and parts, and the lengths that were used."""
     assert state.curved is not None
-    geodesics, stale = _published(state, config)
+    geodesics = reading.geodesics
     apart = int(np.count_nonzero(state.curved.labels))
-    told = replace(certificate, stale=stale, isolated=apart)
+    described = replace(certificate, stale=reading.stale, isolated=apart)
     if geodesics.sources is None:
-        return told, Paths(geodesics.lengths, geodesics.slots)
+        return described, Paths(geodesics.lengths, geodesics.slots)
     ends = np.flatnonzero(state.counting)
     rows = np.searchsorted(geodesics.sources, ends)
-    return told, Paths(geodesics.lengths[rows].T, ends)
+    return described, Paths(geodesics.lengths[rows].T, ends)
 
 
 def place_rest(coordinates: Floats, eigenvalues: Floats, counting: Floats, paths: Paths) -> Floats:

@@ -38,7 +38,7 @@ LOSS = 1e-10
 SAME = 1e-10
 # Of squared distances, for farther ones are not finite: which point is nearest cannot be told.
 FARTHEST = 1e307
-# Points whose coverage is looked at for a typical one: its median is known to a few per cent.
+# Points whose coverage is computed for a typical one (error: docs/algorithms/diffusion-map.md).
 SAMPLE = 256
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
 TILE = 256

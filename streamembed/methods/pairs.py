@@ -38,6 +38,8 @@ class Pairs:
     rung : str
     unit : float
         What values, errors and all else here are in units of.
+    floor : float
+        See `certificate.certify`.
     """
 
     values: Floats
@@ -48,6 +50,7 @@ class Pairs:
     rounding: float
     rung: str
     unit: float = 1.0
+    floor: float = certificate.NOTHING
 
     @property
     def residuals(self) -> Residuals:

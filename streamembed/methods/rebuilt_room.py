@@ -159,7 +159,7 @@ def _certify(state: State, bottom: Bottom, report: Report, config: Config, rung:
     unit = _unit(bottom, k, report.norm)
     theta = unit / (values + unit)
     errors = report.errors * (theta[:c] / unit)
-    rounding = ROUNDING * report.norm / unit
+    rounding = ROUNDING * report.norm / unit if len(values) else 0.0
     known = np.concatenate([constant[:, None], vectors], axis=1)
 
     def rest_of(column: Floats) -> Floats:
@@ -173,8 +173,9 @@ def _certify(state: State, bottom: Bottom, report: Report, config: Config, rung:
     following = float(theta[shown]) if shown < len(theta) else 0.0
     target = last - AIM * (last - following)
     level = 1.0 / (unit * (1.0 / target - 1.0) + report.shift)
-    beyond = 1.0
-    if config.tolerance is not None and 0.0 < target < 1.0:
+    complete = known.shape[1] >= len(known)
+    beyond = 0.0 if complete else 1.0
+    if config.tolerance is not None and 0.0 < target < 1.0 and not complete:
         draw = np.random.default_rng((config.seed, state.position, len(known)))
         found = bound_largest(
             lambda column: rest_of(report.inverse(column)) / largest,

@@ -86,8 +86,8 @@ class Certificate:
         Of a graph of neighbours: points that nothing joins; of Isomap: those outside of the largest
         part. Their coordinates are 0.
     negative_mass : float
-        Of classical scaling: the share of negative eigenvalues in the sum of all sizes, 0 where the
-        distances are those of points in a Euclidean space.
+        Of classical scaling and Isomap: the share of negative eigenvalues in the sum of all sizes,
+        estimated to about 0.02; 0 where the distances are those of points in a Euclidean space.
     stale : float
         Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
         they are exact.
@@ -196,6 +196,7 @@ def certify(
     rounding: float,
     tolerance: float | None,
     method: str,
+    floor: float = NOTHING,
 ) -> Certificate:
     """The certificate of k published columns.
 
@@ -214,6 +215,9 @@ def certify(
         norm: it is added to every residual. Eigenvalues below it are nothing.
     tolerance
         Relative to lambda_1; None for an estimate that claims nothing.
+    floor
+        Eigenvalues below this count as zero. An operator known to no more than a larger
+        ``rounding`` is never certified to have no components.
     """
     largest, last = max(float(values[0]), rounding, TINY), float(values[-1])
     worst = float(norms.max()) + (rounding if values[0] > 0 else 0.0)
@@ -226,10 +230,9 @@ def certify(
     cut = tuple(i for i in runs[-1] if i < len(values))
     met = None
     if tolerance is not None:
-        # without a single component, up to what could not be certified at that tolerance
-        nothing = min(rounding / tolerance, NOTHING)
-        room = tolerance * largest if values[0] > 0 else nothing
-        room = max(room, rounding)
+        # without a single component: below what double precision can certify at that tolerance
+        nothing = min(rounding / tolerance, floor) if rounding <= floor else -1.0
+        room = max(tolerance * largest, rounding) if values[0] > 0 else nothing
         # turning may have put a later eigenvalue in the place of an earlier one
         short = float((outside.leading - values[: len(outside.leading)]).max(initial=0.0))
         small = max(known, outside.bound) <= last + room

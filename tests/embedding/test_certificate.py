@@ -347,3 +347,63 @@ def test_components_equal_the_union_of_edges(count: int, n: int) -> None:
     np.testing.assert_allclose(operator @ basis, basis, atol=1e-12)
     np.testing.assert_allclose(basis.T @ basis, np.eye(count - 1), atol=1e-12)
     np.testing.assert_allclose(constant @ basis, 0.0, atol=1e-12)
+
+
+# ---------------------------------------------------------------- maps of zeros
+
+
+def _nearly_flat(n: int) -> se.Snapshot:
+    """Points a thousandth of the bandwidth apart: a first eigenvalue of 2e-6."""
+    X = np.random.default_rng(9810000).normal(size=(n + 43, 3)) * 1e-3
+    engine = se.Engine(kernel="gaussian", bandwidth=1.0, scaling=None, size=n)
+    engine.learn(X)
+    return engine.snapshot()
+
+
+def test_a_float32_kernel_took_small_eigenvalues_for_none() -> None:
+    """Above 256 slots the map was zeros, met, with residual 0; float64 shows 2.3e-6 and 2.1e-6."""
+    snapshot = _nearly_flat(257)
+    assert snapshot.certificate.met
+    assert snapshot.rung == "exact"
+    np.testing.assert_allclose(  # published within the tolerance of 3e-3
+        snapshot.eigenvalues, truth_of(snapshot).eigenvalues[1:3], rtol=3e-3
+    )
+    assert np.abs(snapshot.coordinates).max() > 1e-6
+    assert fuzz_certificate.check(snapshot, 3e-3) == []
+
+
+def test_units_that_change_within_the_stream_gave_zeros_that_were_met() -> None:
+    """Events a million times smaller, in a float32 kernel: 5e-10 was taken for no eigenvalue."""
+    X = np.random.default_rng(0).normal(size=(1500, 3))
+    X[700:] *= 1e-6
+    engine = se.Engine(size=300)
+    engine.learn(X)
+    snapshot = engine.snapshot()
+    assert snapshot.certificate.met
+    assert snapshot.eigenvalues[0] > 1e-10
+    assert fuzz_certificate.check(snapshot, 3e-3) == []
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.CostWarning")
+def test_a_large_float32_kernel_never_certifies_zeros_unless_all_points_agree() -> None:
+    """Above 1,000 slots nothing is decomposed in float64: zeros are not met, as a warning says."""
+    with pytest.warns(se.errors.DegenerateMapWarning, match="float32"):
+        assert _nearly_flat(1001).certificate.met is False
+    same = se.Engine(size=1001)
+    same.learn(np.full((1001, 3), 0.1))
+    with pytest.warns(se.errors.DegenerateMapWarning, match="do not differ"):
+        snapshot = same.snapshot()
+    assert snapshot.certificate.met
+    assert snapshot.certificate.outside_bound == 0.0
+    rows = se.Engine(size=300)
+    rows.learn_distances([np.zeros(min(i, 300)) for i in range(300)])
+    assert rows.snapshot().certificate.met
+
+
+def test_the_unit_of_values_that_are_all_zero_is_their_rounding() -> None:
+    """Kernel PCA of equal points: ``outside_bound`` was inf beside a certificate that was met."""
+    engine = se.Engine("kernel_pca", size=100)
+    engine.learn(np.ones((100, 2)))
+    certificate = engine.snapshot().certificate
+    assert certificate.met
+    assert certificate.outside_bound < 1e-9

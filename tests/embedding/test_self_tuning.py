@@ -364,6 +364,28 @@ def test_coverage_falls_with_the_distance() -> None:
     assert coverage[-1] < 1e-6
 
 
+def test_coverage_is_relative_to_the_median_over_at_most_256_points() -> None:
+    """The page said over the support; above 256 points it is over 256 of them, spaced by age."""
+    points = cloud(700)
+    engine = se.Engine(memory="all", scaling=None)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    far = 2.0 * cloud(40)
+    ages = np.argsort(snapshot.ids)
+    spaced = np.unique(np.linspace(0, 699, 256).astype(int))
+    for rows, exact in ((ages[spaced], True), (ages, False)):
+        truth = oracle.self_tuning_coverage(
+            cdist(far, snapshot.points),
+            cdist(snapshot.points[rows], snapshot.points),
+            snapshot.widths,
+            snapshot.masses,
+            snapshot.width,
+        )
+        off = np.abs(snapshot.coverage(far) - truth).max()
+        assert (off < 1e-9) == exact  # 1e-9: exponents are exact to 1e-10
+        assert off < 0.13  # the worst of 39 streams
+
+
 def test_a_duplicate_has_the_width_of_its_slot() -> None:
     """At a distance of 0 no width is chosen: that of the point there, the oldest of several."""
     engine = se.Engine(memory="all", n_components=3, scaling=None, tolerance=1e-9)

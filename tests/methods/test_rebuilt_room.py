@@ -204,3 +204,13 @@ def test_parts_are_counted_and_warned_of() -> None:
     isomap.learn(points)
     with pytest.warns(DegenerateMapWarning, match="180 of 240 points"):
         assert isomap.snapshot().n_connected == 4
+
+
+def test_a_single_landmark_was_never_met() -> None:
+    """All events equal: nothing lies outside of a map of one point, and nothing was certified."""
+    engine = se.Engine("lle", memory="landmarks", size=60)
+    engine.learn(np.ones((100, 3)))
+    certificate = engine.snapshot().certificate
+    assert certificate.met
+    assert certificate.residual == 0.0
+    assert certificate.outside == certificate.outside_bound == np.inf
