@@ -217,8 +217,9 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
     rebuilt *= root[:, None] / root
     matrix = rebuilt.T @ rebuilt
     constant = root / np.linalg.norm(root)
+    norm = float(np.abs(matrix).sum(axis=1).max())
     with one_blas_thread():
-        values, vectors = scipy.linalg.eigh(matrix + np.outer(constant, constant) * 1e3)
+        values, vectors = scipy.linalg.eigh(matrix + norm * np.outer(constant, constant))
     unit = snapshot.certificate.outside
     if not 0.0 < unit < np.inf:
         unit = 1.0
@@ -231,6 +232,5 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
         result: Floats = np.where(np.isfinite(published), inside, 0.0)
         return result
 
-    norm = float(np.abs(matrix).sum(axis=1).max())
     parts = connected_components(_joined(d2, snapshot)[1], directed=False)[0]
     return Answer(dense, to_operator, 1e-14 * norm / unit, parts)

@@ -234,11 +234,12 @@ def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str,
 def _in_units(points: Floats, rng: Draw) -> Floats:
     """Points in some unit, which may change in the middle of the stream."""
     if rng.random() < 0.5:
-        points = points * 10.0 ** rng.uniform(-12, 120)
-    if rng.random() < 0.25:
-        changed = int(rng.integers(0, len(points)))
+        low, high = [(-12, 12), (12, 75), (75, 120)][int(rng.integers(3))]
+        points = points * 10.0 ** rng.uniform(low, high)
+    if rng.random() < 0.4:
+        changed = int(rng.integers(0, len(points) // 2))
         points = points.copy()
-        points[changed:] *= 10.0 ** rng.choice([-6.0, 6.0])
+        points[changed:] *= 10.0 ** rng.choice([-6.0, -3.0, 6.0])
     return points
 
 
@@ -247,6 +248,8 @@ def _make_other(parameters: dict[str, Any], rng: Draw) -> None:
     shared = ("n_components", "memory", "size", "tolerance", "chunk_size", "scaling", "seed")
     for name in set(parameters) - {*shared, "warm_up", "half_life"}:
         del parameters[name]
+    if rng.random() < 0.5:
+        parameters["scaling"] = None
     method = parameters["method"] = str(rng.choice(["classical_mds", *OF_POINTS, "isomap"]))
     if method in ("lle", "isomap"):
         parameters["n_neighbors"] = int(rng.choice([3, 10, 15, 15, 40]))
@@ -265,7 +268,8 @@ def _make_graph(parameters: dict[str, Any], points: Floats, rng: Draw) -> None:
     parameters["weights"] = str(rng.choice(["self_tuning", "self_tuning", "binary", "heat"]))
     if parameters["weights"] != "self_tuning" and rng.random() < 0.3:
         spread = float(np.median(np.abs(points - np.median(points, axis=0)))) or 1.0
-        parameters["radius"] = spread * float(rng.choice([0.1, 1.0, 3.0]))
+        factor = float(rng.choice([0.1, 1.0, 3.0]))
+        parameters["radius"] = float(np.clip(spread * factor, 1e-100, 1e100))
     if parameters["weights"] == "heat" and rng.random() < 0.5:
         parameters["bandwidth"] = float(rng.choice([0.1, 1.0, 3.0]))
 
