@@ -23,6 +23,7 @@
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
+    NotLearnedWarning (UserWarning)      a metric that is the identity: it has learned nothing
 
 A message says which argument, what it was, what it must be and what to try. Numerical
 trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
@@ -49,6 +50,7 @@ __all__ = [
     "LogError",
     "MissingFileError",
     "NotAFileError",
+    "NotLearnedWarning",
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
@@ -177,6 +179,10 @@ class CostWarning(UserWarning):
 
 class DegenerateMapWarning(UserWarning):
     """A component is zero or carried by a few points, or all only tell separate parts apart."""
+
+
+class NotLearnedWarning(UserWarning):
+    """A metric is read that has learned nothing yet: it is the identity."""
 
 
 def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:
