@@ -19,10 +19,11 @@
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
         └── DeniedFileError (PermissionError)
 
-    ColumnWarning (UserWarning)          columns that look like ids, times or targets
+    ColumnWarning (UserWarning)          columns that look like ids, times, targets or text
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
-    DegenerateMapWarning (UserWarning)   a map led by a few points, or of parts alone
+    DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
+    NotLearnedWarning (UserWarning)      a metric that is the identity: it has learned nothing
 
 A message says which argument, what it was, what it must be and what to try. Numerical
 trouble (a certificate that is not met, a rank that fell) is no exception: it is a field of
@@ -49,6 +50,7 @@ __all__ = [
     "LogError",
     "MissingFileError",
     "NotAFileError",
+    "NotLearnedWarning",
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
@@ -161,7 +163,10 @@ class DeniedFileError(FileError, PermissionError):
 
 
 class ColumnWarning(UserWarning):
-    """Columns look like ids, times or targets: a log leaves them out, a river face has them."""
+    """Columns look like ids, times or targets: a log leaves them out, a river face has them.
+
+    A river face also warns of features that had no number when the features were settled.
+    """
 
 
 class ResolutionWarning(UserWarning):
@@ -173,7 +178,11 @@ class CostWarning(UserWarning):
 
 
 class DegenerateMapWarning(UserWarning):
-    """A component is carried by a few points, or all do nothing but tell separate parts apart."""
+    """A component is zero or carried by a few points, or all only tell separate parts apart."""
+
+
+class NotLearnedWarning(UserWarning):
+    """A metric is read that has learned nothing yet: it is the identity."""
 
 
 def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:

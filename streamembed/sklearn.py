@@ -29,8 +29,8 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     ``partial_fit`` is the estimator's ``learn_many``: rows wait until their chunk is whole, and
     before the warm-up ends a metric leaves points where they are, and a map gives zeros. ``fit``
-    starts anew and learns to the last row. Input is strict, as in all of scikit-learn: no NaN, no
-    other features than before.
+    starts anew and learns to the last row; if there are fewer rows than ``warm_up``, all are the
+    warm-up. Input is strict, as in all of scikit-learn: no NaN, no other features than before.
 
     Parameters
     ----------
@@ -50,7 +50,8 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ParameterError
         By ``fit``, where ``estimator`` is no river transformer.
     InputError
-        By ``fit``, where there are fewer rows than a warm-up takes, or no y where labels teach.
+        By ``fit``, where there are fewer rows than the least warm-up, for a map n_components + 2,
+        or no y where labels teach.
 
     Examples
     --------
@@ -67,21 +68,24 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ['geometric_mean_metric_0', 'geometric_mean_metric_1', 'geometric_mean_metric_2']
     """
 
+    estimator_: Any
+
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn all rows, from scratch."""
         self._begin()
-        self._learn(X, y, reset=True)
-        learner = self.estimator_
+        rows = self._read(X, y, reset=True)
+        self.estimator_.learn_many(*rows)
+        if isinstance(self.estimator_, base.DriftDetector):
+            return self  # nothing of it waits
         try:
-            learner.flush()
-        except NotReadyError as error:
-            raise InputError(
-                f"X has n_samples = {len(np.asarray(X))}, but {type(learner).__name__} needs more "
-                f"to start: {error}; use a smaller warm_up, or more rows"
-            ) from error
+            self.estimator_.flush()
+        except NotReadyError:
+            self.estimator_ = self._short(len(rows[0]))
+            self.estimator_.learn_many(*rows)
+            self.estimator_.flush()
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -89,7 +93,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         first = not hasattr(self, "estimator_")
         if first:
             self._begin()
-        self._learn(X, y, reset=first)
+        self.estimator_.learn_many(*self._read(X, y, reset=first))
         return self
 
     def transform(self, X: Any) -> Floats:
@@ -143,16 +147,26 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"estimator={self.estimator!r} must be an estimator from streamembed.estimators, "
                 "such as GeometricMeanMetric()"
             )
-        self.estimator_: Any = self.estimator.clone()
+        self.estimator_ = self.estimator.clone()
 
-    def _learn(self, X: Any, y: Any, reset: bool) -> None:
+    def _short(self, n: int) -> Any:
+        """A fresh copy whose warm-up is n events."""
+        try:
+            return self.estimator.clone(new_params={"warm_up": n})
+        except ParameterError as error:
+            raise InputError(
+                f"X has n_samples = {n}, but {type(self.estimator).__name__} needs more to start: "
+                f"{error}; use more rows"
+            ) from error
+
+    def _read(self, X: Any, y: Any, reset: bool) -> tuple[Any, ...]:
+        """What the estimator learns: points, and labels where it takes them."""
         points = validate_data(self, X, dtype=np.float64, reset=reset)
         names = tuple(getattr(self, "feature_names_in_", ()))
         if reset and names and (told := roles.suspects(names, points)) is not None:
             warnings.warn(told, ColumnWarning, stacklevel=3)
         if not self.estimator_._supervised:
-            self.estimator_.learn_many(points)
-            return
+            return (points,)
         if y is None:
             raise InputError(
                 f"{type(self.estimator_).__name__} learns from labels, and requires y to be "
@@ -160,4 +174,4 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         labels = column_or_1d(y, warn=True)
         check_consistent_length(points, labels)
-        self.estimator_.learn_many(points, labels)
+        return points, labels

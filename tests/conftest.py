@@ -34,7 +34,7 @@ THINNED = {
     "test_save_load_continue": 3,
     "test_saved_and_loaded_it_goes_on_to_the_same_bits": 3,
     "test_saving_and_loading_between_any_two_calls_changes_nothing": 3,
-    "test_scikit_learns_checks": 2,
+    "test_scikit_learns_checks": 3,
     "test_snapshots_are_those_of_a_replay_without": 2,
     "test_snapshots_beside_a_learner_are_those_of_their_position": 2,
     "test_symmetries": 3,

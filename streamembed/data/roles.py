@@ -321,24 +321,30 @@ def suspects(names: Sequence[str], values: Floats) -> str | None:
     Parameters
     ----------
     names
-        Of d features; places, as an array has them, tell nothing.
+        Of d features; of places, as an array has them, only missing values tell anything.
     values
         Shape (n, d), their first rows, NaN where one is missing.
     """
-    if are_places(names):
-        return None
-    looks = {}
-    for name, column in zip(names, values[:LOOKED_AT].T, strict=True):
+    empty = [name for name, column in zip(names, values.T, strict=True) if np.isnan(column).all()]
+    looks: dict[str, str | None] = dict.fromkeys(empty, "no number so far")
+    for name, column in () if are_places(names) else zip(names, values[:LOOKED_AT].T, strict=True):
         known = column[~np.isnan(column)]
         whole = np.array_equal(known, np.rint(known)) and np.abs(known).max(initial=0) < 2**53
         numbers = pa.array(known.astype(np.int64) if whole else known)
-        looks[name] = _told_by_name(name, names) or _told_by_values(numbers)
+        if name not in looks:
+            looks[name] = _told_by_name(name, names) or _told_by_values(numbers)
     told = [f"{name!r} ({why})" for name, why in looks.items() if why is not None]
     if not told:
         return None
+    text = (
+        "; a value that is no number becomes the mean of the feature, or 0: encode text before "
+        "(preprocessing.OneHotEncoder of river), or take numbers alone "
+        "(compose.SelectType(numbers.Number))"
+    )
     return (
         f"these features may be none: {', '.join(told)}; they are learned: to leave them out, "
         "select the others before (features=[...] of Engine.learn, compose.Discard of river)"
+        f"{text if empty else ''}"
     )
 
 

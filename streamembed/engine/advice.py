@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamembed.engine.snapshot import Snapshot
 from streamembed.methods.config import LARGEST_RANK, Config
 from streamembed.methods.pairs import LARGEST_EXACT
@@ -179,6 +181,14 @@ def degenerate(snapshot: Snapshot) -> str | None:
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
             "anything that this method sees; look at their features, or learn more"
+        )
+    shown = int(np.count_nonzero(snapshot.psi.any(axis=0)))
+    if shown < k:
+        d = snapshot.points.shape[1]
+        return (
+            f"n_components={k} is above the rank of the {count} points that are held, {shown}"
+            f"{f' (features: {d})' if d else ''}: {k - shown} of {k} components are zeros; use "
+            f"n_components={shown}"
         )
     if room == "curved" and certificate.isolated > APART * count:
         return (

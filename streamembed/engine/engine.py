@@ -399,8 +399,8 @@ class Engine:
             Once, if the tolerance required the last rung of the ladder and the snapshot cost more
             than ten times the usual.
         DegenerateMapWarning
-            Once, and again once scaling was taken anew, if a component is carried by a few points,
-            or all components do nothing but tell separate parts apart.
+            Once, and again once scaling was taken anew, if a component is carried by a few points
+            or is all zeros, or all components do nothing but tell separate parts apart.
         """
         snapshot = self.publish(counted)
         self._warn(advice.coarse(snapshot), ResolutionWarning)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import math
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,7 +24,13 @@ from streamembed import parameters
 from streamembed.data import batch, impute, roles
 from streamembed.data.impute import Rows
 from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
-from streamembed.errors import FeatureError, InputError, NotReadyError, StreamembedError
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    NotLearnedWarning,
+    NotReadyError,
+    StreamembedError,
+)
 from streamembed.learners import course, examples
 from streamembed.learners.course import WARM_UP, Course
 from streamembed.learners.learner import Learner, Totals
@@ -145,8 +152,22 @@ class MetricEstimator(
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
         ``certificate`` (`streamembed.learners.learner.certificate`).
+
+        Warns
+        -----
+        NotLearnedWarning
+            The metric is the identity, because no chunk is whole yet.
         """
-        return self._current()[0]
+        metric, info = self._current()
+        if info is None:
+            warnings.warn(
+                f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
+                f"its first chunk is whole (chunk_size={self.chunk_size}); learn more, or call "
+                "flush()",
+                NotLearnedWarning,
+                stacklevel=2,
+            )
+        return metric
 
     @property
     def info(self) -> Any:

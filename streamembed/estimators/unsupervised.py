@@ -30,8 +30,8 @@ class UnsupervisedMetric(SettlingTransformer):
     reproduces is there to learn, it is the Euclidean metric of standardised features.
 
     - *Cold start.* Until the warm-up ends points come back as they are, missing values as 0.
-    - *Features.* The schema is every feature of the first twelve events. A feature that appears
-      later is ignored, and counted in ``ignored``.
+    - *Features.* The schema is every feature of the first twelve events, or of the warm-up if it is
+      shorter. A feature that appears later is ignored, and counted in ``ignored``.
     - *Missing values* become the mean of what the stream has had of the feature, and are counted in
       ``imputed``.
 
@@ -105,8 +105,8 @@ class UnsupervisedMetric(SettlingTransformer):
         """The metric in the caller's units; NotReadyError before the warm-up ends."""
         if not self._names:
             raise NotReadyError(
-                f"{len(self._early)} events have arrived, and {SETTLING} determine the features: "
-                "learn more"
+                f"{len(self._early)} events have arrived, and {self._settling} determine the "
+                "features: learn more"
             )
         return self._pipeline.metric.named(impute.names_of_columns(self._names))
 
@@ -133,6 +133,11 @@ class UnsupervisedMetric(SettlingTransformer):
         """
         self._pipeline.flush()
 
+    @property
+    def _settling(self) -> int:
+        """Events that determine the features."""
+        return min(SETTLING, self.warm_up or SETTLING)
+
     def _place(self, rows: Rows) -> Floats:
         if not self.ready:
             values = rows.align(self._seen or impute.in_order(rows.names))[0]
@@ -147,7 +152,7 @@ class UnsupervisedMetric(SettlingTransformer):
     def _take(self, table: Rows) -> None:
         if self._names:
             table.check(self._names)
-        for point in self._complete(table, SETTLING):
+        for point in self._complete(table, self._settling):
             self._pipeline.learn(point)
         self._tell_suspects()
 

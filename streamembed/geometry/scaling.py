@@ -24,8 +24,10 @@ __all__ = [
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 
-# Deviations below this share of the mean, or below the second in themselves, are rounding.
-ROUNDING = 8 * float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)
+# Deviations of n points below n, and at least so many, last bits of the mean are rounding: a gap
+# that was filled with a mean of n equal values is off by so much. Below the second all are.
+FEWEST_BITS = 8
 NOTHING = 1e-150
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
 # as it does (docs/decisions/0012).
@@ -83,13 +85,17 @@ def fit_points(
         features that do not vary are left as they are.
     """
     shares = (masses / masses.sum())[:, None]
-    center = (points * shares).sum(axis=0)
+    # from the first point: what is constant then deviates by exactly 0, however many points sum up
+    deviations = points - points[0]
+    step = (deviations * shares).sum(axis=0)
+    center = points[0] + step
     scale = np.ones(points.shape[1])
     if scaling is not None:
-        extent = np.abs(points - center).max(axis=0)
-        varies = extent > np.maximum(ROUNDING * np.abs(center), NOTHING)
+        deviations -= step
+        extent = np.abs(deviations).max(axis=0)
+        varies = _varies(center, extent, len(points))
         safe = np.where(varies, extent, 1.0)
-        squares = (((points - center) / safe) ** 2 * shares).sum(axis=0)
+        squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
         scale = _divisors(safe * np.sqrt(squares), varies, scaling, least_share)
     found = Scaling(center, scale, 1.0)
     if bandwidth is None:
@@ -98,16 +104,25 @@ def fit_points(
     return found.of_bandwidth(bandwidth)
 
 
-def divisors(center: Floats, deviations: Floats, scaling: str | None, least_share: float) -> Floats:
-    """What features are divided by, (d,), where only means and deviations are known.
+def divisors(
+    center: Floats, deviations: Floats, count: float, scaling: str | None, least_share: float
+) -> Floats:
+    """What features are divided by, (d,), where only means and deviations of points are known.
 
     As `fit_points`, but a feature varies where its deviation, and not its largest one, is more
     than rounding.
     """
     if scaling is None:
         return np.ones(len(center))
-    varies = deviations > np.maximum(ROUNDING * np.abs(center), NOTHING)
+    varies = _varies(center, deviations, count)
     return _divisors(deviations, varies, scaling, least_share)
+
+
+def _varies(center: Floats, extent: Floats, count: float) -> Bools:
+    """Which features of so many points have more than the rounding of their mean."""
+    rounding = max(FEWEST_BITS, count) * EPS
+    varies: Bools = extent > np.maximum(rounding * np.abs(center), NOTHING)
+    return varies
 
 
 def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:

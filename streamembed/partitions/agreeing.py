@@ -34,7 +34,8 @@ def agree(
         return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
     least = LEAST_SHARE if config.rescales else 0.0
     deviations = np.sqrt(spread.squares / spread.counts)
-    scale = divisors(spread.means, deviations, config.scaling, least)
+    count = float(spread.counts.max())
+    scale = divisors(spread.means, deviations, count, config.scaling, least)
     bandwidth = None
     if not config.has_widths:
         bandwidth = config.fixed_bandwidth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -17,7 +18,14 @@ from streamembed.data import batch, impute, roles
 from streamembed.data.impute import Rows
 from streamembed.data.placed import as_given, column_names, give_back, whole_frame
 from streamembed.data.table import array_values
-from streamembed.errors import FeatureError, InputError, NotReadyError, ParameterError, shown
+from streamembed.errors import (
+    DegenerateMapWarning,
+    FeatureError,
+    InputError,
+    NotReadyError,
+    ParameterError,
+    shown,
+)
 from streamembed.manifold import following, principal
 from streamembed.manifold.following import CHUNK, SETTLING, Followed, Settings
 from streamembed.manifold.principal import Principal, auto_rank
@@ -212,7 +220,8 @@ class PCA(Face, base.MiniBatchTransformer):
     nearly equal variance do not turn among themselves.
 
     - *Cold start.* Before the second event ``transform_one`` returns zeros, of the final width; so
-      it does for components beyond the features, or in whose direction nothing varies.
+      it does for components beyond the features (`DegenerateMapWarning`, once the features are
+      settled), or in whose direction nothing varies.
     - *Features.* The features are those of the first twenty events, ordered by name, or by place
       for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
       have names, arrays are refused.
@@ -553,6 +562,7 @@ class PCA(Face, base.MiniBatchTransformer):
         ignored: int,
         imputed: int,
     ) -> None:
+        begins = self._followed is None and followed is not None
         vars(self).update(
             _names=names if followed is not None else (),
             _followed=followed,
@@ -561,6 +571,14 @@ class PCA(Face, base.MiniBatchTransformer):
             imputed=imputed,
             _read=None,
         )
+        k, d = int(self.n_components), len(names)
+        if begins and k > d:
+            warnings.warn(
+                f"n_components={k} is above the number of features, {d}: {k - d} of {k} components "
+                f"are zeros; use n_components={d}",
+                DegenerateMapWarning,
+                stacklevel=4,
+            )
 
     def _settings(self, n_features: int) -> Settings:
         solver, k = str(self.solver), int(self.n_components)

@@ -32,7 +32,7 @@ class SettlingTransformer(Face, base.MiniBatchTransformer):
         self.ignored = 0
         self._early: list[dict[str, float]] = []  # rows until the features are settled
         self._names: tuple[str, ...] = ()
-        self._sums: Floats = np.zeros(0)
+        self._means: Floats = np.zeros(0)
         self._counts: Floats = np.zeros(0)
 
     @property
@@ -52,7 +52,7 @@ class SettlingTransformer(Face, base.MiniBatchTransformer):
             self._early.append(rows.row(i))
             if len(self._early) == events:
                 self._names = self._seen or ("0",)
-                self._sums, self._counts = np.zeros((2, len(self._names)))
+                self._means, self._counts = np.zeros((2, len(self._names)))
                 early, self._early = self._early, []
                 first = impute.read(early, math.inf, 0.0)
                 self._suspects = roles.suspects(self._names, first.arrange(self._names)[0])
@@ -63,12 +63,12 @@ class SettlingTransformer(Face, base.MiniBatchTransformer):
         for row in values:
             seen = ~np.isnan(row)
             yield self._fill(row[None])
-            self._sums += np.where(seen, row, 0.0)
             self._counts += seen
+            # by steps: the mean of a constant feature is that constant, to the last bit
+            self._means += np.where(seen, row - self._means, 0.0) / np.maximum(self._counts, 1.0)
             self.imputed += len(seen) - int(seen.sum())
         self.ignored += unknown
 
     def _fill(self, values: Floats) -> Floats:
         """Missing values by the means so far."""
-        means = self._sums / np.maximum(self._counts, 1.0)
-        return np.where(np.isnan(values), means, values)
+        return np.where(np.isnan(values), self._means, values)

@@ -217,6 +217,7 @@ def fine(model: Any, X: Any) -> None:
     assert np.isfinite(model.transform_many(X)).all()
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 @pytest.mark.parametrize(("cls", "params"), ALL, ids=IDS)
 def test_the_metric_stays_one(cls: Any, params: Any) -> None:
     """After every call, whatever comes: labels, and pairs of one kind or of equal points."""

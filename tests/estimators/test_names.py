@@ -141,6 +141,36 @@ def test_a_river_face_says_what_it_learns_that_may_be_no_feature(name: str, many
     plain.learn_many(POINTS, y) if plain._supervised else plain.learn_many(POINTS)
 
 
+@pytest.mark.parametrize("many", [True, False], ids=["frames", "dicts"])
+@pytest.mark.parametrize("name", ["DiffusionMap", "EmbeddingDrift", "PCA", "UnsupervisedMetric"])
+def test_a_feature_that_is_text_throughout_the_warm_up_is_named(name: str, many: bool) -> None:
+    """It became a constant and an imputation an event without a word; now one warning is due."""
+    X = FRAME.assign(city=["Rome", "Oslo", "Lima"] * 30)
+    X.loc[500:510, "a"] = None  # gaps are no reason
+    model: Any = getattr(estimators, name)()
+
+    def learn(rows: slice) -> None:
+        if many:
+            model.learn_many(X[rows])
+            return
+        for row in X[rows].to_dict("records"):
+            model.learn_one(row)
+
+    with pytest.warns(ColumnWarning) as told:
+        learn(slice(0, 60))
+    assert len(told) == 1
+    message = str(told[0].message)
+    assert "may be none: 'city' (no number so far); they" in message
+    assert "preprocessing.OneHotEncoder" in message
+    assert "compose.SelectType(numbers.Number)" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnWarning)
+        learn(slice(60, None))
+        chosen = compose.SelectType(float) | PCA()
+        for row in X[20:].to_dict("records"):
+            chosen.learn_one(row)
+
+
 def test_a_warning_made_an_error_loses_nothing() -> None:
     """What was learned before it was told is learned."""
     model = DiffusionMap(warm_up=40)

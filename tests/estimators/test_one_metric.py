@@ -370,6 +370,7 @@ def test_the_last_infos_of_a_chunk_can_be_had() -> None:
     assert dict(loaded.infos) == {}
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 def test_a_certificate_had_as_many_shapes_as_makers() -> None:
     """The same keys from an engine, from every estimator and without labels; plain JSON."""
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sklearn.datasets import load_digits
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
+    DegenerateMapWarning,
     FeatureError,
     InputError,
     MissingFileError,
@@ -220,8 +222,17 @@ def test_the_cold_start_is_zeros_of_the_final_width() -> None:
 
 
 def test_more_components_than_features() -> None:
-    """The rest are zeros."""
-    axes = learned(POINTS, n_components=6).snapshot()
+    """The rest are zeros, and one warning says so once the features are settled."""
+    model = PCA(n_components=6)
+    model.learn_many(POINTS[:19])
+    with pytest.warns(
+        DegenerateMapWarning, match="above .* features, 4: 2 of 6 .*; use n_components=4"
+    ):
+        model.learn_one(dict(enumerate(POINTS[19])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learn_many(POINTS[20:])
+        axes = model.snapshot()
     assert axes.cut == (4, 5)
     assert axes.transform(POINTS[:3]).shape == (3, 6)
     assert axes.explained_variance_ratio.sum() == pytest.approx(1.0)

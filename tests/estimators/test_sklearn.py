@@ -20,16 +20,11 @@ from streamembed import estimators
 from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import (
     FENN,
-    ITML,
-    PCA,
-    ClassicalMDS,
     DiffusionMap,
     EigDML,
     GeometricMeanMetric,
     Isomap,
-    KernelPCA,
-    LaplacianEigenmaps,
-    LocallyLinearEmbedding,
+    UnsupervisedMetric,
 )
 from streamembed.sklearn import OnlineTransformer
 
@@ -37,24 +32,15 @@ X, Y = load_wine(return_X_y=True)
 EMBEDDINGS = [
     name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)
 ]
-CHECKED = [
-    OnlineTransformer(GeometricMeanMetric()),
-    OnlineTransformer(EigDML()),
-    OnlineTransformer(ITML()),
-    OnlineTransformer(FENN()),
-    OnlineTransformer(DiffusionMap(warm_up=5, n_components=1)),
-    OnlineTransformer(LaplacianEigenmaps(warm_up=5, n_components=1)),
-    OnlineTransformer(ClassicalMDS(warm_up=5, n_components=1)),
-    OnlineTransformer(KernelPCA(warm_up=5, n_components=1)),
-    OnlineTransformer(Isomap(warm_up=5, n_components=1)),
-    OnlineTransformer(LocallyLinearEmbedding(warm_up=5, n_components=1)),
-    OnlineTransformer(PCA(n_components=1)),
-]
+CHECKED = [OnlineTransformer(getattr(estimators, name)()) for name in estimators.__all__]
 
 
 @parametrize_with_checks(CHECKED)
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    """Each of them, none expected to fail."""
+    """Every estimator with its defaults; none is expected to fail.
+
+    Maps failed 21 of 47: a warm-up of 50 events refuses 20 to 30 rows.
+    """
     check(estimator)
 
 
@@ -98,6 +84,19 @@ def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
         assert fitted.position - fitted.pending == 133
 
 
+@pytest.mark.parametrize("name", [*EMBEDDINGS, "UnsupervisedMetric"])
+def test_fewer_rows_than_the_warm_up_are_the_warm_up(name: str) -> None:
+    """As of an estimator with so many; `partial_fit` goes on waiting for the warm-up it has."""
+    kind = getattr(estimators, name)
+    few = OnlineTransformer(kind(warm_up=60)).fit(X[:12])
+    river = kind(warm_up=12)
+    river.learn_many(X[:12])
+    assert np.array_equal(few.transform(X), river.transform_many(X))
+    assert few.estimator_.ready
+    assert few.estimator.warm_up == 60
+    assert not OnlineTransformer(kind(warm_up=60)).partial_fit(X[:12]).estimator_.ready
+
+
 def test_clones_grids_and_pickles() -> None:
     """Parameters of the estimator within are set by grids; clones have learned nothing."""
     grid = GridSearchCV(
@@ -132,9 +131,11 @@ def test_frames_and_names() -> None:
 
 
 def test_what_cannot_be_learned_is_told() -> None:
-    """Too few rows for a map, no labels for a metric, no river estimator."""
-    with pytest.raises(InputError, match="X has n_samples = 20, but DiffusionMap needs more"):
-        OnlineTransformer(DiffusionMap()).fit(X[:20])
+    """Too few rows for any warm-up, no labels for a metric, no river estimator."""
+    with pytest.raises(InputError, match=r"n_samples = 7, but Isomap .* n_components \+ 2 = 12"):
+        OnlineTransformer(Isomap(n_components=10)).fit(X[:7])
+    with pytest.raises(InputError, match="n_samples = 5, but UnsupervisedMetric needs more"):
+        OnlineTransformer(UnsupervisedMetric()).fit(X[:5])
     with pytest.raises(InputError, match="requires y"):
         OnlineTransformer(FENN()).fit(X)
     with pytest.raises(ParameterError, match=r"estimator=KNeighborsClassifier\(\) must be"):

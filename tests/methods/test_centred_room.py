@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -409,6 +410,31 @@ def test_outliers_come_and_go(way: dict[str, Any], far: float) -> None:
             check(snapshot, kernel(snapshot))
             again = snapshot.transform(snapshot.points)
             assert np.abs(again - snapshot.coordinates).max() <= 1e-2 * np.abs(again).max()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"method": "pca"},
+        {"method": "classical_mds"},
+        {"method": "kernel_pca", "kernel": "cosine"},
+        {"method": "kernel_pca", "kernel": "polynomial", "degree": 1},
+    ],
+    ids=lambda way: way.get("kernel", way["method"]),
+)
+def test_components_beyond_the_rank_are_zeros_and_the_snapshot_warns(way: dict[str, Any]) -> None:
+    """Six of ten columns were zeros without a word; the width stays ten, and one warning is due."""
+    points = np.random.default_rng(2).standard_normal((150, 4))
+    engine = se.Engine(**way, n_components=10, size=200)
+    engine.learn(points)
+    told = r"rank .*, 4 \(features: 4\): 6 of 10 components are zeros; use n_components=4"
+    with pytest.warns(DegenerateMapWarning, match=told):
+        snapshot = engine.snapshot()
+    assert snapshot.coordinates.any(axis=0).tolist() == [True] * 4 + [False] * 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.learn(points[:20])
+        assert engine.snapshot().coordinates.shape == (170, 10)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=IDS)

@@ -8,7 +8,7 @@ from river import base, linear_model, preprocessing
 
 import streamembed as se
 from streamembed.errors import FeatureError
-from streamembed.estimators import EmbeddingDrift
+from streamembed.estimators import DiffusionMap, EmbeddingDrift
 
 POINTS = np.random.default_rng(0).standard_normal((500, 2))
 POINTS[400:, 0] += 3.0
@@ -52,3 +52,18 @@ def test_numbers() -> None:
     points.update({"a": 1.0})
     with pytest.raises(FeatureError, match="no dict"):
         points.update(3.0)
+
+
+def test_a_gap_of_a_constant_feature_is_that_constant() -> None:
+    """The mean of so many equal values was off by a last bit: a monitor saw the feature change."""
+    rng = np.random.default_rng(6)
+    watch = EmbeddingDrift(ert=100_000, n_reference=300)
+    model = DiffusionMap(memory="all", warm_up=50, tolerance=None)
+    for i in range(700):
+        x = {"a": rng.standard_normal(), "b": rng.standard_normal(), "c": -0.7}
+        if i > 400 and i % 7 == 3:
+            del x["c"]
+        watch.update(x)
+        model.learn_one(x)
+        assert not watch.drift_detected
+    assert set(model.snapshot().points[:, 2]) == {-0.7}
