@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import array
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeGuard
 
@@ -39,6 +41,7 @@ __all__ = [
     "are_dicts",
     "are_places",
     "array_values",
+    "column_order",
     "feature_name",
     "frame_of",
     "in_order",
@@ -160,6 +163,12 @@ def in_order(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def column_order(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
+    """Where each of the wanted names is among different names; every one must be there."""
+    place = {name: j for j, name in enumerate(names)}
+    return [place[name] for name in wanted]
+
+
 def are_places(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
@@ -181,8 +190,8 @@ def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
         return row
     named = {name if type(name) is str else feature_name(name): row[name] for name in row}
     if len(named) < len(row):
-        names = [feature_name(name) for name in row]
-        twice = next(name for name in names if names.count(name) > 1)
+        number = Counter(feature_name(name) for name in row)
+        twice = next(name for name in number if number[name] > 1)
         raise FeatureError(
             f"two features have the same name {shown(twice)}, such as 1 and '1'; rename one of them"
         )
@@ -341,7 +350,7 @@ def _from_lists(X: Frame, wanted: tuple[str, ...] | None) -> Table | None:
     return Table(values, names, True, nulls, NO_NULLS, faults, None, X.native)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """A data frame or an Arrow table, whichever it came as.
 
@@ -362,11 +371,14 @@ class Frame:
     def __len__(self) -> int:
         return len(self.native)
 
+    @cached_property
+    def _own(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.given, strict=True))
+
     def only(self, names: Collection[str]) -> Frame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
-        kept = [(name, own) for name, own in zip(self.names, self.given, strict=True)]
-        kept = [pair for pair in kept if pair[0] in wanted]
+        kept = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
         return Frame(self.native, tuple(n for n, _ in kept), tuple(own for _, own in kept))
 
     def head(self, rows: int) -> dict[str, Any]:
@@ -398,7 +410,7 @@ class Frame:
         return found
 
     def _column(self, name: str) -> Any:
-        own = self.given[self.names.index(name)]
+        own = self._own[name]
         is_arrow = isinstance(self.native, pa.Table)
         return self.native.column(own) if is_arrow else self.native.get_column(own)
 
