@@ -10,7 +10,7 @@ from __future__ import annotations
 import array
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,8 +101,9 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
     Parameters
     ----------
     X
-        ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
-        with an Arrow capsule method; any eager frame that narwhals knows; a `Frame` of these.
+        ndarray or nested sequence (n, d); list of dicts; pyarrow Table, RecordBatch or array of
+        lists; an object with an Arrow capsule method; any eager frame that narwhals knows; a
+        `Frame` of these.
         Integers, booleans and floats become float64; dictionary-encoded columns are decoded; masked
         values are nulls. A single column of lists of numbers is as many features by place.
     wanted
@@ -433,9 +434,15 @@ def frame_of(X: Any) -> Frame:
         if isinstance(X, pa.RecordBatch):
             X = pa.Table.from_batches([X])
         elif not isinstance(X, pa.Table):
-            frame = nw.from_native(X, eager_only=True, pass_through=True)
+            frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+            array = frame.to_arrow() if isinstance(frame, nw.Series) else X
+            is_array = isinstance(array, pa.Array | pa.ChunkedArray)
             if isinstance(frame, nw.DataFrame):
                 X = frame
+            elif is_array and is_list_type(array.type):
+                X = pa.table({"X": array})
+            elif is_array and not pa.types.is_struct(array.type):
+                pass  # one column without a name
             elif hasattr(X, "__arrow_c_stream__"):
                 X = pa.table(X)
             elif hasattr(X, "__arrow_c_array__"):
@@ -453,6 +460,8 @@ def frame_of(X: Any) -> Frame:
             f"{said(error)}"
         ) from error
     hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
+    if isinstance(X, Iterator):
+        hint = ": pass list(X) or an array"
     if hasattr(X, "collect"):
         hint = ": a lazy frame has no rows yet, pass X.collect()"
     raise InputError(

@@ -167,10 +167,10 @@ def tell(certificate: Certificate, state: State, config: Config) -> tuple[Certif
     apart = int(np.count_nonzero(state.curved.labels))
     told = replace(certificate, stale=stale, isolated=apart)
     if geodesics.sources is None:
-        return told, Paths(geodesics.lengths, geodesics.slots)
+        return told, Paths(paths.shown(geodesics.lengths), geodesics.slots)
     ends = np.flatnonzero(state.counting)
     rows = np.searchsorted(geodesics.sources, ends)
-    return told, Paths(geodesics.lengths[rows].T, ends)
+    return told, Paths(paths.shown(geodesics.lengths[rows].T), ends)
 
 
 def place_rest(coordinates: Floats, eigenvalues: Floats, counting: Floats, paths: Paths) -> Floats:

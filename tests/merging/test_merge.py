@@ -119,9 +119,7 @@ def test_a_merged_set_of_faded_masses_is_itself(seed: int) -> None:
     """Also where partitions are up to 500 half-lives apart, so that masses are kept from zero."""
     rng = np.random.default_rng(seed)
     ages = (20.0 * rng.choice([0, 1, 45, 47, 50, 100, 500], 3)).tolist()
-    sets = [
-        made(part, 60, 3, seed, time=-age, half_life=20.0) for part, age in enumerate(ages.tolist())
-    ]
+    sets = [made(part, 60, 3, seed, time=-age, half_life=20.0) for part, age in enumerate(ages)]
     found = se.merge(sets, int(rng.choice([100, 300])))
     assert se.merge([found, found]).to_bytes() == found.to_bytes()
     assert found.masses.min() >= 0.5e-15 * found.mass
