@@ -65,6 +65,7 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.soak
 	$(BIN)/python -m scenarios.fuzz_interrupts --places 5000
 	$(BIN)/python -m scenarios.fuzz_inputs
+	$(BIN)/python -m scenarios.fuzz_columns
 	$(BIN)/python -m scenarios.fuzz_files
 	$(BIN)/python -m scenarios.fuzz_kills --kills 200
 	$(BIN)/python -m scenarios.fuzz_faults

@@ -1,4 +1,4 @@
-"""What somebody may pass by mistake, of every kind: what `scenarios.fuzz_inputs` draws from."""
+"""What somebody may pass by mistake, or on purpose: what `scenarios.fuzz_inputs` draws from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ import polars as pl
 import pyarrow as pa
 import scipy.sparse
 
-__all__ = ["NAMES", "D", "columns", "paths", "points", "rows_of_distances", "scalars", "tables"]
+__all__ = [
+    "NAMES",
+    "D",
+    "columns",
+    "hosts",
+    "paths",
+    "points",
+    "rows_of_distances",
+    "scalars",
+    "tables",
+]
 
 D = 3
 NAMES = ["a", "b", "c"]
@@ -159,3 +169,21 @@ def paths(folder: Path) -> list[Any]:
         folder / "snapshot", folder / "engine", folder / "pipeline", folder / "log", folder / "run",
         folder / "text" / "below", object(), True, folder / "pairs",
     ]  # fmt: skip
+
+
+def hosts(rng: np.random.Generator, port: int, count: int) -> list[bytes]:
+    """Headers ``Host`` that are no name of a server at a port of this machine."""
+    names = [b"localhost", b"127.0.0.1", b"[::1]", b"LOCALHOST"]
+    others = [b"evil.example", b"127.0.0.1.evil.example", b"a@localhost", b"localhost.", b"[", b"]",
+        b"[localhost]", b"::1", b"1.2.3", b"127.0.0.1,evil.example", b"", b"\xff", b"\xe2\x80\xae",
+        "١٢٧.0.0.1".encode(), b"%31", b"127.0.0.1\t1", b"http://localhost",
+        b"x" * 5000]  # fmt: skip
+    ports = [b":\xb2", b":" + b"1" * 5000, b":0" + str(port).encode(), b":", b":-1", b":65536",
+        b":+1", b":0", b": 1", b":1_0", b":\xd9\xa1", b":0x50", b":80:80", b":1e3"]  # fmt: skip
+    good = b":%d" % port
+    made = [name + good for name in others] + [name + bad for name in names for bad in ports]
+    while len(made) < count:
+        noise = rng.integers(128, 256, rng.integers(1, 4), dtype=np.uint8).tobytes()
+        name, at = names[rng.integers(4)] + good, rng.integers(1 + len(names[0]))
+        made.append(name[:at] + noise + name[at:])
+    return made

@@ -1,14 +1,19 @@
-"""Addresses: whether only this machine reaches one."""
+"""Addresses: whether only this machine reaches one, and by which names a server is asked for."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
 
-__all__ = ["EVERYWHERE", "LOOPBACK", "is_loopback"]
+__all__ = ["EVERYWHERE", "LOOPBACK", "is_loopback", "is_own", "names_of"]
 
 LOOPBACK = "127.0.0.1"
 # All addresses of a machine: to listen at, and not to call.
 EVERYWHERE = ("0.0.0.0", "::")
+# The header ``Host``: a name or an address, and a port.
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::([1-9][0-9]{0,4}))?")
+HTTP = 80
 
 
 def is_loopback(host: str) -> bool:
@@ -23,7 +28,55 @@ def is_loopback(host: str) -> bool:
     """
     if host == "localhost":
         return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
+        return None
+
+
+def names_of(host: str) -> frozenset[str]:
+    """The names of a server that listens at ``host``, in lower case.
+
+    Where it listens at all addresses these are the names of the machine.
+
+    Examples
+    --------
+    >>> sorted(names_of("Metrics.example"))
+    ['localhost', 'metrics.example']
+    """
+    own = {socket.gethostname(), socket.getfqdn()} if host in EVERYWHERE else {host}
+    return frozenset(name.lower() for name in {"localhost", *own})
+
+
+def is_own(asked: str, names: frozenset[str], port: int | None = None) -> bool:
+    """Whether the header ``Host`` of a request names a server: by one of its names, or an address.
+
+    A site can let a name of its own lead to this machine (DNS rebinding): a browser then sends that
+    name. It cannot do so with an address.
+
+    Parameters
+    ----------
+    names
+        Of `names_of`.
+    port
+        The one that must be asked for; None: any.
+
+    Examples
+    --------
+    >>> [is_own(asked, names_of("127.0.0.1")) for asked in ("LOCALHOST:80", "10.0.0.7", "[::1]:99")]
+    [True, True, True]
+    >>> [is_own(asked, names_of("127.0.0.1")) for asked in ("evil.example:80", "localhost:²", "")]
+    [False, False, False]
+    """
+    found = HOST.fullmatch(asked)
+    if found is None:
         return False
+    name, given = found[1], int(found[2] or HTTP)
+    if given > 65535 or port not in (None, given):
+        return False
+    return name.lower() in names or _address(name.strip("[]")) is not None

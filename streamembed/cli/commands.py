@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from streamembed.terminal.exits import exit_codes
+from streamembed.terminal.text import echo
 from streamembed.version import __version__
 
 __all__ = ["main"]
@@ -63,7 +64,7 @@ class Commands(click.Group):
             def show(message: Warning | str, *_: Any, **__: Any) -> None:
                 if str(message) not in told:
                     told.add(str(message))
-                    click.echo(f"warning: {message}", err=True)
+                    echo(f"warning: {message}", err=True)
 
             warnings.showwarning = show
             try:

@@ -15,6 +15,7 @@ from streamembed.runs.ledger import Cadence
 from streamembed.runs.limit import Limit
 from streamembed.runs.run import cadence
 from streamembed.terminal.sources import PREFIX, key_of
+from streamembed.terminal.text import echo
 from streamembed.terminal.workers import memory_of
 
 __all__ = ["command"]
@@ -64,7 +65,7 @@ def show(flags: tuple[str, ...], as_json: bool) -> None:
         return
     width = max(map(len, rows))
     for key, row in rows.items():
-        click.echo(f"{key:<{width}}  {_plain(row['value']):<14}  {row['source']}")
+        echo(f"{key:<{width}}  {_plain(row['value']):<14}  {row['source']}")
 
 
 def _plain(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamembed.terminal.findings import Finding, find
+from streamembed.terminal.text import echo
 
 __all__ = ["command"]
 
@@ -27,7 +28,7 @@ def command(path: str, as_json: bool) -> None:
         click.echo(json.dumps({**found.facts, "hints": found.hints}))
         return
     for line in write(found):
-        click.echo(line)
+        echo(line)
 
 
 def write(found: Finding) -> Iterator[str]:

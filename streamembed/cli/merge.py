@@ -10,6 +10,7 @@ import click
 
 from streamembed.errors import ResolutionWarning
 from streamembed.online.combining import merge_runs
+from streamembed.terminal.text import echo
 
 __all__ = ["command"]
 
@@ -51,7 +52,7 @@ def command(
         click.echo(json.dumps(facts))
         return
     verdict = {True: "met", False: "NOT met", None: "an estimate"}[snapshot.certificate.met]
-    click.echo(
+    echo(
         f"{len(snapshot.ids):,} landmarks of {snapshot.position:,} events of {len(runs):,} runs in "
         f"{output}; residual {snapshot.certificate.residual:.1e}, {verdict}"
     )

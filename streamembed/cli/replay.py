@@ -29,6 +29,7 @@ from streamembed.terminal.exits import ALARMED, DAMAGED, USAGE, stop, stops_gent
 from streamembed.terminal.monitoring import monitor_of, monitor_options
 from streamembed.terminal.options import columns_options, engine_options, existing
 from streamembed.terminal.progress import watch
+from streamembed.terminal.text import echo
 from streamembed.terminal.workers import replay_by, workers_options
 
 __all__ = ["command"]
@@ -126,7 +127,7 @@ def command(
         chosen = choice_of(features, exclude, id_column, label_column, time_column)
         log = open_chosen(existing(logs), chosen)
         if not as_json:
-            click.echo(str(log.columns), err=True)
+            echo(str(log.columns), err=True)
         _tell_cadence(snapshot_every, engine, as_json)
         with (
             watch(log.n_rows, as_json) as advance,
@@ -191,7 +192,7 @@ def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
     size = engine.config.chunk_size
     every = cadence(size, wanted)
     if wanted is not None and every != wanted and not as_json:
-        click.echo(
+        echo(
             f"snapshots every {every} events instead of {wanted}: they change only with whole "
             f"chunks of {size} (--chunk-size)",
             err=True,
@@ -199,7 +200,7 @@ def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
 
 
 def _tell_alarm(alarm: Alarm) -> None:
-    click.echo(f"alarm: {alarm.sentence}", err=True)
+    echo(f"alarm: {alarm.sentence}", err=True)
 
 
 def _fail(done: Replayed, monitor: Monitor, alarms: int) -> None:
@@ -261,33 +262,31 @@ def _tell_replay(
     if done.resumed_at:
         more = done.accepted + done.rejected > done.resumed_at
         told = f"went on at row {done.resumed_at:,} of the log" if more else "was finished already"
-        click.echo(f"{done.path} {told}")
-    click.echo(
+        echo(f"{done.path} {told}")
+    echo(
         f"{done.accepted} events, {done.learned} learned, {done.rejected} rejected, "
         f"{done.snapshots} snapshots in {done.path}"
     )
     if done.rejected:
-        click.echo(_reasons_line(done))
+        echo(_reasons_line(done))
     if done.snapshot is None:
         if done.accepted:
-            click.echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
+            echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
         return
-    click.echo(_certificate_line(done.snapshot))
+    echo(_certificate_line(done.snapshot))
     for name, metric in done.snapshot.metrics.items():
-        click.echo(f"metric {name}: {_metric_line(metric.certificate)}")
+        echo(f"metric {name}: {_metric_line(metric.certificate)}")
     if (picture := done.snapshot.picture) is not None:
-        click.echo(
-            f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
-        )
+        echo(f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old")
     if monitor is not None:
-        click.echo(_monitor_line(monitor))
+        echo(_monitor_line(monitor))
         for note in monitor.notes:
-            click.echo(note)
+            echo(note)
     for told in advice.hints(done.snapshot, tolerance):
-        click.echo(told)
+        echo(told)
     epochs = pq.read_table(done.path / "timeline.parquet", columns=["epoch"])["epoch"]
     if advice.is_restless(len(epochs.unique()), len(epochs)):
-        click.echo(advice.restless(len(epochs.unique()), len(epochs)))
+        echo(advice.restless(len(epochs.unique()), len(epochs)))
 
 
 def _reasons_line(done: Replayed) -> str:

@@ -14,6 +14,7 @@ from streamembed.runs import folder
 from streamembed.runs.transform import transform_log
 from streamembed.terminal.exits import DAMAGED, stop
 from streamembed.terminal.options import existing, features_option
+from streamembed.terminal.text import echo
 
 __all__ = ["command"]
 
@@ -54,7 +55,7 @@ def command(
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo(f"{facts['embedded']} events embedded, {facts['rejected']} rejected: {output}")
+        echo(f"{facts['embedded']} events embedded, {facts['rejected']} rejected: {output}")
     if facts["damage"] is not None:
         stop(LogError(facts["damage"]), DAMAGED)
 

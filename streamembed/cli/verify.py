@@ -9,6 +9,7 @@ import click
 
 from streamembed.online.verifying import verify
 from streamembed.terminal.exits import DAMAGED
+from streamembed.terminal.text import echo
 
 __all__ = ["command"]
 
@@ -33,8 +34,8 @@ def command(
         click.echo(json.dumps({"checked": found.checked, "troubles": troubles}))
     else:
         for trouble in found.troubles:
-            click.echo(f"DAMAGED {trouble.what}; {trouble.remedy}")
+            echo(f"DAMAGED {trouble.what}; {trouble.remedy}")
         told = ", ".join(f"{name} {count:,}" for name, count in found.checked.items())
-        click.echo(f"{'checked' if found.troubles else 'all is well'}: {told}")
+        echo(f"{'checked' if found.troubles else 'all is well'}: {told}")
     if found.troubles:
         sys.exit(DAMAGED)

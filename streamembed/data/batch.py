@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.ids import read_ids, typed_ids
-from streamembed.data.table import Table, are_dicts, in_order, read_table, row_by_name
+from streamembed.data.table import (
+    Table,
+    are_dicts,
+    column_order,
+    in_order,
+    read_table,
+    row_by_name,
+)
 from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
@@ -131,9 +138,9 @@ def read(
     values, nulls, faults = table.values, table.nulls, table.faults
     ordered = table.ordered if known == table.names else ordered
     if known != table.names:
-        place = [table.names.index(name) for name in known]
-        values = np.take(values, place, axis=1)
-        nulls = nulls[:, place] if nulls.size else nulls
+        order = column_order(table.names, known)
+        values = np.take(values, order, axis=1)
+        nulls = nulls[:, order] if nulls.size else nulls
     if nulls.size and table.mixes_nulls:
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
         faults = {**faults, **{i: f"null or NaN in {known[j]!r}" for i, j in first.items()}}

@@ -109,8 +109,9 @@ class Choice:
         """Columns that are no features by their use, by name, whether or not there are any."""
         said = {"id": self.id, "label": self.label, "time": self.time}
         found = {name: use for use, name in said.items() if name is not None}
+        excluded = matching(RESERVED, self.exclude)
         for usual, (use, name) in zip(RESERVED, said.items(), strict=True):
-            if self.reserves and name is None and not matches(usual, self.exclude):
+            if self.reserves and name is None and usual not in excluded:
                 found.setdefault(usual, use)
         return found
 
@@ -206,6 +207,8 @@ class Found:
         Columns of lists of numbers of one length, with that length.
     doubtful : dict
         Numeric columns that look like something else, and what it is.
+    excluded : frozenset of str
+        Columns that the caller leaves out.
     """
 
     where: str
@@ -213,6 +216,7 @@ class Found:
     numeric: tuple[str, ...]
     vectors: Mapping[str, int]
     doubtful: Mapping[str, str]
+    excluded: frozenset[str]
 
     @classmethod
     def of(
@@ -223,12 +227,9 @@ class Found:
         choice: Choice,
     ) -> Found:
         """By types and first rows; of a log, these are the first rows of all its files."""
-        uses = choice.uses
-        free = {
-            name: kind
-            for name, kind in types.items()
-            if name not in uses and not matches(name, choice.exclude)
-        }
+        excluded = matching(types, choice.exclude)
+        aside = excluded.union(choice.uses)
+        free = {name: kind for name, kind in types.items() if name not in aside}
         numeric = in_order(name for name, kind in free.items() if is_numeric(plain_type(kind)))
         vectors: dict[str, int] = {}
         for name, kind in free.items():
@@ -240,21 +241,21 @@ class Found:
             for name in (() if choice.trusted else numeric)
         }
         doubtful = {name: told for name, told in looks.items() if told is not None}
-        return cls(where, types, numeric, vectors, doubtful)
+        return cls(where, types, numeric, vectors, doubtful, excluded)
 
     @property
     def certain(self) -> tuple[str, ...]:
         """Numeric columns that look like features."""
         return tuple(name for name in self.numeric if name not in self.doubtful)
 
-    def why_not(self, name: str, choice: Choice) -> str:
+    def why_not(self, name: str) -> str:
         """Why a column is no feature, that is in no other use."""
-        if matches(name, choice.exclude):
+        if name in self.excluded:
             return "excluded"
         kind = plain_type(self.types[name])
         if name in self.doubtful:
             return self.doubtful[name]
-        if name in self.numeric or name in self.vectors:
+        if is_numeric(kind) or name in self.vectors:
             return "not among the features"
         return str(kind)
 
@@ -263,9 +264,16 @@ class Found:
         return f"the numeric columns {list(self.numeric)}{vectors}"
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is one of these, or of one of these patterns."""
-    return any(name == each or fnmatchcase(name, each) for each in patterns)
+def matching(names: Iterable[str], patterns: Sequence[str]) -> frozenset[str]:
+    """The names that are one of these, or of one of these patterns."""
+    exact, wild = set(patterns), [each for each in patterns if _is_pattern(each)]
+    return frozenset(
+        name for name in names if name in exact or any(fnmatchcase(name, each) for each in wild)
+    )
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
 
 
 def named(argument: str, names: Any) -> tuple[str, ...]:
@@ -408,7 +416,8 @@ def layout_of(found: Found, choice: Choice) -> Layout:
         No features, more than one thing that could be them, or none by a name or pattern.
     """
     for pattern in choice.exclude:
-        if not any(matches(name, [pattern]) for name in found.types):
+        known = pattern in found.types
+        if not known and not (_is_pattern(pattern) and matching(found.types, [pattern])):
             raise FeatureError(
                 f"{found.where} has no column {pattern!r} to exclude; it has "
                 f"{shown(sorted(found.types))}"
@@ -424,7 +433,7 @@ def _find(found: Found, choice: Choice) -> Layout:
     # lists of any length are taken where nothing else could be meant
     fixed = {n: d for n, d in found.vectors.items() if pa.types.is_fixed_size_list(found.types[n])}
     vectors = fixed if fixed or certain else found.vectors
-    is_free = DISTANCES not in choice.uses and not matches(DISTANCES, choice.exclude)
+    is_free = DISTANCES not in choice.uses and DISTANCES not in found.excluded
     if is_free and _is_list_of_distances(found.types.get(DISTANCES)):
         return Layout("distances", (), DISTANCES)
     if vectors and (certain or len(vectors) > 1):
@@ -465,10 +474,11 @@ def _choose(found: Found, chosen: tuple[str, ...], uses: Mapping[str, str]) -> L
     if len(chosen) == 1 and chosen[0] in vectors:
         return _vector((chosen[0], vectors[chosen[0]]))
     names: set[str] = set()
+    numeric = set(found.numeric)
     for name in chosen:
-        if name in found.numeric:
+        if name in numeric:
             names.add(name)
-        elif name in found.types or not any(sign in name for sign in "*?["):
+        elif name in found.types or not _is_pattern(name):
             raise FeatureError(_refusal(found, name, uses))
         else:
             matching = [column for column in found.certain if fnmatchcase(column, name)]

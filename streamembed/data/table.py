@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import array
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeGuard
 
@@ -39,6 +41,7 @@ __all__ = [
     "are_dicts",
     "are_places",
     "array_values",
+    "column_order",
     "feature_name",
     "frame_of",
     "in_order",
@@ -98,8 +101,9 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
     Parameters
     ----------
     X
-        ndarray or nested sequence (n, d); list of dicts; pyarrow Table or RecordBatch; an object
-        with an Arrow capsule method; any eager frame that narwhals knows; a `Frame` of these.
+        ndarray or nested sequence (n, d); list of dicts; pyarrow Table, RecordBatch or array of
+        lists; an object with an Arrow capsule method; any eager frame that narwhals knows; a
+        `Frame` of these.
         Integers, booleans and floats become float64; dictionary-encoded columns are decoded; masked
         values are nulls. A single column of lists of numbers is as many features by place.
     wanted
@@ -160,6 +164,12 @@ def in_order(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def column_order(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
+    """Where each of the wanted names is among different names; every one must be there."""
+    place = {name: j for j, name in enumerate(names)}
+    return [place[name] for name in wanted]
+
+
 def are_places(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
@@ -181,8 +191,8 @@ def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
         return row
     named = {name if type(name) is str else feature_name(name): row[name] for name in row}
     if len(named) < len(row):
-        names = [feature_name(name) for name in row]
-        twice = next(name for name in names if names.count(name) > 1)
+        number = Counter(feature_name(name) for name in row)
+        twice = next(name for name in number if number[name] > 1)
         raise FeatureError(
             f"two features have the same name {shown(twice)}, such as 1 and '1'; rename one of them"
         )
@@ -341,7 +351,7 @@ def _from_lists(X: Frame, wanted: tuple[str, ...] | None) -> Table | None:
     return Table(values, names, True, nulls, NO_NULLS, faults, None, X.native)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """A data frame or an Arrow table, whichever it came as.
 
@@ -362,11 +372,14 @@ class Frame:
     def __len__(self) -> int:
         return len(self.native)
 
+    @cached_property
+    def _own(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.given, strict=True))
+
     def only(self, names: Collection[str]) -> Frame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
-        kept = [(name, own) for name, own in zip(self.names, self.given, strict=True)]
-        kept = [pair for pair in kept if pair[0] in wanted]
+        kept = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
         return Frame(self.native, tuple(n for n, _ in kept), tuple(own for _, own in kept))
 
     def head(self, rows: int) -> dict[str, Any]:
@@ -398,7 +411,7 @@ class Frame:
         return found
 
     def _column(self, name: str) -> Any:
-        own = self.given[self.names.index(name)]
+        own = self._own[name]
         is_arrow = isinstance(self.native, pa.Table)
         return self.native.column(own) if is_arrow else self.native.get_column(own)
 
@@ -421,9 +434,15 @@ def frame_of(X: Any) -> Frame:
         if isinstance(X, pa.RecordBatch):
             X = pa.Table.from_batches([X])
         elif not isinstance(X, pa.Table):
-            frame = nw.from_native(X, eager_only=True, pass_through=True)
+            frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+            array = frame.to_arrow() if isinstance(frame, nw.Series) else X
+            is_array = isinstance(array, pa.Array | pa.ChunkedArray)
             if isinstance(frame, nw.DataFrame):
                 X = frame
+            elif is_array and is_list_type(array.type):
+                X = pa.table({"X": array})
+            elif is_array and not pa.types.is_struct(array.type):
+                pass  # one column without a name
             elif hasattr(X, "__arrow_c_stream__"):
                 X = pa.table(X)
             elif hasattr(X, "__arrow_c_array__"):
@@ -441,6 +460,8 @@ def frame_of(X: Any) -> Frame:
             f"{said(error)}"
         ) from error
     hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
+    if isinstance(X, Iterator):
+        hint = ": pass list(X) or an array"
     if hasattr(X, "collect"):
         hint = ": a lazy frame has no rows yet, pass X.collect()"
     raise InputError(

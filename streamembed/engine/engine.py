@@ -457,8 +457,9 @@ class Engine:
         Parameters
         ----------
         X
-            Points, shape (n, d): ndarray, Arrow record batch or table, RecordBatchReader or any
-            object with an Arrow capsule, any eager data frame that narwhals knows, list of dicts.
+            Points, shape (n, d): ndarray, Arrow record batch, table or array of lists,
+            RecordBatchReader or any object with an Arrow capsule, any eager data frame that
+            narwhals knows, list of dicts.
             A reader is consumed batch by batch, each batch like a call of its own. Of a table with
             named columns (not of dicts) some are reserved, as in a log: a column ``id`` has the
             ids, ``label`` the labels, if these are not given, and ``event_time`` is left out. Its

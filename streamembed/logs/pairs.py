@@ -14,6 +14,7 @@ import numpy as np
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
 from streamembed.data.roles import Choice
+from streamembed.data.table import column_order
 from streamembed.data.table import in_order as order_of
 from streamembed.errors import FeatureError
 from streamembed.logs.paths import Paths
@@ -72,8 +73,8 @@ class PairLog:
         for row, kind in zip(read.kept[~known].tolist(), kinds[~known].tolist(), strict=True):
             reason = f"'similar' is {kind:g}; it must be true or false"
             rejected.append(Rejected(part.offset + row, None, reason))
-        sides = [[names.index(f"{name}_{side}") for name in self.feature_names] for side in (1, 2)]
-        left, right = (read.points[known][:, columns] for columns in sides)
+        sides = [[f"{name}_{side}" for name in self.feature_names] for side in (1, 2)]
+        left, right = (read.points[known][:, column_order(names, side)] for side in sides)
         rejected.sort(key=lambda row: row.index)
         return PairBatch(left, right, kinds[known] == 1.0, tuple(rejected))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -411,7 +412,7 @@ def open_chosen(paths: Paths, choice: Choice) -> EventLog:
                 "files of a log must have the same kind of ids: read the files separately"
             )
         for name in {*file.names}.difference(layout.columns, used):
-            left_out.setdefault(name, own.why_not(name, choice))
+            left_out.setdefault(name, own.why_not(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
     doubtful = tuple(n for n in left_out if choice.features is None and n in found.doubtful)
     counts = [file.rows for file in files if file.rows is not None]
@@ -445,12 +446,12 @@ def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
     first = files[0]
     found = Found.of(str(first), dict(first.columns or ()), {}, replace(choice, trusted=True))
     lists = [name for name, kind in first.columns or () if is_list_type(kind)]
-    chosen = choice.features or ()
+    chosen = set(choice.features or ())
     if choice.features is None and DISTANCES in lists:
         return {}
     wanted = {name for name in (*found.numeric, *lists) if name not in chosen or name in lists}
     wanted -= {name for name in found.vectors if name in wanted}
-    if choice.trusted or (chosen and set(chosen) <= set(found.numeric)):
+    if choice.trusted or (chosen and chosen <= set(found.numeric)):
         return {}
     parts: dict[str, list[Any]] = {}
     rows = 0
@@ -488,8 +489,9 @@ def _joined(columns: Sequence[Any]) -> Any:
 def _layout(file: LogFile, found: Found, choice: Choice) -> Layout:
     """Where a file keeps its events, if each column that counts is there once."""
     layout = layout_of(found, choice)
+    number = Counter(file.names)
     for name in (*layout.columns, *choice.uses):
-        if file.names.count(name) > 1:
+        if number[name] > 1:
             raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
     return layout
 

@@ -37,12 +37,16 @@ __all__ = [
     "parts",
     "patch",
     "rows",
+    "shown",
     "staleness",
 ]
 
 # The length of an edge between duplicates: a stored 0 would be no edge. Added to any other, it is
 # nothing.
 NO_LENGTH = 1e-300
+# A path of nothing but such edges is shorter. Any other is longer: the smallest distance is the
+# root of 5e-324.
+LEAST_LENGTH = 1e-290
 # Rows whose staleness is that of all to a factor of 1.5: it is a mean over pairs.
 SAMPLE = 32
 
@@ -167,6 +171,18 @@ def patch(geodesics: Geodesics, graph: csr_array, refilled: Ints) -> Geodesics:
     lengths[:, refilled] = fresh.T
     lengths[refilled] = fresh
     return Geodesics(frozen(lengths))
+
+
+def shown(lengths: Floats) -> Floats:
+    """Lengths with 0 between duplicates; the same array where there are none.
+
+    Examples
+    --------
+    >>> shown(np.array([[0.0, 2e-300, 1.5]])).tolist()
+    [[0.0, 0.0, 1.5]]
+    """
+    none = (lengths > 0.0) & (lengths < LEAST_LENGTH)
+    return frozen(np.where(none, 0.0, lengths)) if none.any() else lengths
 
 
 def staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> float:

@@ -239,16 +239,21 @@ def _check(found: LandmarkSet) -> None:
     with np.errstate(over="ignore"):
         far = np.abs(found.scaled) > LARGEST_VALUE
     must(not far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
-    must(np.isfinite(found.masses).all() and (found.masses > 0).all(), "a mass is not positive")
-    must(not n or found.mass >= LEAST_OF_ALL, f"masses are {found.mass:g} in all, less than 1")
-    must((found.masses >= LEAST_SHARE * found.mass).all(), "a mass is next to nothing")
     must(found.positions, "it is of no partition")
     for partition, at in found.positions.items():
         must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
         must(type(at) is int and 0 <= at <= LARGEST_POSITION, "position")
     events = sum(found.positions.values())
     must(n <= events, f"{n} landmarks of {events} events")
-    must(found.mass <= events * (1.0 + SLACK), f"{events} events of mass {found.mass:g}")
+    must(np.isfinite(found.masses).all() and (found.masses > 0).all(), "a mass is not positive")
+    most = events * (1.0 + SLACK)
+    must(
+        (found.masses <= most).all() and found.mass <= most,  # first, or the sum overflows
+        f"masses has {found.masses.max(initial=0.0):g}; the sum must be at most {events}, the "
+        "number of events",
+    )
+    must(not n or found.mass >= LEAST_OF_ALL, f"masses are {found.mass:g} in all, less than 1")
+    must((found.masses >= LEAST_SHARE * found.mass).all(), "a mass is next to nothing")
     for partition in np.unique(found.keys[:, 0]).tolist():
         must(partition in found.positions, f"a landmark of partition {partition}, which has none")
         own = found.keys[found.keys[:, 0] == partition, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from streamembed.geometry.scaling import LEAST_SHARE, fit_points
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.methods.config import POSITION
-from streamembed.numeric.arrays import Bools, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.parameters import one_of, whole
 
 __all__ = ["FAN", "aligned", "merge", "merged", "newest"]
@@ -23,8 +24,8 @@ __all__ = ["FAN", "aligned", "merge", "merged", "newest"]
 # Sets that are merged at once; more go by groups of that many, level by level.
 FAN = 8
 AGREED = "agreed"
-# Masses that have faded to nothing are kept at half of what an engine keeps: so no set that comes
-# from one is changed.
+# Masses that have faded below half of what an engine keeps are kept at that: so no set that comes
+# from an engine, or from here, is changed.
 LEAST = 0.5 * LEAST_MASS
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -201,8 +202,7 @@ def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> Landmark
     time = _newest_time(sets)
     agreement = sets[0].agreement
     every = net.union([aligned(one, time) for one in sets])
-    masses = np.maximum(every.masses, LEAST * every.masses.sum())
-    every = replace(every, masses=masses)
+    every = replace(every, masses=_kept_up(every.masses))
     scaled = agreement.scaling().apply(every.points)
     found = net.thin(every, scaled, size, None if keep is None else _known(every, keep))
     left = replace(every.take(found.kept), masses=found.masses)
@@ -213,6 +213,17 @@ def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> Landmark
     positions = {key: at for one in sets for key, at in one.positions.items()}
     parts = left.points, left.masses, left.keys, left.stale
     return LandmarkSet(*parts, agreement, positions, time, size, radius)
+
+
+def _kept_up(masses: Floats) -> Floats:
+    """Masses of which none is below `LEAST` of their sum; the same masses where that is so.
+
+    Those that are raised are raised to twice that: the sum of the result is larger, and a mass at
+    the limit would be below it.
+    """
+    while (low := masses < LEAST * math.fsum(masses.tolist())).any():
+        masses = np.where(low, LEAST_MASS * math.fsum(masses.tolist()), masses)
+    return masses
 
 
 def _known(every: Landmarks, keep: Ints) -> Bools:

@@ -194,10 +194,10 @@ def describe(certificate: Certificate, reading: Reading, state: State) -> tuple[
     apart = int(np.count_nonzero(state.curved.labels))
     described = replace(certificate, stale=reading.stale, isolated=apart)
     if geodesics.sources is None:
-        return described, Paths(geodesics.lengths, geodesics.slots)
+        return described, Paths(paths.shown(geodesics.lengths), geodesics.slots)
     ends = np.flatnonzero(state.counting)
     rows = np.searchsorted(geodesics.sources, ends)
-    return described, Paths(geodesics.lengths[rows].T, ends)
+    return described, Paths(paths.shown(geodesics.lengths[rows].T), ends)
 
 
 def place_rest(coordinates: Floats, eigenvalues: Floats, counting: Floats, paths: Paths) -> Floats:

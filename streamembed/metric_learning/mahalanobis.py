@@ -316,7 +316,8 @@ class Mahalanobis:
             raise FeatureError(f"{name} has duplicate column names: {shown(names)}")
         if set(names) != set(self.feature_names):
             raise FeatureError(other_features(name, names, self.feature_names))
-        return [names.index(one) for one in self.feature_names]
+        place = {one: j for j, one in enumerate(names)}
+        return [place[one] for one in self.feature_names]
 
     def __eq__(self, other: object) -> bool:
         """Equal bits of matrix and factor, equal certificates and equal names."""

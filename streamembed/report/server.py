@@ -8,7 +8,6 @@ something was committed, and not so often that making it takes more than a tenth
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 import socket
 import sys
@@ -18,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from streamembed.addresses import LOOPBACK, is_loopback
+from streamembed.addresses import LOOPBACK, is_own, names_of
 from streamembed.errors import FileError, StreamembedError, path_text, said
 from streamembed.online.events import token
 from streamembed.online.reader import read_run
@@ -30,7 +29,6 @@ from streamembed.storage.database import NAME
 
 __all__ = ["Followed", "serve"]
 
-NAMES = ("localhost", "127.0.0.1", "[::1]")
 # Seconds between two questions of a page, and after which nothing new is called stale.
 EVERY, STALE = 2.0, 90.0
 # Making a page takes at most this share of the time.
@@ -100,6 +98,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], followed: Followed) -> None:
         self.followed = followed
+        self.names = names_of(address[0])
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
@@ -118,8 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, or its state; nothing else is here."""
-        if not self._is_ours():
-            self._answer(403, "text/plain", b"this page is served under another name\n")
+        port = self.server.server_address[1]
+        if not is_own(self.headers.get("Host", ""), self.server.names, port):
+            told = b"this page is served under another name: ask by address, or see --host\n"
+            self._answer(403, "text/plain", told)
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/state.json"):
@@ -138,19 +139,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, "application/json", told, etag)
 
-    def _is_ours(self) -> bool:
-        """Whether it was asked for by a name of this server: other sites may point theirs here."""
-        asked = self.headers.get("Host", "")
-        host, port = str(self.server.server_address[0]), self.server.server_address[1]
-        name, _, given = asked.rpartition(":")
-        if not name or not given.isdigit():
-            name, given = asked, "80"
-        if int(given) != port:
-            return False
-        if name.lower() in NAMES:
-            return True
-        return not is_loopback(host) and (name == host or _is_address(name))
-
     def _answer(self, status: int, kind: str, body: bytes, etag: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -168,14 +156,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal is its reader's."""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def serve(run: str | os.PathLike[str], host: str = LOOPBACK, port: int = 0) -> ThreadingHTTPServer:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.ids import read_ids, typed_ids
+from streamembed.data.table import column_order
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, ParameterError
@@ -82,7 +83,7 @@ class PointFeed:
         points, nulls, names = part.points, part.nulls, self._names
         known = self._engine.feature_names
         if known not in ((), names):  # taught by places: "10" is after "9"
-            order = [names.index(name) for name in known]
+            order = column_order(names, known)
             names, points, nulls = known, points[:, order], nulls[:, order]
         read = batch.check_table(points, names, self._ordered, nulls, part.faults, part.ids, "skip")
         rows = Rows(part.offset + read.kept, read.points, _carried(part, read.kept), read.ids)

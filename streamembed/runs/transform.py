@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch, distances
+from streamembed.data.table import column_order
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
 from streamembed.logs.reader import EventLog, LogBatch
@@ -78,7 +79,7 @@ def transform_log(
     embedded = rejected = 0
     damage = None
     # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
-    order = [log.feature_names.index(name) for name in snapshot.feature_names]
+    order = column_order(log.feature_names, snapshot.feature_names)
     with (
         replacing(path) as temporary,
         open_writer(str(temporary), schema, format, "zstd") as writer,

@@ -182,6 +182,8 @@ def main(kind: str) -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if kind == "reader":
+        sys.tracebacklimit = 0  # or pyarrow sends clients tracebacks of the errors it raises itself
     told = json.loads(sys.stdin.readline())
     start = Start(
         Settings.from_json(told["settings"]),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from streamembed.addresses import is_own, names_of
 from streamembed.serving.counts import BUCKETS, CALLS, CODES, REASONS
 from streamembed.serving.settings import cannot_listen
 
@@ -74,6 +75,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], status: Callable[[], dict[str, Any]]) -> None:
         self.status = status
+        self.names = names_of(address[0])
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -92,12 +94,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/readyz":
             is_ready = self.server.status()["ready"]
             self._answer(200 if is_ready else 503, "ready" if is_ready else "not ready")
-        elif self.path == "/metrics" and MISSING:
-            self._answer(501, "counters need: pip install 'streamembed[serve]'")
         elif self.path == "/metrics":
-            self._answer(200, metrics_of(self.server.status()))
+            self._answer(*self._metrics())
         else:
             self._answer(404, "there are /healthz, /readyz and /metrics")
+
+    def _metrics(self) -> tuple[int, str]:
+        """Status and counters, of a request that names this server: no other site may read them."""
+        if not is_own(self.headers.get("Host", ""), self.server.names):
+            return 403, "/metrics is served under another name: ask by address, see --metrics-host"
+        if MISSING:
+            return 501, "counters need: pip install 'streamembed[serve]'"
+        return 200, metrics_of(self.server.status())
 
     def _answer(self, status: int, text: str) -> None:
         body = text.encode()

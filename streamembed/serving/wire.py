@@ -17,7 +17,7 @@ import pyarrow.flight as fl
 
 from streamembed.data import roles
 from streamembed.data.batch import LARGEST_VALUE, names_of
-from streamembed.data.table import are_dicts, in_order, read_table, row_by_name
+from streamembed.data.table import are_dicts, column_order, in_order, read_table, row_by_name
 from streamembed.errors import InputError, NotReadyError, ServerError, StreamembedError, said
 from streamembed.numeric.arrays import Array, Bools, Floats
 
@@ -293,7 +293,7 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
     known = names_of(table, names, ordered)
     values = table.values
     if known != table.names:
-        values = values[:, [table.names.index(name) for name in known]]
+        values = values[:, column_order(table.names, known)]
     if table.faults:
         values[list(table.faults)] = np.nan
     return np.ascontiguousarray(values), features or Features(known, table.ordered)

@@ -22,6 +22,7 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
 )
+from streamembed.terminal.text import echo
 
 __all__ = [
     "ALARMED",
@@ -63,7 +64,7 @@ def exit_codes() -> Iterator[None]:
 
 def stop(error: object, code: int) -> None:
     """Say why, and exit with the code."""
-    click.echo("streamembed: " + " ".join(str(error).split()), err=True)
+    echo("streamembed: " + " ".join(str(error).split()), err=True)
     sys.exit(code)
 
 

@@ -19,6 +19,7 @@ from streamembed.methods.config import Config
 from streamembed.partitions.run import ROUND_EVERY, Partitioned, columns_of, replay_partitions
 from streamembed.terminal.exits import DAMAGED, stop, stops_gently
 from streamembed.terminal.progress import watch
+from streamembed.terminal.text import echo
 
 __all__ = ["memory_of", "replay_by", "workers_options"]
 
@@ -86,7 +87,7 @@ def replay_by(
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
     log = open_chosen(logs, chosen)
     if not as_json:
-        click.echo(str(columns_of(log, config)), err=True)
+        echo(str(columns_of(log, config)), err=True)
     with (
         warnings.catch_warnings(),
         watch(log.n_rows, as_json, tells_start=True) as advance,
@@ -128,16 +129,16 @@ def _tell(done: Partitioned, tolerance: float | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
         return
-    click.echo(
+    echo(
         f"{done.learned} events learned in {done.partitions} partitions, {done.rejected} rejected, "
         f"{done.rounds} rounds in {done.path}"
     )
     if done.snapshot is None:
-        click.echo("there were too few events for a map (see --warm-up)")
+        echo("there were too few events for a map (see --warm-up)")
         return
     certificate = done.snapshot.certificate
     verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
     values = ", ".join(f"{value:.4f}" for value in done.snapshot.eigenvalues)
-    click.echo(f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}")
+    echo(f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}")
     for told in advice.hints(done.snapshot, tolerance):
-        click.echo(told)
+        echo(told)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unicodedata
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -474,6 +475,34 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
     }
+
+
+def test_no_name_steers_the_terminal(tmp_path: Path) -> None:
+    """Names of columns with escape codes, or with characters that turn their direction around."""
+    names = ["a\u202etxt.exe", "b\x1b[31m", "c\r\x9b2J", "d\u2066\u2028e\u200f_id"]
+    X = np.column_stack([POINTS, np.arange(len(POINTS))])
+    X[7, 0] = np.nan
+    pq.write_table(pa.table(dict(zip(names, X.T, strict=True))), tmp_path / "log")
+    log, run = tmp_path / "log", tmp_path / "run"
+    calls: list[list[Any]] = [
+        ["replay", log, "--run", run, "--size", "80", "--monitor"],
+        ["inspect", log],
+        ["inspect", run],
+        ["transform", run, log, "-o", tmp_path / "out.parquet"],
+        ["replay", log, "--run", tmp_path / "other", "--features", "x"],
+        ["replay", log, "--run", tmp_path / "other", "--exclude", "x\u202ey"],
+    ]
+    printed = ""
+    for arguments in calls:
+        texts = list(map(str, arguments))
+        done = CliRunner().invoke(commands.main, texts, color=True)
+        assert done.exit_code == (2 if tmp_path / "other" in arguments else 0)
+        printed += done.output
+    steering = {one for one in printed if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")}
+    assert steering == {"\n"}
+    assert "a\\u202etxt.exe" in printed
+    assert "b\\x1b[31m" in printed
+    assert "d\\u2066\\u2028e\\u200f_id" in printed
 
 
 def test_exit_codes_are_those_documented(tmp_path: Path, log: Path, run: Path) -> None:

@@ -237,3 +237,35 @@ def test_nulls_of_pandas_are_not_told_from_nan() -> None:
     for kind in (pl.DataFrame, pa.table):
         found = batch.read(kind(columns), on_bad_row="skip")
         assert [row.reason for row in found.rejected] == ["NaN in 'b'", "null in 'a'"]
+
+
+LISTS: dict[str, Any] = {
+    "fixed": pa.FixedSizeListArray.from_arrays(pa.array(VALUES.ravel()), 2),
+    "chunked": pa.chunked_array([pa.array(VALUES.tolist()[:1]), pa.array(VALUES.tolist()[1:])]),
+    "lists": pa.array(VALUES.tolist()),
+    "polars": pl.Series(VALUES.tolist()),
+    "pandas": pd.Series(VALUES.tolist()),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_an_array_of_lists_is_a_matrix(kind: str) -> None:
+    """As the column of lists of a table is: no message of Arrow, whichever library has it."""
+    read = batch.read(LISTS[kind])
+    assert read.names == ("0", "1")
+    assert np.array_equal(read.points, VALUES)
+
+
+@pytest.mark.parametrize("X", [pa.array([1.0, 2.0]), pl.Series([1.0]), pd.Series([1.0])])
+def test_one_column_without_a_name_is_no_table(X: Any) -> None:
+    """The message says what a table is, and nothing of schemas."""
+    with pytest.raises(InputError, match="it must be a 2-D array") as error:
+        batch.read(X)
+    assert "schema" not in str(error.value)
+
+
+@pytest.mark.parametrize("X", [iter([[1.0, 2.0]]), zip([1.0], [2.0], strict=True)])
+def test_an_iterator_is_refused_with_a_hint(X: Any) -> None:
+    """It can be read once only, so it is not taken for a table."""
+    with pytest.raises(InputError, match="pass list\\(X\\) or an array"):
+        se.Engine().learn(X)

@@ -114,6 +114,17 @@ def check_laws(order: list[int], counts: list[int], d: int, size: int, seed: int
         assert se.merge([one]).to_bytes() == one.to_bytes()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_merged_set_of_faded_masses_is_itself(seed: int) -> None:
+    """Also where partitions are up to 500 half-lives apart, so that masses are kept from zero."""
+    rng = np.random.default_rng(seed)
+    ages = (20.0 * rng.choice([0, 1, 45, 47, 50, 100, 500], 3)).tolist()
+    sets = [made(part, 60, 3, seed, time=-age, half_life=20.0) for part, age in enumerate(ages)]
+    found = se.merge(sets, int(rng.choice([100, 300])))
+    assert se.merge([found, found]).to_bytes() == found.to_bytes()
+    assert found.masses.min() >= 0.5e-15 * found.mass
+
+
 @settings(max_examples=20, deadline=None)
 @given(ages=st.lists(st.floats(0, 50), min_size=5, max_size=5), **several)
 def test_mass_is_that_of_the_aligned_sets(
@@ -274,6 +285,14 @@ def test_positions_are_no_common_clock() -> None:
     with pytest.raises(InputError, match="no clock that they share"):
         se.merge(sets)
     assert se.merge(sets[:1]).to_bytes() == sets[0].to_bytes()
+
+
+@pytest.mark.parametrize("mass", [1e308, 1e300, 201.0])
+def test_masses_beyond_the_number_of_events_are_refused(mass: float) -> None:
+    """Also those whose sum no double holds: the message has the largest sum."""
+    found = engine_of(blob(200)).landmark_set()
+    with pytest.raises(InputError, match="must be at most 200, the number of events"):
+        replace(found, masses=np.full(len(found), mass))
 
 
 def test_what_is_no_set_is_refused() -> None:

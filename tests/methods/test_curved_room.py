@@ -277,6 +277,21 @@ def test_poor_data_stay_finite(name: str, kept: dict[str, Any]) -> None:
             assert np.isfinite(snapshot.eigenvalues).all()
 
 
+@pytest.mark.parametrize("n_landmarks", [None, 20])
+def test_paths_between_duplicates_have_no_length(n_landmarks: int | None) -> None:
+    """Exactly 0, though an edge of the graph cannot be; nothing else is 0."""
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    engine = se.Engine("isomap", size=120, scaling=None, n_landmarks=n_landmarks, n_neighbors=6)
+    engine.learn(np.repeat(X, 3, axis=0))  # three of each: chains of duplicates
+    snapshot = engine.snapshot()
+    ends = np.arange(120) if n_landmarks is None else np.flatnonzero(snapshot.stationary)
+    same = cdist(snapshot.points, snapshot.points[ends]) == 0.0
+    assert same.sum() == 3 * len(ends)
+    assert np.array_equal(snapshot.lengths == 0.0, same)
+    assert snapshot.lengths[~same].min() > 1e-3
+    assert np.isfinite(snapshot.transform(X)).all()
+
+
 def test_another_part_is_another_epoch() -> None:
     """Two sheets that nothing joins: where the larger changes, axes start anew, and then keep."""
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import streamembed as se
+from scenarios import hostile
 from streamembed.report.server import serve
 from tests.cli.test_cli import call
 from tests.report import runs
@@ -82,6 +85,22 @@ def test_other_names_are_refused(port: int, host: str) -> None:
     """A site whose name leads here (DNS rebinding) reads nothing."""
     assert ask(port, Host=host.format(port)).status == 403
     assert ask(port, "/", Host=host.format(port)).status == 403
+
+
+def ask_as(port: int, host: bytes, path: bytes = b"/state.json") -> int:
+    """Status of a request whose header ``Host`` has these bytes; 0 for no answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            return int((answer.readline().split() or [b"", b"0"])[1])
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.long)])
+def test_no_host_header_raises(port: int, count: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever its bytes are, such as a superscript for a port, or 5,000 digits: it is refused."""
+    for host in hostile.hosts(np.random.default_rng(count), port, count):
+        assert ask_as(port, host) == 403, host
+    assert capfd.readouterr().err == ""
 
 
 def test_names_of_the_loopback_are_let_in(port: int) -> None:

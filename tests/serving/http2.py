@@ -16,11 +16,11 @@ PREFIX = 5
 
 
 @contextlib.contextmanager
-def changing(url: str, change: Callable[[bytearray], None]) -> Iterator[str]:
+def changing(url: str, change: Callable[[bytearray], None], kind: int = DATA) -> Iterator[str]:
     """Address of a server that hands on to another what clients send, but for what is changed.
 
-    ``change`` is given the payload of each frame of data that is sent to the server, in place: what
-    is in it are messages of gRPC, their first ``PREFIX`` bytes beside them.
+    ``change`` is given the payload of each frame of that kind that is sent to the server, in place:
+    of data, messages of gRPC, their first ``PREFIX`` bytes beside them.
     """
     target = urlsplit(url)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -35,7 +35,7 @@ def changing(url: str, change: Callable[[bytearray], None]) -> Iterator[str]:
             server = socket.create_connection((target.hostname, target.port))
             open_.extend((client, server))
             threading.Thread(target=_hand_on, args=(server, client), daemon=True).start()
-            arguments = (client, server, change)
+            arguments = (client, server, change, kind)
             threading.Thread(target=_change, args=arguments, daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
@@ -56,13 +56,13 @@ def _hand_on(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _change(
-    source: socket.socket, sink: socket.socket, change: Callable[[bytearray], None]
+    source: socket.socket, sink: socket.socket, change: Callable[[bytearray], None], kind: int
 ) -> None:
     with contextlib.suppress(OSError), source.makefile("rb") as stream:
         sink.sendall(stream.read(len(PREFACE)))
         while len(head := stream.read(9)) == 9:
             payload = bytearray(stream.read(int.from_bytes(head[:3])))
-            if head[3] == DATA and len(payload) > PREFIX:
+            if head[3] == kind and len(payload) > PREFIX:
                 change(payload)
             sink.sendall(head + payload)
         sink.shutdown(socket.SHUT_RDWR)

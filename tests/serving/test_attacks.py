@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import ParameterError, ServerError
+from streamembed.serving.wire import code_of
 from streamembed.serving.writer import Learning
-from tests.serving.http2 import PREFIX, changing, silent_call
+from tests.serving.http2 import HEADERS, PREFIX, changing, silent_call
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_, rows
 
@@ -178,6 +180,45 @@ def test_changed_messages_harm_nobody(world: World, times: int) -> None:
                 writer.close()
     assert len(refused) > times / 4
     assert not any("Traceback" in text for text in refused)
+    world.is_well()
+
+
+# ------------------------------------------------------------------------ headers
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(2000, marks=pytest.mark.long)])
+def test_a_header_that_is_not_ascii_is_one_line(world: World, times: int) -> None:
+    """pyarrow decodes headers before the gate is asked, and answers by itself: without a code, and
+    uncounted, but also without a traceback. Where this fails for the first two, pyarrow has a
+    remedy: say so in docs/guides/serving.md.
+    """
+    draw = random.Random(times)
+    word = b"qqqqqqqq"
+
+    def change(payload: bytearray) -> None:
+        at = payload.find(word)
+        for place in draw.sample(range(len(word)), draw.choice((1, 4, 8))) if at >= 0 else ():
+            payload[at + place] = draw.randrange(0x80, 0x100)
+
+    def counted() -> list[str]:
+        with urllib.request.urlopen(world.server.web, timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        return [line for line in lines if "requests_total{" in line]
+
+    before = counted()
+    with changing(world.server.url, change, HEADERS) as url:
+        for time_ in range(times):
+            flight = fl.FlightClient(url)
+            options = bearer(draw.choice((None, world.read)), (b"x-word", word))
+            call = (flight.list_flights, flight.list_actions)[time_ % 2]
+            with pytest.raises(pa.ArrowInvalid, match="'ascii' codec can't decode byte") as error:
+                list(call(options=options))
+            text = str(error.value)
+            assert "Traceback" not in text
+            assert ".pyx" not in text
+            assert "\n" not in text.strip()
+            assert code_of(error.value) == "internal"  # there is no code
+    assert counted() == before
     world.is_well()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
+import socket
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+from scenarios import hostile
 from streamembed.serving import web
 from streamembed.serving.counts import BUCKETS, CALLS, CODES, REASONS, Counts, added, reason_of
 
@@ -85,3 +90,47 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             connection.request("GET", path)
             assert connection.getresponse().status == code
             connection.close()
+
+
+@contextlib.contextmanager
+def health(host: str) -> Iterator[int]:
+    """Port of a server of counters."""
+    with web.Health(host, 0, lambda: status({})) as server:
+        yield server.port
+
+
+def ask(port: int, host: bytes, path: bytes = b"/metrics") -> int:
+    """Status of a request with such a header ``Host``."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            return int(answer.readline().split()[1])
+
+
+def test_counters_are_not_for_another_name(capfd: pytest.CaptureFixture[str]) -> None:
+    """A site whose name leads here (DNS rebinding) reads none; health and readiness tell no more
+    than that the server is there.
+    """
+    with health("127.0.0.1") as port:
+        for host in hostile.hosts(np.random.default_rng(0), port, 150):
+            assert ask(port, host) == 403, host
+        assert ask(port, b"evil.example", b"/healthz") == ask(port, b"", b"/readyz") == 200
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("127.0.0.1", b"127.0.0.1:%d"),
+        ("127.0.0.1", b"LocalHost:%d"),
+        ("127.0.0.1", b"127.0.0.1"),  # a port that a container maps to another
+        ("0.0.0.0", b"10.1.2.3:%d"),
+        ("0.0.0.0", b"[fe80::1]:%d"),
+        ("0.0.0.0", socket.gethostname().encode() + b":%d"),
+        ("localhost", b"localhost:%d"),
+    ],
+)
+def test_counters_are_for_addresses_and_own_names(host: str, asked: bytes) -> None:
+    """As Prometheus asks for them."""
+    with health(host) as port:
+        assert ask(port, asked.replace(b"%d", b"%d" % port)) == 200

@@ -1,0 +1,34 @@
+"""Twice the columns, twice the steps: nothing on the way of a table is quadratic in its columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from scenarios.fuzz_columns import CHOICES, LARGEST, Name, growth, open_, replay, slope, steps_of
+from streamembed.data import batch
+from streamembed.data.table import Frame
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_steps_to_open_a_log_are_linear_in_its_columns(choice: str) -> None:
+    """Whichever way the columns are chosen."""
+    assert growth(choice, "stream", 100, open_) < LARGEST
+
+
+def test_the_steps_of_a_replay_are_linear_in_its_columns() -> None:
+    """And those of a transform."""
+    assert growth("nothing", "stream", 100, replay) < LARGEST
+
+
+def test_the_steps_of_a_frame_are_linear_in_its_columns() -> None:
+    """Also where its columns come in another order than the engine's."""
+
+    def steps(d: int) -> int:
+        names = tuple(Name(f"c{j:03d}") for j in reversed(range(d)))
+        frame = Frame(pa.table(dict(zip(names, np.ones((d, 1)), strict=True))), names, names)
+        order = tuple(map(Name, sorted(names)))
+        return steps_of(lambda: batch.read(frame, None, order))
+
+    assert slope(steps, 100) < LARGEST
