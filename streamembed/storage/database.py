@@ -140,7 +140,7 @@ class Database:
         if not path.exists():
             raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")
         with _told(path, "read"):
-            connection = _connect(path, "rw" if writes else "ro")
+            connection = _connect(path, "rw" if writes else _reading(folder))
             try:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -520,6 +520,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
+
+
+def _reading(folder: Path) -> str:
+    """The mode of a connection for reading.
+
+    SQLite makes two files beside a database that it reads; where it cannot, as on a disk that is
+    mounted for reading, and no writer has left any, it reads the database alone.
+    """
+    alone = not os.access(folder, os.W_OK) and not (folder / f"{NAME}-wal").exists()
+    return "ro&immutable=1" if alone else "ro"
 
 
 @contextlib.contextmanager

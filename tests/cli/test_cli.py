@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 import streamembed as se
 from streamembed.cli import commands, demo
 from streamembed.cli import replay as replay_command
-from streamembed.errors import ParameterError
+from streamembed.errors import ParameterError, StoppedError
 from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
@@ -649,3 +649,23 @@ def test_an_empty_log_has_no_rejected_rows(tmp_path: Path) -> None:
     """Nothing was read: nothing is wrong."""
     write_log(tmp_path / "none", np.zeros((0, 2)), ["x", "y"], format="parquet")
     assert call("replay", tmp_path / "none", "--run", tmp_path / "run").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (StoppedError("run.db was removed"), "run.db was removed"),
+        (MemoryError("8.0 GiB"), "out of memory (8.0 GiB)"),
+    ],
+)
+def test_a_stopped_run_or_a_lack_of_memory_was_a_traceback(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    """One line, and the code of input or output that failed."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(replay_command, "replay", fails)
+    done = call("replay", log, "--run", tmp_path / "run", *SMALL)
+    assert (done.exit_code, says in done.stderr) == (exits.IO, True), done.output
