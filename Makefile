@@ -70,6 +70,7 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.fuzz_kills --kills 200
 	$(BIN)/python -m scenarios.fuzz_faults
 	$(BIN)/python -m scenarios.fuzz_runs
+	$(BIN)/python -m scenarios.fuzz_hosts
 	$(BIN)/python -m scenarios.fuzz_certificate
 
 clean:

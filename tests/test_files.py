@@ -30,7 +30,9 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.logs import file as log_file
 from streamembed.logs.reader import open_log, write_log
+from streamembed.online import verify
 from streamembed.runs import folder
 from streamembed.storage import archive
 
@@ -361,3 +363,47 @@ def test_a_log_written_into_a_pipe_waited_for_ever(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NotAFileError, match="pipe, device or socket"):
         write_log(tmp_path / "pipe", np.ones((3, 2)), ["x", "y"])
+
+
+@pytest.mark.parametrize("error", [MemoryError("8.0 GiB"), pa.ArrowMemoryError("malloc failed")])
+def test_out_of_memory_was_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: MemoryError
+) -> None:
+    """Of a good file: whoever saves it again has lost what it held."""
+    engine = se.Engine(size=60, warm_up=50)
+    engine.learn(np.random.default_rng(0).standard_normal((60, 3)))
+    engine.save(tmp_path / "engine")
+    engine.snapshot().save(tmp_path / "snapshot")
+    se.Monitor().save(tmp_path / "monitor")
+
+    def short(*_: object) -> Any:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive.sealing, "header_of", short)
+        for kind in (se.Engine, se.Snapshot, se.Monitor):
+            with pytest.raises(MemoryError):
+                kind.load(tmp_path / kind.__name__.lower())  # type: ignore[attr-defined]
+    with se.open_run(tmp_path / "run", {"size": 60, "warm_up": 50}) as run:
+        run.learn(np.zeros((3, 2)))
+    monkeypatch.setattr(archive.sealing, "header_of", short)
+    with pytest.raises(MemoryError):
+        verify(tmp_path / "run")
+
+
+def test_out_of_memory_was_called_a_damaged_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a length in it asks for more than the file could ever hold."""
+    write_log(tmp_path / "log", np.zeros((9, 2)), ["a", "b"])
+    asked = [1000]
+
+    def short(*_: object, **__: object) -> Any:
+        raise pa.ArrowMemoryError(f"malloc of size {asked[0]} failed")
+
+    monkeypatch.setattr(log_file, "_slices", short)
+    with pytest.raises(MemoryError):
+        list(open_log(tmp_path / "log").batches())
+    asked[0] = 1 << 50
+    with pytest.raises(LogError, match="malloc of size"):
+        list(open_log(tmp_path / "log").batches())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections import Counter
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from streamembed.terminal.exits import ALARMED, DAMAGED, USAGE, stop, stops_gent
 from streamembed.terminal.monitoring import monitor_of, monitor_options
 from streamembed.terminal.options import columns_options, engine_options, existing
 from streamembed.terminal.progress import watch
+from streamembed.terminal.rejected import none_accepted, reasons_in
 from streamembed.terminal.text import echo
 from streamembed.terminal.workers import replay_by, workers_options
 
@@ -164,6 +164,8 @@ def command(
     _tell_replay(done, engine.config.tolerance, as_json, watcher)
     if done.damage is not None:
         stop(LogError(done.damage), DAMAGED)
+    if done.rejected and not done.accepted:
+        stop(none_accepted(done.path, done.rejected), USAGE)
     if fail_on_alarm and watcher is not None:
         _fail(done, watcher, len(raised))
 
@@ -291,8 +293,7 @@ def _tell_replay(
 
 def _reasons_line(done: Replayed) -> str:
     """Why rows were rejected, the most frequent reasons first."""
-    reasons = pq.read_table(done.path / "rejected.parquet", columns=["reason"])["reason"]
-    counts = Counter(reasons.to_pylist()).most_common()
+    counts = reasons_in(done.path)
     told = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
     rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
     return f"rejected: {', '.join(told)}{rest}; see rejected.parquet"

@@ -209,7 +209,7 @@ def array_values(X: Any) -> Floats:
     """
     try:
         given = as_array(X) if is_sequence(X) else np.asanyarray(X)
-    except FeatureError:
+    except (FeatureError, MemoryError):
         raise
     except Exception as error:  # of somebody else's __array__
         raise InputError(f"{shown(X)} is not an array ({said(error)})") from error
@@ -399,6 +399,8 @@ class Frame:
             elif rows is not None:
                 column = column.slice(0, rows)
             return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        except MemoryError:
+            raise
         except Exception as error:
             raise FeatureError(f"column {name!r} of X is not numeric: {said(error)}") from error
 
@@ -451,7 +453,7 @@ def frame_of(X: Any) -> Frame:
             return Frame(X, tuple(map(feature_name, X.column_names)), tuple(X.column_names))
         if isinstance(X, nw.DataFrame):
             return Frame(X, tuple(map(feature_name, X.columns)), tuple(X.columns))
-    except FeatureError:
+    except (FeatureError, MemoryError):
         raise
     # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
     except Exception as error:

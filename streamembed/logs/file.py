@@ -10,6 +10,7 @@ others, which cannot be read from front to back, from a temporary file.
 from __future__ import annotations
 
 import mmap
+import re
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -40,6 +41,8 @@ FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer 
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 # What pyarrow raises on damaged bytes; the last two come from its Python side.
 READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
+# A MemoryError is damage where more bytes are asked for than so many times those of the file.
+EXPANSION = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,12 @@ def _probe(path: Path, kind: str) -> LogFile:
             try:
                 rows, schema = _footer(path)
             except READ_ERRORS as error:
+                _must_be_damage(error, path)
                 damage = f"its footer is missing or damaged ({said(error)})"
                 schema = _stream_schema(path, FILE_HEAD)
         columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
+        _must_be_damage(error, path)
         rows, damage = None, f"its schema cannot be read ({said(error)})"
     return LogFile(path, kind, rows, columns, damage)
 
@@ -212,6 +217,7 @@ def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> I
             try:
                 part = next(parts, None)
             except READ_ERRORS as error:
+                _must_be_damage(error, file.place)
                 raise damaged(file, rows, said(error)) from error
             if part is None:
                 break
@@ -223,6 +229,16 @@ def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> I
             file.stdin.forget()
     if file.rows is not None and rows != file.rows:
         raise damaged(file, rows, f"its footer promises {file.rows} rows")
+
+
+def _must_be_damage(error: BaseException, path: Path) -> None:
+    """Raise an error that says nothing about the bytes: memory is short."""
+    if not isinstance(error, MemoryError):
+        return
+    asked = re.search(r"size (\d+) failed", str(error))  # as Arrow says it
+    size = path.stat().st_size if path.is_file() else 1 << 30  # of a stream it is not known
+    if asked is None or int(asked[1]) <= EXPANSION * size:
+        raise error
 
 
 def _parts(file: LogFile, columns: list[str], limit: int, start: int) -> Generator[Any, None, None]:

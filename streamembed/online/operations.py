@@ -63,6 +63,13 @@ class Operation:
         return int(self.told.get("n", 0))
 
     @property
+    def events(self) -> int:
+        """How far it moves the position, once it was packed."""
+        if self.name not in ("learn", "learn_distances"):
+            return 0
+        return self.rows - len(self.told["gone"])
+
+    @property
     def digest(self) -> int:
         """A checksum of the call, without what it gave."""
         told = {name: value for name, value in self.told.items() if name != "gone"}

@@ -173,8 +173,9 @@ class RunReader:
 
     def _table(self, name: str) -> Any:
         with self._database.steady():
-            batches = list(self._batches(name))
-        return pa.Table.from_batches(batches) if batches else None
+            tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
+        # earlier versions had the column seconds in the timeline
+        return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def _batches(self, name: str) -> Iterator[Any]:
         for record in self._database.chain(name):

@@ -230,7 +230,8 @@ class Run:
             The system refused to write: the run refuses to learn from now on. Whether these events
             are kept is found out by opening it again.
         StoppedError
-            That happened before, or the run is closed.
+            That happened before, or the run is closed; or its folder, database or lock file was
+            removed or replaced, or another process has written: nothing of this call is kept.
         """
         made = self._do(
             lambda: operations.points(self._engine, X, y, ids, features, times), _named(batch_id)
@@ -351,6 +352,7 @@ class Run:
     def _must_learn(self) -> None:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
+        self._database.must_be_here()
         if self._failure is None and self._engine.state_token is not self._known:
             self._failure = "its engine was changed past the run"
         if self._failure is not None:

@@ -344,6 +344,7 @@ def _learn(
 
 def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -> None:
     """The files of the run, and that it is finished."""
+    database.must_be_here()
     snapshot, found = root.snapshot(), root.merged()
     shown_of = {name: told[name] for name in SHOWN}
     timeline = _table(database, "timeline")

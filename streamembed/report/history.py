@@ -20,7 +20,7 @@ WHOLE = ("met", "epoch", "refreshes")
 
 
 def history_of(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeline of a run, JSON-ready; seconds are left out, for they differ between machines.
+    """The timeline of a run, JSON-ready.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
 from streamembed.logs.reader import EventLog
-from streamembed.storage.database import BESIDE, NAME, Database
+from streamembed.storage.database import BESIDE, LOCK, NAME, Database
 
 try:
     import fcntl
@@ -52,7 +52,6 @@ FILES = (
 # Besides tables, the database with what SQLite has beside it.
 DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")
 KNOWN = (*FILES, *DATABASE)
-LOCK = ".lock"
 UNFINISHED = (
     "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
     "start the same command again, which goes on, or replay the log again with --overwrite"
@@ -172,7 +171,8 @@ def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             for left in folder.glob(f"*.{os.getpid()}.part"):
                 left.unlink()
-            (folder / LOCK).unlink()
+            if _is_at(lock, folder / LOCK):  # else it is that of another writer
+                (folder / LOCK).unlink()
         lock.close()
 
 
@@ -192,7 +192,7 @@ def _lock(folder: Path) -> BinaryIO:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # the one before may have removed its file between our opening and our locking of it
-            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+            if _is_at(lock, path):
                 lock.truncate(0)
                 lock.write(b"%d" % os.getpid())
                 lock.flush()
@@ -209,6 +209,11 @@ def _lock(folder: Path) -> BinaryIO:
             lock.close()
             raise
         lock.close()
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether the file at a path is the open one."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def opened(folder: Path, overwrite: bool) -> Database:

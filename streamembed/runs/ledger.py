@@ -139,6 +139,10 @@ class Ledger:
 
     # ------------------------------------------------------------------ committing
 
+    def must_be_here(self) -> None:
+        """StoppedError where what is at the path of the run is not what was opened."""
+        self._database.must_be_here()
+
     def settle(
         self, engine: Engine, snapshot: Snapshot, counts: Counts, prefix: dict[str, int]
     ) -> bool:

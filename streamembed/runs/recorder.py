@@ -8,7 +8,6 @@ the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,7 +124,6 @@ class Recorder:
         self._origin = origin
         self._k = k
         self._carried = carried_types(log)
-        self._clock = time.perf_counter()
         self._embedding: Table | None = None
         self._has_picture, self._causal = picture, causal
         self._places = PLACES if picture else ()
@@ -190,6 +188,7 @@ class Recorder:
     def _embedding_of(self, ids: Array | None) -> Table:
         """The table of events; the first ids tell whether they are text."""
         if self._embedding is None:
+            self._ledger.must_be_here()  # else it is the folder of another run, or none
             text = ids is not None and ids.dtype.kind != "i"
             fields = [
                 pa.field("position", pa.int64()),
@@ -205,13 +204,11 @@ class Recorder:
 
     def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        now = time.perf_counter()
-        row = _timeline_row(snapshot, refreshes, now - self._clock)
+        row = _timeline_row(snapshot, refreshes)
         if self._monitor is not None:
             row[ALARMS] = [self._alarms]
             self._alarms = 0
         self._ledger.add("timeline", pa.table(row, self._timeline))
-        self._clock = now
         if snapshot.picture is not None:
             self._keep_picture(snapshot, snapshot.picture)
 
@@ -262,7 +259,14 @@ class Recorder:
         (table or Table(self._folder / f"{name}.parquet", schema)).close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
-        """Write the tables, and the final snapshot, if there is one."""
+        """Write the tables, and the final snapshot, if there is one.
+
+        Raises
+        ------
+        StoppedError
+            The folder at the path is not the one that was opened: nothing is written there.
+        """
+        self._ledger.must_be_here()
         if self._causal:
             for batch in self._ledger.read("embedding"):
                 self._embedding_of(None).add_table(pa.Table.from_batches([batch]))
@@ -332,20 +336,20 @@ KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()
 
 
 def timeline_of(snapshot: Snapshot, engine: Engine) -> Any:
-    """The row of a snapshot in a timeline, as a table; nobody measured how long it took."""
-    row = _timeline_row(snapshot, engine.refreshes, float("nan"))
+    """The row of a snapshot in a timeline, as a table."""
+    row = _timeline_row(snapshot, engine.refreshes)
     return pa.table(row, _timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None))
 
 
 def _timeline_schema(k: int, picture: bool) -> pa.Schema:
     values = [f"eigenvalue_{j}" for j in range(k)]
     points = [f"effective_points_{j}" for j in range(k)]
-    names = ["position", *values, *points, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes", "seconds"]
+    names = ["position", *values, *points, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes"]
     names += PICTURED if picture else ()
     return pa.schema([(name, KINDS.get(name, pa.float64())) for name in names])
 
 
-def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[str, Any]:
+def _timeline_row(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
     return {
         "position": [snapshot.position],
         **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
@@ -357,7 +361,6 @@ def _timeline_row(snapshot: Snapshot, refreshes: int, seconds: float) -> dict[st
         **{name: [getattr(snapshot, name)] for name in SNAPSHOT},
         **{name: [getattr(snapshot.frame, name)] for name in FRAME},
         "refreshes": [refreshes],
-        "seconds": [seconds],
         **_pictured(snapshot.picture),
     }
 

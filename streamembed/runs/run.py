@@ -5,9 +5,8 @@ event by the final snapshot, or as of when it was learned, with its label and ti
 ``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
 `streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
 (every row that could not be learned, with its offset in the log and why); beside them ``run.db``
-and ``parts``, from which a replay goes on. All but these and the column ``seconds`` of the timeline
-are a function of the log's rows and the engine's parameters: files, record batches, row groups and
-interrupts leave no trace.
+and ``parts``, from which a replay goes on. All but these two are a function of the log's rows and
+the engine's parameters: files, record batches, row groups and interrupts leave no trace.
 """
 
 from __future__ import annotations

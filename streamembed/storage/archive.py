@@ -207,6 +207,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     try:
         with pa.memory_map(str(path)) as file:
             metadata = pa.ipc.open_file(file).schema.metadata or {}
+    except MemoryError:  # Arrow's is an ArrowException
+        raise
     except (pa.ArrowException, OSError, ValueError):
         return None
     kind = metadata.get(b"streamembed-kind")

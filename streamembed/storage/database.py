@@ -20,12 +20,21 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from streamembed.errors import DamagedFileError, FileError, MissingFileError, StoppedError
+from streamembed.errors import (
+    DamagedFileError,
+    FileError,
+    MissingFileError,
+    NotAFileError,
+    StoppedError,
+    file_error,
+)
 
-__all__ = ["BESIDE", "NAME", "Database", "Record", "sync_folder", "thinned", "tidy"]
+__all__ = ["BESIDE", "LOCK", "NAME", "Database", "Record", "sync_folder", "thinned", "tidy"]
 
-# Of a run folder: the database, and the folder of files beside it.
-NAME, BESIDE = "run.db", "parts"
+# Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
+NAME, BESIDE, LOCK = "run.db", "parts", ".lock"
+# What a writer writes is lost, or another writer may be at work, once these are other files.
+HELD = (NAME, f"{NAME}-wal", LOCK)
 # "SEdb", so that other tools can tell what the file is; and the version of the tables.
 APPLICATION, VERSION = 0x53456462, 1
 # Records of more bytes than that are files: SQLite's own limit is a billion.
@@ -72,7 +81,8 @@ class Database:
     """The database of one run folder; used by any thread, written by one process.
 
     After an error of the disk it refuses to write, and goes on reading: what was asked for last may
-    be written or not, and is found out by opening it again.
+    be written or not, and is found out by opening it again. It also refuses where the files at its
+    path are not those that it opened, and where another process wrote after it.
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, writes: bool) -> None:
@@ -83,6 +93,9 @@ class Database:
         self._failure: str | None = None
         self._facts = (0, 0)  # of the transaction: how many, and their mixed checksums
         self._lock = threading.RLock()
+        self._place = folder.absolute()  # wherever the process goes meanwhile
+        self._manifest: str | None = None  # as this process wrote or read it last
+        self._held: list[tuple[int, int] | None] = []
 
     # ------------------------------------------------------------------ opening
 
@@ -105,7 +118,10 @@ class Database:
             sync_folder(folder)
             connection = _connect(path, "rw")
             connection.execute("PRAGMA journal_mode=WAL")
-        return cls(folder, connection, True)
+            made = cls(folder, connection, True)
+            with made.steady():
+                made._check_manifest()
+        return made
 
     @classmethod
     def open(cls, folder: Path, writes: bool = False) -> Self:
@@ -124,7 +140,7 @@ class Database:
         if not path.exists():
             raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")
         with _told(path, "read"):
-            connection = _connect(path, "rw" if writes else "ro")
+            connection = _connect(path, "rw" if writes else _reading(folder))
             try:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -135,33 +151,37 @@ class Database:
                         f"{path} has layout version {version}; this release reads {VERSION}: "
                         "use the release that wrote it, or replay anew with --overwrite"
                     )
+                found = cls(folder, connection, writes)
+                with found.steady(writes):
+                    found._check_manifest()
+                    if writes:
+                        found._sweep()
             except BaseException:
                 connection.close()
                 raise
-        found = cls(folder, connection, writes)
-        try:
-            found._check_manifest()
-            if writes:
-                found._sweep()
-        except BaseException:
-            connection.close()
-            raise
         return found
 
     def _check_manifest(self) -> None:
-        """Refuse a file in which a whole chain, or a fact, is lost or cannot be found."""
-        with self.steady():
-            for table in ("facts", "chains"):
-                rows = self._connection.execute(f"PRAGMA integrity_check({table})").fetchall()
-                if rows != [("ok",)]:
-                    raise self._damage(f"the table of {table} is not in order")
-            row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
-            told = self._manifest()
-        if row is None or row[0] != told:
-            raise self._damage("facts or chains of records were lost")
+        """Refuse a file in which a whole chain, or a fact, is lost or cannot be found.
 
-    def _manifest(self) -> str:
-        """What facts and chains there are, in brief."""
+        What is here now is what the next commit must find.
+        """
+        for table in ("facts", "chains"):
+            rows = self._connection.execute(f"PRAGMA integrity_check({table})").fetchall()
+            if rows != [("ok",)]:
+                raise self._damage(f"the table of {table} is not in order")
+        self._manifest = self._read_manifest()
+        if self._manifest != self._made_manifest():
+            raise self._damage("facts or chains of records were lost")
+        self._held = self._identities()
+
+    def _read_manifest(self) -> str | None:
+        """What facts and chains there are, in brief, as it was written last."""
+        row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
+        return None if row is None else row[0]
+
+    def _made_manifest(self) -> str:
+        """The same, from the facts and chains themselves."""
         count = mixed = 0
         for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
             if crc != _fact_crc(str(name), str(value)):
@@ -173,24 +193,68 @@ class Database:
         chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
         return f"{len(chains)}|{zlib.crc32(repr(chains).encode())}|{count}|{mixed}"
 
-    def _write_manifest(self) -> None:
+    def _write_manifest(self) -> str:
         """The same, from what was told before and what the transaction has changed."""
         told = self._told_of(*self._facts)
         self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (told,))
+        return told
 
-    def _told_facts(self) -> tuple[int, int]:
-        """How many facts the manifest tells, and their mixed checksums."""
-        row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
-        if row is None:
-            return 0, 0
-        count, mixed = row[0].split("|")[2:]
+    def _facts_of_own(self) -> tuple[int, int]:
+        """How many facts there are, and their mixed checksums, within a transaction.
+
+        The manifest tells the length of every chain, the checksum of its last record, and the
+        facts: where it is what this process wrote or read last, nobody else has written since.
+
+        Raises
+        ------
+        StoppedError
+            Somebody has.
+        """
+        found = self._read_manifest()
+        if found is None or found != self._manifest:
+            raise StoppedError(
+                f"another writer has written to {self.folder} after this one: nothing of this "
+                f"call is committed; let one process write, and do not remove {LOCK}; then open "
+                "the run again"
+            )
+        count, mixed = found.split("|")[2:]
         return int(count), int(mixed)
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        """What the system knows the files of a writer by; None where one is not there."""
+        found: list[tuple[int, int] | None] = []
+        for name in HELD:
+            try:
+                status = os.stat(f"{self._place}/{name}")
+                found.append((status.st_dev, status.st_ino))
+            except OSError:
+                found.append(None)
+        return found
+
+    def must_be_here(self) -> None:
+        """Refuse where what is at the path is not what was opened.
+
+        Raises
+        ------
+        StoppedError
+            The folder, its database or its lock was removed or replaced.
+        """
+        found = self._identities()
+        if found != self._held:
+            name = next(n for n, a, b in zip(HELD, found, self._held, strict=True) if a != b)
+            remedy = "put the folder back"
+            if name == LOCK:  # which the system releases when a process ends
+                remedy = "make sure that no other process writes to the run, and leave this file"
+            raise StoppedError(
+                f"{self.folder / name} was removed or replaced while the run was open: nothing of "
+                f"this call is committed; {remedy}, then open the run again"
+            )
 
     def _sweep(self) -> None:
         """Remove files that no record knows: they were written before a commit that never came."""
         with _told(self.folder / NAME, "read"):
             known = {name for (name,) in self._connection.execute("SELECT file FROM records")}
-        for path in (self.folder / BESIDE).glob("*"):
+        for path in (self._place / BESIDE).glob("*"):
             if path.name not in known:
                 path.unlink()
 
@@ -216,17 +280,19 @@ class Database:
         FileError
             The system refuses, as a full disk does; whether it is written is not known.
         StoppedError
-            That happened before: nothing more is written.
+            That happened before; or the files at the path are not those that were opened, or
+            another process has written: nothing more is written.
         """
         with self._lock:
             self._must_write()
             try:
                 with _told(self.folder / NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._facts = self._told_facts()
+                    self._facts = self._facts_of_own()
                     yield
-                    self._write_manifest()
+                    manifest = self._write_manifest()
                     self._connection.execute("COMMIT")
+                    self._manifest = manifest
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
@@ -236,6 +302,7 @@ class Database:
     def _must_write(self) -> None:
         if not self._writes:
             raise StoppedError(f"{self.folder} was opened for reading")
+        self.must_be_here()
         if self._failure is not None:
             raise StoppedError(
                 f"{self.folder} refuses to write after an error ({self._failure}): what was "
@@ -264,10 +331,10 @@ class Database:
 
     def _write_beside(self, file: str, data: bytes) -> None:
         """A file, on the disk before the record that names it."""
-        path = self.folder / BESIDE / file
+        path = self._place / BESIDE / file
         if not path.parent.exists():
             path.parent.mkdir()
-            sync_folder(self.folder)
+            sync_folder(self._place)
         with path.open("wb") as sink:
             sink.write(data)
             sink.flush()
@@ -284,7 +351,7 @@ class Database:
             self._connection.execute(
                 "DELETE FROM records WHERE chain = ? AND number = ?", (chain, number)
             )
-        return [self.folder / BESIDE / file for _, file in gone if file is not None]
+        return [self._place / BESIDE / file for _, file in gone if file is not None]
 
     def note(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
@@ -388,11 +455,12 @@ class Database:
         if not (numbers and is_text and isinstance(data, bytes)):
             raise self._damage(f"record {number} of {chain} is not what a record is")
         if file is not None:
-            path = self.folder / BESIDE / file
+            path = self._place / BESIDE / file
             try:
-                data = path.read_bytes()
-            except OSError as error:
-                raise self._damage(f"{path.name} cannot be read ({error.strerror})") from error
+                with _told(path, "read"):
+                    data = path.read_bytes()
+            except (MissingFileError, NotAFileError) as error:
+                raise self._damage(f"{path.name} is lost") from error
         if _crc(chain, number, position, rows, data, before) != crc:
             raise self._damage(f"record {number} of {chain} does not match its checksum")
         return Record(chain, number, position, rows, data), before, crc
@@ -415,13 +483,19 @@ class Database:
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM facts")]
 
     @contextlib.contextmanager
-    def steady(self) -> Iterator[None]:
-        """What is read in here is of one moment, whatever is written meanwhile; may be nested."""
+    def steady(self, alone: bool = False) -> Iterator[None]:
+        """What is read in here is of one moment, whatever is written meanwhile; may be nested.
+
+        Parameters
+        ----------
+        alone
+            Whether nothing can be written meanwhile.
+        """
         with self._lock, _told(self.folder / NAME, "read"):
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN")
+            self._connection.execute("BEGIN IMMEDIATE" if alone else "BEGIN")
             try:
                 yield
             finally:
@@ -448,6 +522,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
+def _reading(folder: Path) -> str:
+    """The mode of a connection for reading.
+
+    SQLite makes two files beside a database that it reads; where it cannot, as on a disk that is
+    mounted for reading, and no writer has left any, it reads the database alone.
+    """
+    alone = not os.access(folder, os.W_OK) and not (folder / f"{NAME}-wal").exists()
+    return "ro&immutable=1" if alone else "ro"
+
+
 @contextlib.contextmanager
 def _told(path: Path, what: str) -> Iterator[None]:
     """Errors of SQLite and of the system as those of this package."""
@@ -462,7 +546,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):
             raise
-        raise FileError(f"{path} cannot be {what}: {error.strerror or error}") from error
+        raise file_error(error, path, what) from error
 
 
 def tidy(folder: Path) -> None:

@@ -114,11 +114,12 @@ def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Whatever goes wrong while sealed bytes are taken apart is damage: `DamagedFileError`.
 
     Bytes with the right checksum may have been made by another program, or by somebody who means
-    harm: any error of reading them means that they are not what this package writes.
+    harm: any error of reading them means that they are not what this package writes. Only a lack
+    of memory says nothing about the bytes.
     """
     try:
         yield
-    except (DamagedFileError, NotReadyError):
+    except (DamagedFileError, NotReadyError, MemoryError):
         raise
     except Exception as error:
         raise DamagedFileError(

@@ -21,6 +21,7 @@ from streamembed.errors import (
     LogError,
     NotReadyError,
     ParameterError,
+    StoppedError,
 )
 from streamembed.terminal.text import echo
 
@@ -54,8 +55,11 @@ def exit_codes() -> Iterator[None]:
         stop(error, USAGE)
     except BrokenPipeError:  # whoever reads has seen enough: click ends without a word
         raise
-    except OSError as error:
+    except (OSError, StoppedError) as error:
         stop(error, IO)
+    except MemoryError as error:
+        why = f" ({error})" if str(error) else ""
+        stop(f"out of memory{why}: free some, or use a smaller --size, and try again", IO)
     except KeyboardInterrupt as error:
         click.echo(err=True)  # behind the terminal's ^C
         notes = getattr(error, "__notes__", ())  # of a replay whose run is whole

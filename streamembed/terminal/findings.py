@@ -121,6 +121,8 @@ def _find_run(path: Path) -> Finding:
         raise DamagedFileError(
             f"the run {path} lacks a table ({said(error)}): the same replay again makes it"
         ) from error
+    except MemoryError:  # Arrow's is an ArrowException
+        raise
     except (pa.ArrowException, ValueError) as error:
         raise DamagedFileError(
             f"a table of the run {path} is damaged ({error}): replay the log again"

@@ -17,8 +17,9 @@ from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, R
 from streamembed.logs.reader import open_chosen
 from streamembed.methods.config import Config
 from streamembed.partitions.run import ROUND_EVERY, Partitioned, columns_of, replay_partitions
-from streamembed.terminal.exits import DAMAGED, stop, stops_gently
+from streamembed.terminal.exits import DAMAGED, USAGE, stop, stops_gently
 from streamembed.terminal.progress import watch
+from streamembed.terminal.rejected import none_accepted
 from streamembed.terminal.text import echo
 
 __all__ = ["memory_of", "replay_by", "workers_options"]
@@ -109,6 +110,8 @@ def replay_by(
     if done.damages:
         number, told = next(iter(done.damages.items()))
         stop(LogError(f"partition {number}: {told}"), DAMAGED)
+    if done.rejected and not done.learned:
+        stop(none_accepted(done.path, done.rejected), USAGE)
 
 
 def _tell(done: Partitioned, tolerance: float | None, as_json: bool) -> None:

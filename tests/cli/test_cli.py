@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 import streamembed as se
 from streamembed.cli import commands, demo
 from streamembed.cli import replay as replay_command
-from streamembed.errors import ParameterError
+from streamembed.errors import ParameterError, StoppedError
 from streamembed.layout import forces_numba
 from streamembed.logs.reader import open_log, write_distance_log, write_log
 from streamembed.methods.config import Config
@@ -654,3 +654,47 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
     assert "metrics='umap' must be one of" in wrong.output
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--workers", "1")])
+def test_a_log_of_which_every_row_is_rejected_ended_well(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """Exit code 2, twice: how many, why, and what to try; the rows are in rejected.parquet."""
+    points = np.full((300, 2), np.nan)
+    points[:40] = np.inf, 1.0
+    write_log(tmp_path / "bad", points, ["x", "y"], format="parquet")
+    for _ in range(2):
+        done = call("replay", tmp_path / "bad", "--run", tmp_path / "run", *SMALL, *more)
+        assert done.exit_code == exits.USAGE, done.output
+        told = done.stderr.splitlines()[-1]
+        assert "all 300 rows of the log are rejected, most often because of: NaN in 'x'" in told
+        assert "(260)" in told
+        assert "--exclude" in told
+        assert pq.read_metadata(tmp_path / "run" / "rejected.parquet").num_rows == 300
+
+
+def test_an_empty_log_has_no_rejected_rows(tmp_path: Path) -> None:
+    """Nothing was read: nothing is wrong."""
+    write_log(tmp_path / "none", np.zeros((0, 2)), ["x", "y"], format="parquet")
+    assert call("replay", tmp_path / "none", "--run", tmp_path / "run").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (StoppedError("run.db was removed"), "run.db was removed"),
+        (MemoryError("8.0 GiB"), "out of memory (8.0 GiB)"),
+    ],
+)
+def test_a_stopped_run_or_a_lack_of_memory_was_a_traceback(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    """One line, and the code of input or output that failed."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(replay_command, "replay", fails)
+    done = call("replay", log, "--run", tmp_path / "run", *SMALL)
+    assert (done.exit_code, says in done.stderr) == (exits.IO, True), done.output

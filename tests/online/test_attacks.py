@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,18 @@ import pytest
 
 import streamembed as se
 from scenarios.fuzz_kills import digest
-from streamembed.errors import DamagedFileError, InputError, ParameterError
+from streamembed.errors import (
+    DamagedFileError,
+    DeniedFileError,
+    InputError,
+    ParameterError,
+    StoppedError,
+)
 from streamembed.logs import write_log
 from streamembed.online import export, verify
+from streamembed.runs import folder
+from streamembed.storage import database
+from streamembed.storage.database import NAME
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -276,3 +287,168 @@ def test_runs_of_every_kind_are_inspected(tmp_path: Path) -> None:
     (tmp_path / "replay" / "timeline.parquet").unlink()
     told = call("inspect", tmp_path / "replay").stdout
     assert told.startswith("unfinished replay: 4 snapshots kept, committed to event 100")
+
+
+def learn(run: Any, number: int) -> None:
+    run.learn(POINTS[number * 30 : number * 30 + 30], batch_id=str(number))
+
+
+def contents(run: Path) -> tuple[int, list[str]]:
+    """Where a sound run stands, and its batches."""
+    assert not verify(run, deep=True).troubles
+    with se.open_run(run) as opened:
+        return opened.position, sorted(opened.batch_ids())
+
+
+def test_a_removed_lock_let_two_writers_acknowledge(tmp_path: Path) -> None:
+    """The first stops, before it learns; what the second acknowledged is there, once."""
+    run = tmp_path / "run"
+    with suppress(StoppedError), se.open_run(run, SMALL) as first:
+        learn(first, 0)
+        (run / ".lock").unlink()
+        with se.open_run(run) as second:
+            learn(second, 1)
+            with pytest.raises(StoppedError, match="lock was removed or replaced"):
+                learn(first, 2)
+            with pytest.raises(StoppedError, match="lock was removed or replaced"):
+                learn(first, 0)  # acknowledged before
+            assert first.position == 30
+            learn(second, 3)
+    assert contents(run) == (90, ["0", "1", "3"])
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_writers_without_locks_see_the_records_of_each_other(
+    tmp_path: Path, winner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system has none, the second commit fails: its last record is not the run's."""
+    monkeypatch.setattr(folder, "fcntl", None)
+    run = tmp_path / "run"
+    with suppress(StoppedError), se.open_run(run, SMALL) as one:
+        learn(one, 0)
+        with se.open_run(run) as other:
+            writers = one, other
+            learn(writers[winner], 1)
+            with pytest.raises(StoppedError, match="another writer has written"):
+                learn(writers[1 - winner], 2)
+            with pytest.raises(StoppedError, match="another writer has written"):
+                learn(writers[1 - winner], 3)
+            if winner == 0:
+                learn(one, 4)
+    assert contents(run) == ((90, ["0", "1", "4"]) if winner == 0 else (60, ["0", "1"]))
+
+
+def test_a_writer_removed_the_lock_of_another(tmp_path: Path) -> None:
+    """When it ended, so that a third could come."""
+    run = tmp_path / "run"
+    with ExitStack() as stack:
+        with suppress(StoppedError), se.open_run(run, SMALL):
+            (run / ".lock").unlink()
+            stack.enter_context(se.open_run(run))
+        with pytest.raises(ParameterError, match="another writer"), se.open_run(run):
+            pass
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "without database", "without its log"])
+def test_learn_acknowledged_into_a_folder_that_was_gone(tmp_path: Path, how: str) -> None:
+    """It stops before it learns; what replaced the folder has its own bytes."""
+    run, other = tmp_path / "run", online(tmp_path / "other")
+    before = digest_of(other)
+    with suppress(StoppedError), se.open_run(run, SMALL) as opened:
+        learn(opened, 0)
+        if how.startswith("without"):
+            (run / (NAME if how == "without database" else f"{NAME}-wal")).unlink()
+        else:
+            run.rename(tmp_path / "gone")
+        if how == "replaced":
+            other.rename(run)
+        for number in (1, 0):
+            with pytest.raises(StoppedError, match="was removed or replaced"):
+                learn(opened, number)
+        assert opened.position == 30
+    if how == "replaced":
+        assert digest_of(run) == before
+    if how in ("removed", "replaced"):
+        assert contents(tmp_path / "gone") == (30, ["0"])
+
+
+def digest_of(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_is_put_back_goes_on(tmp_path: Path) -> None:
+    """Nothing was learned while its folder was away."""
+    run = tmp_path / "run"
+    with se.open_run(run, SMALL) as opened:
+        learn(opened, 0)
+        run.rename(tmp_path / "away")
+        with pytest.raises(StoppedError):
+            learn(opened, 1)
+        (tmp_path / "away").rename(run)
+        learn(opened, 1)
+    assert contents(run) == (60, ["0", "1"])
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_replay_ended_well_in_a_folder_that_was_gone(tmp_path: Path, replaced: bool) -> None:
+    """It stops, and writes no table into what is there now."""
+    write_log(tmp_path / "log", POINTS, list("abc"), rows_per_batch=50)
+    run, other = tmp_path / "run", online(tmp_path / "other")
+    before = digest_of(other)
+
+    def deed(rows: int) -> None:
+        if rows >= 200 and not (tmp_path / "gone").exists():
+            run.rename(tmp_path / "gone")
+            if replaced:
+                other.rename(run)
+
+    with pytest.raises(StoppedError, match="was removed or replaced"):
+        se.replay(tmp_path / "log", se.Engine(**SMALL), run, progress=deed)
+    assert (digest_of(run) if replaced else not run.exists()) == (before if replaced else True)
+    se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "gone")
+
+
+def test_a_run_follows_no_change_of_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path is that of when it was opened, for large records too."""
+    monkeypatch.setattr(database, "LARGEST_BLOB", 500)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with se.open_run("run", SMALL) as run:
+        learn(run, 0)
+        monkeypatch.chdir(tmp_path / "there")
+        learn(run, 1)
+    assert contents(tmp_path / "here" / "run") == (60, ["0", "1"])
+    assert not any((tmp_path / "there").iterdir())
+
+
+def test_verify_sees_a_batch_that_leads_to_another_event(tmp_path: Path) -> None:
+    """As two writers left it, without learning anything again."""
+    run = online(tmp_path)
+    with database.Database.open(run, writes=True) as store, store.commit():
+        last = store.read("operations", store.length("operations") - 1)
+        store.append("operations", last.position, last.rows, last.data)
+    (trouble,) = verify(run).troubles
+    assert "batch 12 leads to event 130, not 120" in trouble.what
+
+
+def test_a_file_beside_that_cannot_be_read_was_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that is lost is."""
+    monkeypatch.setattr(database, "LARGEST_BLOB", 500)
+    run = online(tmp_path)
+
+    def denied(self: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with database.Database.open(run) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", denied)
+            with pytest.raises(DeniedFileError):
+                store.read("operations", 0)
+        (run / database.BESIDE / "operations-00000000").unlink()
+        with pytest.raises(DamagedFileError, match="is lost"):
+            store.read("operations", 0)

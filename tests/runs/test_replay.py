@@ -18,6 +18,8 @@ import streamembed as se
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, LogError, ParameterError
 from streamembed.logs.reader import open_log, write_log
 from streamembed.runs import origin
+from streamembed.runs.folder import FILES
+from streamembed.storage.database import NAME
 
 NAMES = ["x", "y", "z"]
 POINTS = np.random.default_rng(0).standard_normal((437, 3))
@@ -25,7 +27,7 @@ POINTS[[5, 120, 121, 300], 1] = np.nan, np.inf, 1e300, np.nan
 IDS = [f"e{i}" for i in range(437)]
 IDS[200] = "e199"  # a duplicate within the window
 BAD = [5, 120, 121, 200, 300]
-STABLE = ("snapshot.arrow", "embedding.parquet", "rejected.parquet")
+STABLE = ("snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet")
 
 
 def engine(**changes: Any) -> se.Engine:
@@ -68,16 +70,39 @@ def test_a_run_counts_what_it_did(run: se.Replayed) -> None:
 def test_layouts_leave_no_trace(
     run: se.Replayed, tmp_path: Path, format: str, rows: int, parts: int
 ) -> None:
-    """Snapshot, embedding and rejected rows are equal to the byte, the timeline but for seconds."""
+    """All files but the database are equal to the byte."""
     other = se.replay(written(tmp_path / "log", format, rows, parts), engine(), tmp_path / "run")
     for name in STABLE:
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
-    left = pq.read_table(run.path / "timeline.parquet").drop_columns("seconds")
-    assert left.equals(pq.read_table(other.path / "timeline.parquet").drop_columns("seconds"))
     said = [pq.read_metadata(one / "timeline.parquet").metadata for one in (run.path, other.path)]
     assert said[0] == said[1]
     assert origin.unpack(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
     assert origin.unpack(said[0])["whole"] is True
+
+
+@pytest.mark.long
+def test_three_and_five_files_gave_other_bytes(tmp_path: Path) -> None:
+    """Every file that docs/files.md promises is the same, with all that a replay can write."""
+    runs = []
+    index = np.arange(40)
+    sides = {
+        f"{name}_{side}": POINTS[10 * side + index, j]
+        for j, name in enumerate(NAMES)
+        for side in (1, 2)
+    }
+    similar = pa.array([None, *(index[1:] % 2 == 0)], pa.bool_())
+    pq.write_table(pa.table({**sides, "similar": similar}), tmp_path / "pairs")
+    for parts in (3, 5):
+        log = written(tmp_path / f"log {parts}", "stream", 17 * parts, parts)
+        learns = engine(picture=True, metrics=("itml",))
+        watcher = se.Monitor(ert=1000, n_reference=150)
+        run = tmp_path / f"run {parts}"
+        se.replay(log, learns, run, pairs=tmp_path / "pairs", monitor=watcher)
+        runs.append(run)
+    names = {path.name for path in runs[0].iterdir()}
+    assert names == {*FILES, NAME} - {"landmarks.arrow"}
+    for name in names - {NAME}:
+        assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes(), name
 
 
 def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
@@ -140,7 +165,7 @@ def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
     good = np.delete(np.arange(437), BAD)[:310]
     expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
     np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
-    assert {path.name for path in run.path.iterdir()} == {*STABLE, "timeline.parquet", "run.db"}
+    assert {path.name for path in run.path.iterdir()} == {*STABLE, "run.db"}
     with pytest.raises(ParameterError, match="embed='first'"):
         se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
 
@@ -172,7 +197,7 @@ def test_coordinates_may_be_as_of_when_an_event_was_learned(tmp_path: Path) -> N
 
 
 def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
-    """Positions, eigenvalues, certificates, frames, refreshes, seconds."""
+    """Positions, eigenvalues, certificates, frames, refreshes; no time of a clock."""
     table = pq.read_table(run.path / "timeline.parquet")
     assert table["position"].to_pylist() == [50, 100, 200, 300, 400, 430]
     assert run.snapshots == 6
@@ -182,7 +207,7 @@ def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
     assert last["residual"] == run.snapshot.certificate.residual
     assert all(table["met"].to_pylist())
     assert table["resolution"].to_pylist() == [0.0] * 6  # every event has a slot of its own
-    assert all(seconds >= 0 for seconds in table["seconds"].to_pylist())
+    assert "seconds" not in table.column_names
 
 
 def test_rejected_rows_say_where_and_why(run: se.Replayed) -> None:
@@ -219,9 +244,7 @@ def test_a_damaged_log_is_learned_up_to_the_damage(tmp_path: Path) -> None:
     assert "log" in done.damage
     assert 200 <= done.accepted <= 320
     assert done.snapshot is not None
-    assert sorted(path.name for path in done.path.iterdir()) == sorted(
-        (*STABLE, "timeline.parquet", "run.db")
-    )
+    assert sorted(path.name for path in done.path.iterdir()) == sorted((*STABLE, "run.db"))
 
 
 def test_a_log_shorter_than_the_warm_up_has_no_snapshot(tmp_path: Path) -> None:
@@ -385,7 +408,7 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         se.replay(log, taught, tmp_path / "run", progress=stop)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert names == sorted((*STABLE, "timeline.parquet", "run.db"))
+    assert names == sorted((*STABLE, "run.db"))
     said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
     assert origin.unpack(said)["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
