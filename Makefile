@@ -63,7 +63,8 @@ bench: $(VENV)/.ready
 soak: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n 2 -m long
 	$(BIN)/python -m scenarios.soak
-	$(BIN)/python -m scenarios.fuzz_interrupts --places 5000
+	$(BIN)/python -m scenarios.fuzz_interrupts --only engine --places 5000
+	$(BIN)/python -m scenarios.fuzz_interrupts --only estimators --places 5000
 	$(BIN)/python -m scenarios.fuzz_inputs
 	$(BIN)/python -m scenarios.fuzz_columns
 	$(BIN)/python -m scenarios.fuzz_files

@@ -21,7 +21,16 @@ from river import drift
 
 import streamembed as se
 from scenarios import drift_streams
-from scenarios.drift_streams import CHANGES, FRESH, NULLS, REAL, Change, Draw
+from scenarios.drift_streams import (
+    CHANGES,
+    DEPENDENT,
+    FRESH,
+    NULLS,
+    REAL,
+    RECURRING,
+    Change,
+    Draw,
+)
 from streamembed.data.batch import Batch
 from streamembed.logs import write_log
 from streamembed.monitoring.watch import SHARE
@@ -32,7 +41,19 @@ BEFORE, AFTER = 500, 2000
 LENGTH = 12_000
 
 ALL = [
-    *("nulls", "long", "delays", "fresh", "sea", "rbf", "renewal", "geometry", "cost", "others"),
+    *(
+        "nulls",
+        "long",
+        "notes",
+        "delays",
+        "fresh",
+        "sea",
+        "rbf",
+        "renewal",
+        "geometry",
+        "cost",
+        "others",
+    ),
 ]
 
 # Changes that the geometry sees.
@@ -64,6 +85,14 @@ def run_length(found: list[int], length: int, ert: float) -> tuple[float, float]
     alarms = sum(one >= 0 for one in found)
     early = float(np.mean([0 <= one < ert / 2 for one in found]))
     return (watched / alarms if alarms else np.inf), early
+
+
+def is_noted(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> bool:
+    """Whether the monitor notes, of a reference, that its events depend on each other."""
+    rng = np.random.default_rng([seed, 16])
+    monitor = se.Monitor(ert=200, n_reference=n_reference, seed=seed)  # soon calibrated
+    monitor.learn(draw(rng, n_reference))
+    return any("autocorrelated" in note for note in monitor.notes)
 
 
 def change_run(change: Change, seed: int, ert: float = 10_000) -> tuple[int, bool]:
@@ -154,6 +183,21 @@ def _null(task: tuple[str, float, int, int]) -> int:
     name, ert, seed, n_reference = task
     draw = NULLS[name] if name in NULLS else drift_streams.rows(drift_streams.table(name)[0])
     return null_run(draw, ert, seed, n_reference, 3 * int(ert))
+
+
+def _noted(task: tuple[str, int, int]) -> bool:
+    name, seed, n_reference = task
+    return is_noted({**NULLS, **RECURRING, **DEPENDENT}[name], seed, n_reference)
+
+
+def notes(streams: int, pool: ProcessPoolExecutor) -> None:
+    """References with the note: where it is false, and where it must be there."""
+    for name in (*NULLS, *RECURRING, *DEPENDENT):
+        told = [name]
+        for n_reference in (500, 1000):
+            tasks = [(name, seed, n_reference) for seed in range(streams)]
+            told.append(f"{sum(pool.map(_noted, tasks))} of {streams}")
+        print(" | ".join(told), flush=True)
 
 
 def _delay(task: tuple[str, int]) -> tuple[int, bool]:
@@ -404,6 +448,8 @@ def main() -> None:
             run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
         if "long" in asked.what:
             run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
+        if "notes" in asked.what:
+            notes(asked.null_streams, pool)
         if "delays" in asked.what:
             delays([*CHANGES, *REAL], asked.streams, pool)
         if "fresh" in asked.what:

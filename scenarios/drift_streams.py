@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from scenarios.streams import NOT_FEATURES, existing
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["CHANGES", "FRESH", "NULLS", "REAL", "Change"]
+__all__ = ["CHANGES", "DEPENDENT", "FRESH", "NULLS", "REAL", "RECURRING", "Change"]
 
 Draw = Callable[[np.random.Generator, int], Floats]
 D = 8
@@ -82,15 +82,58 @@ def heavy(by: float = 0.0) -> Draw:
     return lambda rng, n: rng.standard_t(3, (n, D)) + by * np.eye(D)[0]
 
 
-def serial(coefficient: float) -> Draw:
+def serial(coefficient: float, d: int = D, lag: int = 1) -> Draw:
+    """Each event on that of ``lag`` events before it; an AR(1) where this is 1."""
+
     def draw(rng: np.random.Generator, n: int) -> Floats:
-        noise = gaussian(rng, n + 200) * np.sqrt(1 - coefficient**2)
-        for t in range(1, len(noise)):
-            noise[t] += coefficient * noise[t - 1]
+        noise = rng.standard_normal((n + 200, d)) * np.sqrt(1 - coefficient**2)
+        for t in range(lag, len(noise)):
+            noise[t] += coefficient * noise[t - lag]
         found: Floats = noise[200:]
         return found
 
     return draw
+
+
+def beside_noise(draw: Draw) -> Draw:
+    return lambda rng, n: np.concatenate([draw(rng, n), rng.standard_normal((n, 3))], axis=1)
+
+
+def two_states(flips: float) -> Draw:
+    """A Markov chain that shows in the mean of one feature."""
+
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        state = np.cumsum(rng.random(n) < flips) % 2
+        found: Floats = 0.5 * rng.standard_normal((n, 3)) + 2.0 * state[:, None] * np.eye(3)[0]
+        return found
+
+    return draw
+
+
+def volatile(rng: np.random.Generator, n: int) -> Floats:
+    """Noise of which the log of the width is an AR(1) of .99."""
+    found: Floats = rng.standard_normal((n, 3)) * np.exp(serial(0.99, 1)(rng, n))
+    return found
+
+
+def alternating(rng: np.random.Generator, n: int) -> Floats:
+    found: Floats = 0.3 * rng.standard_normal((n, 3)) + (-1.0) ** np.arange(n)[:, None]
+    return found
+
+
+def repeated(times: int) -> Draw:
+    return lambda rng, n: np.repeat(rng.standard_normal((n // times + 1, 3)), times, axis=0)[:n]
+
+
+def flagged(rng: np.random.Generator, n: int) -> Floats:
+    """Beside noise a feature that is 1 in one event of 1,250."""
+    return np.concatenate([rng.standard_normal((n, 3)), rng.random((n, 1)) < 0.0008], axis=1)
+
+
+def seasonal(period: int) -> Draw:
+    return lambda rng, n: (
+        np.sin(2 * np.pi * np.arange(n) / period)[:, None] + 0.3 * rng.standard_normal((n, 3))
+    )
 
 
 def ring(rng: np.random.Generator, n: int) -> Floats:
@@ -166,6 +209,21 @@ NULLS: dict[str, Draw] = {
     "t3": heavy(),
     "AR(1) 0.5": serial(0.5),
     "waveform": wave(),
+}
+# Without a change, but events depend on each other beyond what the thresholds allow for.
+DEPENDENT: dict[str, Draw] = {
+    **{f"AR(1) {r}": serial(r, 3) for r in (0.7, 0.8, 0.9, 0.98)},
+    "AR(1) 0.9 beside 3 of noise": beside_noise(serial(0.9, 3)),
+    "lag 2 alone, 0.7": serial(0.7, 3, 2),
+    "Markov chain, flips at .02": two_states(0.02),
+    "log-volatility AR(1) 0.99": volatile,
+}
+# Without a change, and what recurs or depends does no harm to the rate.
+RECURRING: dict[str, Draw] = {
+    "alternating": alternating,
+    "blocks of 3": repeated(3),
+    "rare flag": flagged,
+    "sine of period 50": seasonal(50),
 }
 CHANGES: dict[str, Change] = {
     "mean .5": Change(gaussian, shifted(0.5), 130),

@@ -3,7 +3,9 @@
 One call of every kind is broken off at every function entry and every line of `streamembed` that
 it comes to. After each, the engine must be what it was before the call, or after whole chunks of
 it, to the byte; and the stream, taken up again from there, must end in the bytes of an undisturbed
-one. Exit code 1 where one does not; the failing place is printed.
+one. So must every estimator and the monitor (`scenarios.interrupted_estimators`): as before the
+call, as after it or, where the call has many events, as after some of them. Exit code 1 where one
+does not; the failing place is printed.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ import hashlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 import streamembed as se
-from streamembed.errors import ResolutionWarning
+from scenarios.interrupted_estimators import ESTIMATORS, EstimatorCase
+from streamembed.errors import ColumnWarning, ResolutionWarning
 
 PACKAGE = str(Path(se.__file__).parent)
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -69,12 +72,34 @@ class Case:
         else:
             self.call(engine)
 
-    def start(self) -> se.Engine:
-        """An engine as it is before the call."""
+    def start(self) -> dict[str, Any]:
+        """What an engine saves before the call."""
         engine = se.Engine(**{**SMALL, **self.engine})
         if self.first:
             self.feed(engine, 0, self.first)
-        return engine
+        return engine.__getstate__()
+
+    def restored(self, saved: dict[str, Any]) -> se.Engine:
+        """An engine as it was saved."""
+        return restored(saved)
+
+    def digest(self, engine: se.Engine) -> str:
+        """Of everything that an engine saves."""
+        return digest(engine)
+
+    def parts(self, saved: dict[str, Any]) -> Iterator[tuple[str, int]]:
+        """Engines in the middle of the call where a chunk ends, and where to go on from them."""
+        for stop in range(self.first + 1, self.stop) if self.call is None else ():
+            engine = restored(saved)
+            self.feed(engine, self.first, stop)
+            if engine.pending == 0:  # of several, where rows are set aside, the first
+                yield digest(engine), stop
+
+    def ended(self, engine: se.Engine, position: int) -> str:
+        """The engine at the end of the stream, with its coordinates."""
+        self.feed(engine, position, self.end)
+        coordinates = engine.snapshot().coordinates
+        return digest(engine) + hashlib.sha256(coordinates.tobytes()).hexdigest()
 
 
 @dataclass
@@ -251,53 +276,49 @@ CASES = [
 class Sweep:
     """A case with what its engine may be after the call, and must be at the end."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        start = case.start()
-        self.saved = start.__getstate__()
-        self.before = digest(start)
+    def __init__(self, case: Case | EstimatorCase) -> None:
+        self.case = cast(Any, case)  # what one of either kind has saved, it restores
+        self.saved = self.case.start()
+        self.before = self._digest_of(self._again())
         self.blas = BLAS.info()
         # what the engine may be, and where the stream is then to be taken up
         self.allowed: dict[str, int | None] = {self.before: None}
-        whole = restored(self.saved)
-        case.run(whole)
-        if case.call is None:
-            self._parts()
-        self.after = digest(whole)
-        self.allowed[self.after] = case.stop if case.call is None else case.first
-        self.end = self._ended(whole, self.allowed[self.after])
-        counter, counted = Breaker(None), restored(self.saved)
-        counter.run(lambda: case.run(counted))
+        for found, stop in self.case.parts(self.saved):
+            self.allowed.setdefault(found, stop)
+        whole = self._again()
+        self.case.run(whole)
+        self.after = self._digest_of(whole)
+        self.allowed[self.after] = case.stop
+        self.end = self._ended(whole, case.stop)
+        counter, counted = Breaker(None), self._again()
+        counter.run(lambda: self.case.run(counted))
         self.places = counter.count
 
-    def _parts(self) -> None:
-        """Calls that end where a chunk does."""
-        case = self.case
-        for stop in range(case.first + 1, case.stop):
-            engine = restored(self.saved)
-            case.feed(engine, case.first, stop)
-            if engine.pending == 0:  # of several, where rows are set aside, the first
-                self.allowed.setdefault(digest(engine), stop)
+    def _again(self) -> Any:
+        return self.case.restored(self.saved)
 
-    def _ended(self, engine: se.Engine, position: int | None) -> str:
+    def _digest_of(self, model: Any) -> str:
+        found: str = self.case.digest(model)
+        return found
+
+    def _ended(self, model: Any, position: int | None) -> str:
         """The stream to its end, from where it is to be taken up."""
         if position is None:
-            self.case.run(engine)
-            position = self.case.stop if self.case.call is None else self.case.first
-        self.case.feed(engine, position, self.case.end)
-        coordinates = engine.snapshot().coordinates
-        return digest(engine) + hashlib.sha256(coordinates.tobytes()).hexdigest()
+            self.case.run(model)
+            position = self.case.stop
+        found: str = self.case.ended(model, position)
+        return found
 
     def broken_off(self, place: int, result: Result) -> None:
         """Break the call off at one place, and add what became of it."""
-        engine = restored(self.saved)
+        engine = self._again()
         error = KeyboardInterrupt if place % EVERY_MEMORY_ERROR else MemoryError
         breaker = Breaker(place, error)
         came = breaker.run(lambda: self.case.run(engine))  # held on to, as an interpreter does
         try:
             if BLAS.info() != self.blas:
                 raise AssertionError("the number of BLAS threads is another")
-            found = digest(engine)
+            found = self._digest_of(engine)
             if came is None and found != self.after:
                 # Python swallows what is raised where a generator is thrown away
                 raise AssertionError("the interrupt was lost, and the call did not go on")
@@ -317,29 +338,34 @@ class Sweep:
             result.between += 1
 
 
-def run(places: int | None = None, seed: int = 0, report: bool = False) -> Result:
+def run(
+    places: int | None = None,
+    seed: int = 0,
+    report: bool = False,
+    cases: Sequence[Case | EstimatorCase] = CASES,
+) -> Result:
     """Break calls off at all places, or at a sample of so many, spread over the cases."""
     generator = np.random.default_rng(seed)
-    result, cases = Result(), CASES
-    if places is not None and places < len(CASES):
-        cases = [CASES[i] for i in generator.choice(len(CASES), places, replace=False)]
+    result, share = Result(), None if places is None else -(-places // len(cases))
+    if places is not None and places < len(cases):
+        cases = [cases[i] for i in generator.choice(len(cases), places, replace=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)
+        warnings.simplefilter("ignore", ColumnWarning)
         for case in cases:
             sweep = Sweep(case)
-            for place in _chosen(sweep.places, places, generator):
+            for place in _chosen(sweep.places, share, generator):
                 sweep.broken_off(place, result)
             if report:
                 told = f"{result.before} before, {result.between} between, {result.after} after"
-                print(f"{case.name:28s} {result.places:6d} places so far: {told}", flush=True)
+                print(f"{case.name:34s} {result.places:6d} places so far: {told}", flush=True)
     return result
 
 
-def _chosen(count: int, places: int | None, generator: np.random.Generator) -> Iterator[int]:
-    if places is None:
+def _chosen(count: int, share: int | None, generator: np.random.Generator) -> Iterator[int]:
+    if share is None:
         yield from range(1, count + 1)
         return
-    share = -(-places // len(CASES))
     drawn = generator.choice(count, size=min(share, count), replace=False)
     yield from (int(place) + 1 for place in np.sort(drawn))
 
@@ -349,12 +375,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scenarios.fuzz_interrupts", description=__doc__)
     parser.add_argument("--places", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=["engine", "estimators"])
     chosen = parser.parse_args(arguments)
-    result = run(chosen.places, chosen.seed, report=True)
+    cases: list[Case | EstimatorCase] = [] if chosen.only == "estimators" else [*CASES]
+    cases += [] if chosen.only == "engine" else ESTIMATORS
+    result = run(chosen.places, chosen.seed, report=True, cases=cases)
     for told in result.wrong:
         print(f"WRONG {told}")
     print(
-        f"{result.places} places: {result.before} as before, {result.between} after whole chunks, "
+        f"{result.places} places: {result.before} as before, {result.between} after a part of it, "
         f"{result.after} as after the call, {len(result.wrong)} wrong (seed {chosen.seed})"
     )
     return int(bool(result.wrong))

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from river import base
@@ -29,7 +29,6 @@ from streamembed.errors import (
     InputError,
     NotLearnedWarning,
     NotReadyError,
-    StreamembedError,
 )
 from streamembed.learners import course, examples
 from streamembed.learners.course import WARM_UP, Course
@@ -241,8 +240,8 @@ class MetricEstimator(
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
         table, labels = impute.read_one(x), read_keys([y], 1)
-        with self._whole():
-            self._take_points(table, labels)
+        with self._whole() as after:
+            after._take_points(table, labels)
 
     def learn_many(self, X: Any, y: Any) -> None:
         """Learn labelled points: any table that `transform_many` takes, and one label per row.
@@ -256,8 +255,8 @@ class MetricEstimator(
         """
         table = impute.read(X)
         labels = read_keys(y, len(table))
-        with self._whole():
-            self._take_points(table, labels)
+        with self._whole() as after:
+            after._take_points(table, labels)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn given pairs: row i of X1 and row i of X2 are similar, or they are not.
@@ -298,43 +297,29 @@ class MetricEstimator(
             else examples.DISSIMILAR
             for answer in given
         ]
-        with self._whole():
-            self.unlabelled += codes.count(examples.NOT_LEARNED)
-            self._take(one, two, np.array(codes, dtype=np.int64))
+        with self._whole() as after:
+            after.unlabelled += codes.count(examples.NOT_LEARNED)
+            after._take(one, two, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         In the warm-up it settles features and scale from what there is, if only one point.
         """
-        with self._whole():
-            if self._early:
-                self._settle()
-            if self._course is not None:
+        with self._whole() as after:
+            if after._early:
+                after._settle()
+            if after._course is not None:
                 with one_blas_thread():
-                    self._keep(course.flush(self._course, self._learning))
+                    after._keep(course.flush(after._course, after._learning))
 
     @contextmanager
-    def _whole(self, keeping: bool = False) -> Iterator[None]:
-        """A call that is refused changes nothing.
-
-        After the warm-up every check comes before every change; what settles a warm-up, or merges
-        (``keeping``), may be refused when it is half done.
-        """
-        if self.ready and not keeping:
-            yield
-            return
-        before = {
-            **vars(self),
-            "_classes": dict(self._classes),
-            "_labels": list(self._labels),
-            "_early": list(self._early),
-        }
-        try:
-            yield
-        except StreamembedError:
-            vars(self).update(before)
-            raise
+    def _whole(self) -> Iterator[Self]:
+        """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
+        after = object.__new__(type(self))
+        vars(after).update(vars(self))
+        yield after
+        vars(self).update(vars(after))
         self._tell_suspects()
 
     def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
@@ -350,8 +335,9 @@ class MetricEstimator(
         if key not in self._classes:
             if len(self._classes) >= LARGEST_CLASSES:
                 return examples.NOT_LEARNED
-            self._classes[key] = len(self._labels)
-            self._labels.append(label)
+            # others: those there are belong to what was before the call, too
+            self._classes = {**self._classes, key: len(self._labels)}
+            self._labels = [*self._labels, label]
         return self._classes[key]
 
     def _check_width(self, table: Rows) -> None:
@@ -368,7 +354,8 @@ class MetricEstimator(
         while chosen and self._course is None:
             i = chosen.pop(0)
             self._read = None
-            self._early.append((one.row(i), None if two is None else two.row(i), int(codes[i])))
+            early = one.row(i), None if two is None else two.row(i), int(codes[i])
+            self._early = [*self._early, early]
             if len(self._early) == self._chunks.next_cut(0):
                 self._settle()
         if not chosen:

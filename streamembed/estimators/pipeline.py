@@ -14,6 +14,7 @@ Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures an
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from dataclasses import dataclass
@@ -231,13 +232,16 @@ class UnsupervisedPipeline:
         names, ordered = self._names or (None, False)
         points = roles.split(X, names, features).points
         read = batch.read(points, None, names, ordered)
-        if self._names is None:
-            self._names = (read.names, read.ordered)
-        chunks, n = self._whole_config.chunks, len(read.points)
-        for part, whole in chunks.split(self._learned, self._waiting.count, n):
-            self._wait(read.points[part].copy())
+        n, after = len(read.points), self._copied()
+        after._names = self._names or (read.names, read.ordered)
+        parts = list(after._whole_config.chunks.split(self._learned, self._waiting.count, n))
+        if any(whole for _, whole in parts):
+            after._strands = tuple(map(copy.copy, self._strands))
+        for part, whole in parts:
+            after._wait(read.points[part].copy())
             if whole:
-                self._push()
+                after._push()
+        vars(self).update(vars(after))
         return n
 
     def flush(self) -> None:
@@ -251,7 +255,16 @@ class UnsupervisedPipeline:
         if not self.ready:
             raise NotReadyError(f"{self.position} events have arrived, but the warm-up takes more")
         if self._waiting.count:
-            self._push()
+            after = self._copied()
+            after._strands = tuple(map(copy.copy, self._strands))
+            after._push()
+            vars(self).update(vars(after))
+
+    def _copied(self) -> Self:
+        """Another with the same contents: what a call computes, before it is assigned at once."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
     @classmethod
     def of(cls, X: Any, features: Any = None, **parameters: Any) -> Self:

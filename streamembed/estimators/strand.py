@@ -6,9 +6,10 @@ One strand is all events, two more are halves of them: `Strand.push` is what a c
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -167,6 +168,12 @@ class Strand:
         self.settings = settings
         self.diffusion_time = diffusion_time
         self.embedding = embedding
+
+    def __copy__(self) -> Self:
+        """The same strand on a copy of its engine, so that learning leaves this one unchanged."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), engine=copy.copy(self.engine))
+        return made
 
     def push(self, points: Floats, scaled: Callable[[Floats], Floats] | None = None) -> None:
         """Learn points; after a complete chunk, draw pairs and judge the old ones again.

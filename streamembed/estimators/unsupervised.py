@@ -152,9 +152,14 @@ class UnsupervisedMetric(SettlingTransformer):
     def _take(self, table: Rows) -> None:
         if self._names:
             table.check(self._names)
-        for point in self._complete(table, self._settling):
-            self._pipeline.learn(point)
-        self._tell_suspects()
+        self._complete(table, SETTLING)
+
+    @property
+    def _learned(self) -> int:
+        return self._pipeline.position
+
+    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+        self._pipeline.learn(points)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None}

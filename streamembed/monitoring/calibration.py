@@ -51,8 +51,6 @@ class Calibration:
         Log of the largest equivalent run length of each simulated stream.
     coefficients : (p,)
         Of the serial dependence that was found; 0 where none was.
-    later : float
-        The largest autocorrelation that is left at two to five events.
     """
 
     null: Null
@@ -62,7 +60,6 @@ class Calibration:
     threshold: float
     maxima: Annotated[Floats, "*"]
     coefficients: Annotated[Floats, "p"]
-    later: float
 
     def log_run_lengths(self, statistics: Floats) -> Floats:
         """Of each statistic the log of the events in which it comes once without drift."""
@@ -90,24 +87,6 @@ def dependence(scores: Floats, blocks: Ints) -> Floats:
     found = (centred[follows] * centred[follows + 1]).mean(axis=0) / variances
     found = found + (1 + 3 * found) / n
     return np.where(found > 2 / np.sqrt(n), np.minimum(found, LARGEST_COEFFICIENT), 0.0)
-
-
-def later_dependence(scores: Floats, blocks: Ints, coefficients: Floats) -> float:
-    """The largest autocorrelation at two to five events of what the sieve leaves.
-
-    The sieve knows of the event before; what hangs on others alarms too often.
-    """
-    follows = np.flatnonzero(np.diff(blocks) == 0) + 1
-    centred = scores - scores.mean(axis=0)
-    left = centred[follows] - coefficients * centred[follows - 1]
-    of, at = blocks[follows], np.arange(len(follows))
-    variances = np.maximum((left**2).mean(axis=0), 1e-300)
-    largest = 0.0
-    for lag in range(2, 6):
-        kept = at[:-lag][of[:-lag] == of[lag:]]
-        found = np.abs((left[kept] * left[kept + lag]).mean(axis=0)) / variances
-        largest = max(largest, float(found.max(initial=0.0)))
-    return largest
 
 
 def calibrate(
@@ -147,7 +126,6 @@ def calibrate(
         _threshold(joint, length, ert),
         joint,
         coefficients,
-        later_dependence(clipped, blocks, coefficients),
     )
 
 

@@ -32,7 +32,6 @@ KIND = "monitor"
 LEAST_REFERENCE = 100
 GOOD_REFERENCE = 500
 LEAST_ERT = 10 * CHUNK
-LATER = 6.0  # deviations of an autocorrelation that are more than chance
 SHOWN = 640  # events that are compared with the reference
 
 
@@ -43,6 +42,10 @@ class Monitor:
     a calibration. Every ten events after them are compared with it in what they cover, where they
     lie in the map, in their features, and in how widely all these are spread; every
     ``n_reference / 2`` events in their spectrum and in the metric that neighbours teach.
+
+    The rate holds where events are independent, or depend on the event before as an AR(1) with a
+    coefficient up to .5 does. From .7 on alarms come 3 to 10 times as often as you ask for; once
+    there is a reference, ``notes`` says so, and how many events apart to watch.
 
     Parameters
     ----------
@@ -205,17 +208,14 @@ class Monitor:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of the settings."""
+        """What limits the rate of false alarms: the settings, and dependence in the reference."""
         n, ert = self._settings.n_reference, self._settings.ert
         told: list[str] = []
         against = self._standing.watched
         if against is not None and self._settings.labels and against.labels is None:
             told.append("the reference has no labels: they are not watched")
-        if against is not None and against.calibration.later > LATER / np.sqrt(n / 2):
-            told.append(
-                "events hang on others than the one before them: false alarms will come more often "
-                "than was asked for; watch every tenth event, or take differences"
-            )
+        if against is not None and against.dependence.note is not None:
+            told.append(against.dependence.note)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(told)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))

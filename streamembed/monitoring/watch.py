@@ -12,9 +12,10 @@ from typing import Annotated
 import numpy as np
 from scipy.special import bdtrc
 
-from streamembed.monitoring import calibration, geometry, reference
+from streamembed.monitoring import calibration, dependence, geometry, reference
 from streamembed.monitoring.alarm import Alarm
 from streamembed.monitoring.calibration import Calibration
+from streamembed.monitoring.dependence import Dependence
 from streamembed.monitoring.geometry import Geometry
 from streamembed.monitoring.record import PHASES, Record
 from streamembed.monitoring.reference import CHUNK, PER_SCORE, Labels, Reference
@@ -106,6 +107,7 @@ class Watched:
     groups : Groups
     labels : Labels or None
     calibration : Calibration
+    dependence : Dependence
     geometry : Geometry or None
         None until the first comparison.
     """
@@ -118,6 +120,7 @@ class Watched:
     groups: Groups
     labels: Labels | None
     calibration: Calibration
+    dependence: Dependence
     geometry: Geometry | None
 
     def scores(self, events: Events) -> Floats:
@@ -244,11 +247,13 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
     made = reference.fit(
         points[chosen], min(settings.n_coordinates, room), settings.scaling, settings.bandwidth
     )
-    scores = made.scores(points[~chosen])
-    ordered = np.sort(scores, axis=0)
-    parts = [scores, reference.spread(scores, ordered)]
+    own = made.scores(points)
+    spread = np.empty_like(own)
+    for half in (chosen, ~chosen):
+        spread[half] = reference.spread(own[half], np.sort(own[half], axis=0))
+    parts = [own, spread]
     k = made.psi.shape[1]
-    sizes = [1, k, scores.shape[1] - 1 - k, scores.shape[1]]
+    sizes = [1, k, own.shape[1] - 1 - k, own.shape[1]]
     labels = None
     known = int(events.labels.max(initial=-1)) + 1  # and none that came later in the same call
     if settings.labels and known:
@@ -256,12 +261,13 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
         labels = reference.fit_labels(
             standard[chosen], events.labels[chosen], known, room, settings.seed
         )
-        parts.append(labels.scores(standard[~chosen], events.labels[~chosen]))
+        parts.append(labels.scores(standard, events.labels))
         sizes.append(parts[-1].shape[1])
     kept = [i for i, size in enumerate(sizes) if size]
     groups = Groups(tuple(EVENT_CHANNELS[i] for i in kept), tuple(sizes[i] for i in kept))
+    scores = np.concatenate(parts, axis=1)
     found = calibration.calibrate(
-        np.concatenate(parts, axis=1),
+        scores[~chosen],
         np.flatnonzero(~chosen) // reference.BLOCK,
         groups,
         settings.ert / SHARE,
@@ -269,7 +275,18 @@ def watched(events: Events, settings: Settings, renewals: int) -> Watched:
     )
     constant = (points == points[0]).all(axis=0)
     chance = _chance(points)
-    return Watched(made, events, ordered, constant, chance, groups, labels, found, None)
+    return Watched(
+        made,
+        events,
+        np.sort(own[~chosen], axis=0),
+        constant,
+        chance,
+        groups,
+        labels,
+        found,
+        dependence.measure(scores, chosen, groups),
+        None,
+    )
 
 
 def _chance(points: Floats) -> float:

@@ -165,6 +165,7 @@ class DiffusionMap(SettlingTransformer):
     @property
     def renewals(self) -> int:
         """How often the snapshot that is held was taken; 0 without ``hold``."""
+        self._renew()
         return self._renewals
 
     def snapshot(self) -> Snapshot:
@@ -215,16 +216,20 @@ class DiffusionMap(SettlingTransformer):
 
     def _shown(self) -> Snapshot | Picture:
         """What new points are placed in."""
+        self._renew()
         return self.snapshot() if self._held is None else self._held
 
     def _renew(self) -> None:
-        """Take the snapshot that is held anew, where the stream has come to a multiple of it."""
+        """Take the snapshot that is held anew, where the stream has come to a multiple of it.
+
+        Before more is learned, and whenever it is asked for: not behind what was learned, where an
+        interrupt may come between the two.
+        """
         engine = self._engine
         if self.hold is None or engine is None or not engine.ready:
             return
         if self._held is None or engine.learned // self.hold > self._held.position // self.hold:
-            self._held = engine.publish()
-            self._renewals += 1
+            vars(self).update(_held=engine.publish(), _renewals=self._renewals + 1)
 
     # ------------------------------------------------------------------ learning
 
@@ -262,8 +267,8 @@ class DiffusionMap(SettlingTransformer):
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self.engine.flush()
         self._renew()
+        self.engine.flush()
 
     def _check_metric(self, metric: Any) -> None:
         one_of("metric", metric, ("euclidean", "precomputed"))
@@ -287,19 +292,25 @@ class DiffusionMap(SettlingTransformer):
         names = (field.name for field in fields(Config))
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
+    @property
+    def _learned(self) -> int:
+        return 0 if self._engine is None else self._engine.position
+
     def _take(self, rows: Rows) -> None:
-        for point in self._complete(rows, self._warm_up_events):
-            names, ordered = self._names, are_places(self._names)
-            self._engine = self._engine or Engine(**self._config().as_dict())
-            self._engine.admit(
-                batch.check_table(point, names, ordered, NO_NULLS, {}, None, "raise")
-            )
-            self._renew()
-        self._tell_suspects()
+        self._complete(rows, self._warm_up_events)
+
+    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+        self._renew()
+        engine = self._engine or Engine(**self._config().as_dict())
+        engine.admit(
+            batch.check_table(points, names, are_places(names), NO_NULLS, {}, None, "raise")
+        )
+        self._engine = engine
 
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""
         x = _told(x)
+        self._renew()
         engine = self._engine or Engine(**self._config().as_dict())
         named = bool(engine.has_ids if engine.position else x)
         row, own = precomputed.row_of(x, engine.distance_row_ids, named)
@@ -307,7 +318,10 @@ class DiffusionMap(SettlingTransformer):
             own = int(own) if own.lstrip("-").isdigit() else own  # frames have string columns
         engine.admit_distances([row], None if own is None else [own], "raise")
         self._engine = engine
+
+    def __getstate__(self) -> dict[str, Any]:
         self._renew()
+        return super().__getstate__()
 
 
 def _told(x: Mapping[Any, Any]) -> dict[Any, Any]:

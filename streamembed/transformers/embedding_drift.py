@@ -15,6 +15,7 @@ from streamembed.data.table import one_point, row_by_name
 from streamembed.errors import FeatureError, shown
 from streamembed.monitoring.alarm import Alarm
 from streamembed.monitoring.monitor import Monitor
+from streamembed.numeric.arrays import Floats
 from streamembed.transformers.settling import SettlingTransformer
 
 __all__ = ["EmbeddingDrift"]
@@ -80,7 +81,6 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
         self.seed = seed
         self._begin()
         self._monitor = self._made()
-        self._drift_detected = False
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -134,12 +134,22 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
         """The mini-batch as it is."""
         return X
 
+    @property
+    def drift_detected(self) -> bool:
+        """Whether the last event, or one of the last mini-batch, raised an alarm."""
+        return self.alarm is not None and self.alarm.position > self._known.began
+
+    @property
+    def _since(self) -> int:
+        return self.alarm.position - 1 if self.alarm and self.drift_detected else super()._since
+
+    @property
+    def _learned(self) -> int:
+        return self._monitor.position
+
     def _take(self, rows: Rows) -> None:
-        self._drift_detected = False
-        settled = min(SETTLED, self.n_reference)
-        for points in self._complete(rows, settled):
-            index = np.arange(len(points), dtype=np.int64)
-            names = self._names
-            events = Batch(points, names, are_places(names), None, index, ())
-            self._drift_detected |= bool(self._monitor.watch(events))
-        self._tell_suspects()
+        self._complete(rows, min(SETTLED, self.n_reference))
+
+    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+        index = np.arange(len(points), dtype=np.int64)
+        self._monitor.watch(Batch(points, names, are_places(names), None, index, ()))

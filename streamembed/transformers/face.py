@@ -83,5 +83,5 @@ class Face:
             warnings.warn(told, ColumnWarning, stacklevel=4)
 
     def __getstate__(self) -> dict[str, Any]:
-        transforming = ("imputed_in_transform", "ignored_in_transform")
-        return {name: value for name, value in vars(self).items() if name not in transforming}
+        others = ("imputed_in_transform", "ignored_in_transform", "_suspects")
+        return {name: value for name, value in vars(self).items() if name not in others}

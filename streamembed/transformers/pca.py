@@ -454,15 +454,15 @@ class PCA(Face, base.MiniBatchTransformer):
 
         They count already; what it does is to settle the features, where that is still open.
         """
-        names, followed = self._names, self._followed
+        names, followed, suspects = self._names, self._followed, self._suspects
         if followed is None:
             if not self._early:
                 return
             names, followed = self._begin(self._early)
-            self._suspects = roles.suspects(names, _matrix(self._early, names))
+            suspects = roles.suspects(names, _matrix(self._early, names))
         with one_blas_thread():
             followed = following.flush(followed, self._settings(len(names)))
-        self._keep(names, followed, [], self.ignored, self.imputed)
+        self._keep(names, followed, [], self.ignored, self.imputed, suspects)
         self._tell_suspects()
 
     def merge(self, other: Self) -> None:
@@ -523,13 +523,13 @@ class PCA(Face, base.MiniBatchTransformer):
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError("X has no features: it must have at least one column")
         early, names, followed = list(self._early), self._names, self._followed
-        ignored, imputed = self.ignored, self.imputed
+        ignored, imputed, suspects = self.ignored, self.imputed, self._suspects
         if followed is None:
             first = min(SETTLING - len(early), len(rows))
             early += [rows.row(i) for i in range(first)]
             if len(early) == SETTLING:
                 names, followed = self._begin(early)
-                self._suspects = roles.suspects(names, _matrix(early, names))
+                suspects = roles.suspects(names, _matrix(early, names))
                 imputed += sum(
                     math.isnan(row.get(name, math.nan)) for row in early for name in names
                 )
@@ -542,7 +542,7 @@ class PCA(Face, base.MiniBatchTransformer):
             whole = len(followed.waiting) + len(rows) >= CHUNK
             with one_blas_thread() if whole else nullcontext():
                 followed = following.extend(followed, values, self._settings(len(names)))
-        self._keep(names, followed, early, ignored, imputed)
+        self._keep(names, followed, early, ignored, imputed, suspects)
         self._tell_suspects()
 
     def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], Followed]:
@@ -561,6 +561,7 @@ class PCA(Face, base.MiniBatchTransformer):
         early: list[dict[str, float]],
         ignored: int,
         imputed: int,
+        suspects: str | None,
     ) -> None:
         begins = self._followed is None and followed is not None
         vars(self).update(
@@ -569,6 +570,7 @@ class PCA(Face, base.MiniBatchTransformer):
             _early=early,
             ignored=ignored,
             imputed=imputed,
+            _suspects=suspects,
             _read=None,
         )
         k, d = int(self.n_components), len(names)

@@ -110,15 +110,24 @@ class ThingEmbedding(DiffusionMap):
             raise InputError(f"the distance to {shown(x)} is negative: {shown(float(row.min()))}")
         if not engine.ready:
             self._check_laws(x, [self._things[key] for key in keys], row)
-        position = engine.position
+        # one more than the engine has, if it comes to nothing: it is not among those that are held
+        self._things = {**self._held_things(), engine.position: x}
         engine.admit_distances([row], None, "raise")
         self._engine = engine
-        self._things[position] = x
+
+    def _held_things(self) -> dict[int, Any]:
+        """Objects of the engine's events, by position."""
+        engine = self._engine
+        if engine is None:
+            return {}
+        held = set(engine.distance_row_ids.tolist())
         # a window's snapshot has those of its last chunk, which may be no neighbours any more
-        held = {*engine.distance_row_ids.tolist(), position}
         if engine.ready:
             held.update(engine.support_ids.tolist())
-        self._things = {key: one for key, one in self._things.items() if key in held}
+        return {key: one for key, one in self._things.items() if key in held}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_things": self._held_things()}
 
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""

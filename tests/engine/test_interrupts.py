@@ -18,10 +18,13 @@ from threadpoolctl import ThreadpoolController
 import streamembed as se
 from scenarios import fuzz_interrupts
 from scenarios.fuzz_interrupts import CASES, Sweep, digest
+from scenarios.interrupted_estimators import ESTIMATORS
+from streamembed import estimators
 from streamembed.embedding import update
 from streamembed.embedding.chunk import Events
 from streamembed.engine import intake
 from streamembed.errors import DuplicateIdError
+from streamembed.estimators.pipeline import UnsupervisedPipeline
 from streamembed.threads import one_blas_thread
 from tests import oracle
 
@@ -40,6 +43,27 @@ def test_interrupts_at_a_sample_of_all_places() -> None:
     assert result.places >= 15
     assert result.before > 0
     assert result.between > 0
+
+
+def test_interrupts_of_estimators_at_a_sample_of_all_places() -> None:
+    """Before the call, after it or after some of its events, and on to the same end."""
+    quick = (", learn_one", ", update", ", hold", ", moments", ", renew")
+    cases = [
+        case
+        for case in ESTIMATORS
+        if case.name.endswith(quick) and not case.name.startswith("UnsupervisedMetric")
+    ]
+    result = fuzz_interrupts.run(places=2 * len(cases), seed=1, cases=cases)
+    assert result.wrong == []
+    assert result.places >= 2 * len(cases) - 1
+    assert result.before > 0
+    assert result.between > 0
+
+
+def test_every_estimator_is_broken_off() -> None:
+    """A class that is added needs a call to interrupt."""
+    made = {type(case.make()).__name__ for case in ESTIMATORS}
+    assert {*estimators.__all__, "Monitor"} <= made
 
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +161,58 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
     assert engine.position == 64
     twin.learn(POINTS[62:64])
     assert digest(engine) == digest(twin)
+
+
+@pytest.mark.parametrize(
+    ("name", "learner", "call"),
+    [
+        ("DiffusionMap, learn_one", se.Engine, "admit"),
+        ("EmbeddingDrift, update", se.Monitor, "watch"),
+        ("UnsupervisedMetric, learn_one", UnsupervisedPipeline, "learn"),
+        ("DiffusionMap, hold", se.Engine, "admit"),
+        ("ClassicalMDS, objects", se.Engine, "admit_distances"),
+    ],
+)
+def test_what_estimators_know_of_an_event_comes_with_the_event(
+    name: str, learner: type, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ctrl-C behind the learner left means, snapshots and objects of one event fewer for good."""
+    case = next(case for case in ESTIMATORS if case.name == name)
+    model, twin = case.restored(case.start()), case.restored(case.start())
+    learn = getattr(learner, call)
+    for stop in range(case.first + 1, case.stop + 1):
+
+        def interrupted(*given: Any, **named: Any) -> None:
+            learn(*given, **named)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(learner, call, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                case.call(model, stop - 1, stop)
+        case.call(twin, stop - 1, stop)
+        assert case.digest(model) == case.digest(twin)
+    assert case.ended(model, case.stop) == case.ended(twin, case.stop)
+
+
+@pytest.mark.parametrize("name", ["ITML, labels", "ITML, first labels", "FENN, flush", "PCA, svd"])
+def test_a_call_of_a_metric_that_breaks_off_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels, counts and early events were those of the call, without its events."""
+    case = next(case for case in ESTIMATORS if case.name == name)
+    model = case.restored(case.start())
+    before = case.digest(model)
+
+    def boom(*arguments: Any, **named: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for place in ("streamembed.learners.course.extend", "streamembed.learners.course.flush",
+                  "streamembed.manifold.following.extend"):  # fmt: skip
+        monkeypatch.setattr(place, boom)
+    with pytest.raises(KeyboardInterrupt):
+        case.run(model)
+    assert case.digest(model) == before
 
 
 def test_a_refused_id_in_the_midst_of_a_call_changes_nothing() -> None:

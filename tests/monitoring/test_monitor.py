@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
+from scenarios.drift_bench import is_noted
+from scenarios.drift_streams import DEPENDENT, NULLS, RECURRING
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -413,14 +416,33 @@ def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
     assert len(made.positions) <= record.MOST
 
 
-def test_events_that_hang_on_others_are_noted() -> None:
-    """On the one but last: the sieve knows of the last."""
-    stream = points(1000)
-    for t in range(2, 1000):
-        stream[t] += 0.7 * stream[t - 2]
-    made = se.Monitor(n_reference=1000)
-    made.learn(stream)
-    assert "hang on others" in made.notes[0]
-    plain = se.Monitor(n_reference=1000)
-    plain.learn(points(1000))
-    assert plain.notes == ()
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_streams_that_alarm_too_often_by_dependence_are_noted(name: str) -> None:
+    """The note was missing for AR(1) .7 to .98, a Markov chain and changing volatility."""
+    assert is_noted(DEPENDENT[name], 0)
+
+
+@pytest.mark.parametrize("name", [*NULLS, *RECURRING])
+def test_streams_that_keep_the_rate_are_not_noted(name: str) -> None:
+    """Alternating events, blocks of three and a rare flag had the note, though they are fine."""
+    assert not is_noted({**NULLS, **RECURRING}[name], 0)
+
+
+def test_the_note_says_how_much_and_what_to_do() -> None:
+    """Channel, autocorrelation, how often alarms come, and a distance that makes the rate hold."""
+    stream = DEPENDENT["AR(1) 0.9"](np.random.default_rng(0), 1000)
+    made = se.Monitor(ert=200, n_reference=1000)
+    made.learn(stream[:999])
+    assert made.notes == ()
+    made.learn(stream[999:])
+    (note,) = made.notes
+    assert re.search(r"autocorrelated \(in '\w+' 0\.[89]\d at lag 1;", note)
+    assert "about 10 times (or more) as often as you ask for" in note
+    # of 1,000 events the coefficient is estimated as .84 to .95, and .84 ** 4 = .95 ** 13 = .5
+    stride = int(note.rsplit(" ", 1)[1])
+    assert 4 <= stride <= 13
+    assert se.Monitor.from_bytes(made.to_bytes()).notes == made.notes
+    thinned = DEPENDENT["AR(1) 0.9"](np.random.default_rng(1), 1000 * stride)[::stride]
+    again = se.Monitor(ert=200, n_reference=1000)
+    again.learn(thinned)
+    assert again.notes == ()
