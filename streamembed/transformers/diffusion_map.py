@@ -133,8 +133,7 @@ class DiffusionMap(SettlingTransformer):
         self.seed = seed
         self.hold = or_none(whole, "hold", hold, 1)
         self.metric = metric
-        self._renewals = 0
-        self._held: Snapshot | None = None
+        self._held: tuple[Snapshot | None, int] = None, 0  # and how often one was taken
         self._check_metric(metric)
         self._warm_up_events = self._config().warm_up_events
         self._engine: Engine | None = None
@@ -165,8 +164,7 @@ class DiffusionMap(SettlingTransformer):
     @property
     def renewals(self) -> int:
         """How often the snapshot that is held was taken; 0 without ``hold``."""
-        self._renew()
-        return self._renewals
+        return self._renewed()[1]
 
     def snapshot(self) -> Snapshot:
         """The engine's snapshot; NotReadyError before the warm-up ends."""
@@ -216,20 +214,21 @@ class DiffusionMap(SettlingTransformer):
 
     def _shown(self) -> Snapshot | Picture:
         """What new points are placed in."""
-        self._renew()
-        return self.snapshot() if self._held is None else self._held
+        held = self._renewed()[0]
+        return self.snapshot() if held is None else held
 
-    def _renew(self) -> None:
-        """Take the snapshot that is held anew, where the stream has come to a multiple of it.
+    def _renewed(self) -> tuple[Snapshot | None, int]:
+        """The snapshot that is held: a new one where the stream has come to a multiple of ``hold``.
 
-        Before more is learned, and whenever it is asked for: not behind what was learned, where an
-        interrupt may come between the two.
+        It is taken whenever it is asked for, and kept before more is learned: not after learning,
+        where an interrupt may come between the two.
         """
-        engine = self._engine
+        engine, (held, count) = self._engine, self._held
         if self.hold is None or engine is None or not engine.ready:
-            return
-        if self._held is None or engine.learned // self.hold > self._held.position // self.hold:
-            vars(self).update(_held=engine.publish(), _renewals=self._renewals + 1)
+            return held, count
+        if held is None or engine.learned // self.hold > held.position // self.hold:
+            return engine.publish(), count + 1
+        return held, count
 
     # ------------------------------------------------------------------ learning
 
@@ -267,7 +266,7 @@ class DiffusionMap(SettlingTransformer):
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._renew()
+        self._held = self._renewed()
         self.engine.flush()
 
     def _check_metric(self, metric: Any) -> None:
@@ -300,7 +299,7 @@ class DiffusionMap(SettlingTransformer):
         self._complete(rows, self._warm_up_events)
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        self._renew()
+        self._held = self._renewed()
         engine = self._engine or Engine(**self._config().as_dict())
         engine.admit(
             batch.check_table(points, names, are_places(names), NO_NULLS, {}, None, "raise")
@@ -310,7 +309,7 @@ class DiffusionMap(SettlingTransformer):
     def _learn_thing(self, x: Mapping[Any, Any]) -> None:
         """Take one thing by its distances to those before it."""
         x = _told(x)
-        self._renew()
+        self._held = self._renewed()
         engine = self._engine or Engine(**self._config().as_dict())
         named = bool(engine.has_ids if engine.position else x)
         row, own = precomputed.row_of(x, engine.distance_row_ids, named)
@@ -320,8 +319,7 @@ class DiffusionMap(SettlingTransformer):
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
-        self._renew()
-        return super().__getstate__()
+        return {**super().__getstate__(), "_held": self._renewed()}
 
 
 def _told(x: Mapping[Any, Any]) -> dict[Any, Any]:
