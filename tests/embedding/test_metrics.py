@@ -556,6 +556,7 @@ def test_metrics_of_arrays_refuse_frames() -> None:
             metric.distances(FRAME, FRAME)
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> None:
     """The identity, metrics that show what waits, and that of pairs of the map too."""
     for face in (estimators.ITML(), estimators.FENN()):
