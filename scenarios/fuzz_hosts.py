@@ -187,14 +187,14 @@ def try_replayed_place(folder: Path, rng: np.random.Generator) -> str | None:
     before, how, row = files(other), int(rng.integers(6)), int(rng.integers(20, 400))
     told = ""
 
-    def deed(rows: int) -> None:
+    def take_away(rows: int) -> None:
         nonlocal told
         if rows >= row and not told:
             told = _take_away(run, other, how)
 
     engine = se.Engine(**SMALL)
     try:
-        se.replay(log, engine, run, snapshot_every=20, checkpoint_every=60, progress=deed)
+        se.replay(log, engine, run, snapshot_every=20, checkpoint_every=60, progress=take_away)
     except StoppedError:
         if how in (2, 3) and files(run) != before:
             return f"the run that was put there has other bytes ({told}, row {row})"

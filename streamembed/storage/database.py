@@ -202,34 +202,34 @@ class Database:
     def _facts_of_own(self) -> tuple[int, int]:
         """How many facts there are, and their mixed checksums, within a transaction.
 
-        The manifest tells the length of every chain, the checksum of its last record, and the
-        facts: where it is what this process wrote or read last, nobody else has written since.
+        The manifest has the length of every chain, the checksum of its last record, and the
+        facts: where it is what this process wrote or read last, no other writer has written since.
 
         Raises
         ------
         StoppedError
-            Somebody has.
+            Another writer has.
         """
-        found = self._read_manifest()
-        if found is None or found != self._manifest:
+        manifest = self._read_manifest()
+        if manifest is None or manifest != self._manifest:
             raise StoppedError(
                 f"another writer has written to {self.folder} after this one: nothing of this "
                 f"call is committed; let one process write, and do not remove {LOCK}; then open "
                 "the run again"
             )
-        count, mixed = found.split("|")[2:]
+        count, mixed = manifest.split("|")[2:]
         return int(count), int(mixed)
 
     def _identities(self) -> list[tuple[int, int] | None]:
         """What the system knows the files of a writer by; None where one is not there."""
-        found: list[tuple[int, int] | None] = []
+        identities: list[tuple[int, int] | None] = []
         for name in HELD:
             try:
                 status = os.stat(f"{self._place}/{name}")
-                found.append((status.st_dev, status.st_ino))
+                identities.append((status.st_dev, status.st_ino))
             except OSError:
-                found.append(None)
-        return found
+                identities.append(None)
+        return identities
 
     def must_be_here(self) -> None:
         """Refuse where what is at the path is not what was opened.
@@ -239,9 +239,9 @@ class Database:
         StoppedError
             The folder, its database or its lock was removed or replaced.
         """
-        found = self._identities()
-        if found != self._held:
-            name = next(n for n, a, b in zip(HELD, found, self._held, strict=True) if a != b)
+        now = self._identities()
+        if now != self._held:
+            name = next(n for n, a, b in zip(HELD, now, self._held, strict=True) if a != b)
             remedy = "put the folder back"
             if name == LOCK:  # which the system releases when a process ends
                 remedy = "make sure that no other process writes to the run, and leave this file"

@@ -396,14 +396,14 @@ def test_a_replay_ended_well_in_a_folder_that_was_gone(tmp_path: Path, replaced:
     run, other = tmp_path / "run", online(tmp_path / "other")
     before = digest_of(other)
 
-    def deed(rows: int) -> None:
+    def take_away(rows: int) -> None:
         if rows >= 200 and not (tmp_path / "gone").exists():
             run.rename(tmp_path / "gone")
             if replaced:
                 other.rename(run)
 
     with pytest.raises(StoppedError, match="was removed or replaced"):
-        se.replay(tmp_path / "log", se.Engine(**SMALL), run, progress=deed)
+        se.replay(tmp_path / "log", se.Engine(**SMALL), run, progress=take_away)
     assert (digest_of(run) if replaced else not run.exists()) == (before if replaced else True)
     se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "gone")
 
