@@ -73,10 +73,10 @@ def is_own(asked: str, names: frozenset[str], port: int | None = None) -> bool:
     >>> [is_own(asked, names_of("127.0.0.1")) for asked in ("evil.example:80", "localhost:²", "")]
     [False, False, False]
     """
-    found = HOST.fullmatch(asked)
-    if found is None:
+    match = HOST.fullmatch(asked)
+    if match is None:
         return False
-    name, given = found[1], int(found[2] or HTTP)
+    name, given = match[1], int(match[2] or HTTP)
     if given > 65535 or port not in (None, given):
         return False
     return name.lower() in names or _address(name.strip("[]")) is not None

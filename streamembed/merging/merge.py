@@ -202,7 +202,7 @@ def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> Landmark
     time = _newest_time(sets)
     agreement = sets[0].agreement
     every = net.union([aligned(one, time) for one in sets])
-    every = replace(every, masses=_kept_up(every.masses))
+    every = replace(every, masses=_raised(every.masses))
     scaled = agreement.scaling().apply(every.points)
     found = net.thin(every, scaled, size, None if keep is None else _known(every, keep))
     left = replace(every.take(found.kept), masses=found.masses)
@@ -215,7 +215,7 @@ def _flat(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> Landmark
     return LandmarkSet(*parts, agreement, positions, time, size, radius)
 
 
-def _kept_up(masses: Floats) -> Floats:
+def _raised(masses: Floats) -> Floats:
     """Masses of which none is below `LEAST` of their sum; the same masses where that is so.
 
     Those that are raised are raised to twice that: the sum of the result is larger, and a mass at

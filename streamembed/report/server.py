@@ -119,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         """The page, or its state; nothing else is here."""
         port = self.server.server_address[1]
         if not is_own(self.headers.get("Host", ""), self.server.names, port):
-            told = b"this page is served under another name: ask by address, or see --host\n"
-            self._answer(403, "text/plain", told)
+            refusal = b"this page is served under another name: ask by address, or see --host\n"
+            self._answer(403, "text/plain", refusal)
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/state.json"):
