@@ -10,8 +10,8 @@ from pathlib import Path
 import streamembed as se
 from scenarios import landmark_stream
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
-from streamembed.geometry import landmarks
-from streamembed.logs.reader import write_log
+from streamembed.landmarks import absorption
+from streamembed.logs.event_log import write_log
 from streamembed.numeric.arrays import Floats
 
 __all__ = ["pace", "quality"]
@@ -86,7 +86,7 @@ def _nearest(engine: se.Engine, points: Floats) -> float:
     held = _quiet_snapshot(engine).points.copy()
     start = time.perf_counter()
     for first in range(0, len(points), CHUNK):
-        landmarks.Points(held, points[first : first + CHUNK], len(held)).nearest()
+        absorption.Points(held, points[first : first + CHUNK], len(held)).nearest()
     return time.perf_counter() - start
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import streamembed as se
 from scenarios.streams import DataAbsent, drifting_rings, labelled_pairs, table
-from streamembed.learners.metrics import PAIR_METRICS
+from streamembed.metric_learners.metrics import PAIR_METRICS
 from streamembed.metric_learning import eig_dml, itml, itml_numba
 from streamembed.numeric.arrays import Bools, Floats
 

@@ -32,8 +32,8 @@ from scenarios.drift_streams import (
     Draw,
 )
 from streamembed.data.batch import Batch
+from streamembed.drift.monitor_state import SHARE
 from streamembed.logs import write_log
-from streamembed.monitoring.watch import SHARE
 from streamembed.numeric.arrays import Floats
 
 N_REFERENCE = 1000

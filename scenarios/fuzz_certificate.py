@@ -23,8 +23,8 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios import dense_answers
 from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
-from streamembed.geometry.ring import rounding_norm
-from streamembed.methods.pairs import LARGEST_EXACT
+from streamembed.geometry.kernel_matrix import rounding_norm
+from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
 

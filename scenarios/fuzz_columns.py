@@ -25,13 +25,13 @@ import pyarrow as pa
 
 import streamembed as se
 from streamembed.data import table
-from streamembed.data.roles import Choice, Found, Layout, layout_of
+from streamembed.data.column_roles import Choice, Found, Layout, layout_of
 from streamembed.engine.snapshot import Snapshot
-from streamembed.logs import reader
-from streamembed.logs.file import LogFile
+from streamembed.logs import event_log
+from streamembed.logs.log_file import LogFile
+from streamembed.logs.log_writer import open_writer
 from streamembed.logs.paths import probe_files
-from streamembed.logs.writer import open_writer
-from streamembed.runs.transform import transform_log
+from streamembed.runs.transform_log import transform_log
 
 __all__ = ["CHOICES", "LARGEST", "Name", "growth", "open_", "replay", "slope", "steps_of"]
 
@@ -98,8 +98,8 @@ def counted() -> Iterator[None]:
         return replace(layout, feature_names=tuple(map(str, layout.feature_names)))
 
     with (
-        mock.patch("streamembed.logs.reader.probe_files", probe),
-        mock.patch("streamembed.logs.reader.layout_of", plain_layout),
+        mock.patch("streamembed.logs.event_log.probe_files", probe),
+        mock.patch("streamembed.logs.event_log.layout_of", plain_layout),
         mock.patch("streamembed.data.table.feature_name", feature_name),
     ):
         yield
@@ -139,7 +139,7 @@ def slope(steps: Callable[[int], int], d: int) -> float:
 
 def open_(log: Path, chosen: dict[str, Any]) -> None:
     """What each column is for."""
-    reader.open_log(log, **chosen)
+    event_log.open_log(log, **chosen)
 
 
 def replay(log: Path, chosen: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ def replay(log: Path, chosen: dict[str, Any]) -> None:
     run = log.with_suffix(".run")
     se.replay(log, se.Engine(), run, **chosen)
     snapshot = Snapshot.load(run / "snapshot.arrow")
-    opened = reader.open_log(log, snapshot.feature_names)
+    opened = event_log.open_log(log, snapshot.feature_names)
     opened = replace(opened, feature_names=tuple(map(Name, opened.feature_names)))
     transform_log(snapshot, opened, log.with_suffix(".out"))
 

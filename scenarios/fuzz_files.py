@@ -24,8 +24,8 @@ import pyarrow as pa
 
 import streamembed as se
 from streamembed.errors import DamagedFileError
-from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.methods.table import METHODS
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
 from streamembed.storage import archive
 

@@ -31,8 +31,8 @@ import streamembed as se
 from scenarios.fuzz_interrupts import Breaker
 from scenarios.fuzz_kills import SMALL, digest, log_of, replay
 from streamembed.errors import DamagedFileError, FileError, StoppedError
-from streamembed.online import verify
-from streamembed.runs import folder as runfolder
+from streamembed.runs import run_folder as runfolder
+from streamembed.runs import verify
 from streamembed.storage import database
 
 POINTS = np.random.default_rng(11).standard_normal((400, 3))

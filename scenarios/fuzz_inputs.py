@@ -31,13 +31,13 @@ import streamembed as se
 from scenarios import hostile
 from scenarios.hostile import NAMES, D
 from streamembed import estimators
+from streamembed.cli import command_options
 from streamembed.cli import commands as cli
 from streamembed.errors import ResolutionWarning, StreamembedError
 from streamembed.estimators import DiffusionMap
-from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.logs.pairs import open_pairs
-from streamembed.logs.reader import describe_log, open_log, write_distance_log, write_log
-from streamembed.terminal import options
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
+from streamembed.logs.pair_log import open_pairs
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
 READERS += ["coverage_distances"]
@@ -446,7 +446,7 @@ class Call:
 
         with tempfile.TemporaryDirectory(dir=folder) as own:
             out = f"{own}/out"
-            few = self.rng.permutation(list(options.HELP))[:2].tolist()
+            few = self.rng.permutation(list(command_options.HELP))[:2].tolist()
             flags = [part for n in few for part in ("--" + n.replace("_", "-"), value("2", "1"))]
             commands = [
                 ["replay", path("log"), "--run", out, "--warm-up", "12", "--size", "30", *flags],

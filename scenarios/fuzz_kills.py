@@ -28,9 +28,9 @@ import numpy as np
 
 import streamembed as se
 from streamembed.logs import write_distance_log, write_log
-from streamembed.online.exporting import export
-from streamembed.online.verifying import verify
-from streamembed.runs.folder import FILES
+from streamembed.runs.run_export import export
+from streamembed.runs.run_folder import FILES
+from streamembed.runs.verification import verify
 from streamembed.storage import database
 
 N = 400

@@ -25,7 +25,7 @@ import numpy as np
 import streamembed as se
 from scenarios.fuzz_kills import SMALL, log_of, replay
 from streamembed.errors import DamagedFileError, FileError, StreamembedError
-from streamembed.online import verify
+from streamembed.runs import verify
 from streamembed.storage import database
 
 POINTS = np.random.default_rng(7).standard_normal((2000, 3))

@@ -14,7 +14,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 
 __all__ = ["ESTIMATORS", "EstimatorCase"]
 

@@ -14,7 +14,7 @@ import streamembed as se
 from scenarios.audit import BatchMap, batch_map
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
-from streamembed.cover import covering
+from streamembed.landmarks import covering
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, of_covering
 from streamembed.numeric.arrays import Floats, Ints

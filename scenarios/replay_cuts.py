@@ -13,7 +13,7 @@ import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import drifting_rings
 from streamembed.estimators import DiffusionMap
-from streamembed.logs.reader import write_log
+from streamembed.logs.event_log import write_log
 from streamembed.numeric.arrays import Floats
 
 NAMES = [f"x{i:02d}" for i in range(16)]

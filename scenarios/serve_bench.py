@@ -23,7 +23,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed.numeric.arrays import Floats
-from streamembed.serving.settings import Settings
+from streamembed.serving.server_settings import Settings
 from streamembed.serving.supervisor import Supervisor
 from streamembed.serving.tokens import add_token
 from streamembed.threads import one_blas_thread

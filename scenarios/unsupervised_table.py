@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import data_folder
-from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.geometry import neighbors
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from streamembed import errors as errors
     from streamembed import estimators as estimators
     from streamembed import logs as logs
+    from streamembed.drift.alarm import Alarm
+    from streamembed.drift.monitor import Monitor
     from streamembed.engine.engine import Engine, Labelled, Learned
     from streamembed.engine.picture import Picture
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
     from streamembed.merging.landmark_set import LandmarkSet
-    from streamembed.merging.merge import merge
+    from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
-    from streamembed.monitoring.alarm import Alarm
-    from streamembed.monitoring.monitor import Monitor
-    from streamembed.online.reader import RunReader, read_run
-    from streamembed.online.run import Run, open_run
-    from streamembed.partitions.run import Partitioned, replay_partitions
-    from streamembed.runs.run import Replayed, replay
+    from streamembed.runs.partitioned import Partitioned, replay_partitions
+    from streamembed.runs.replay_log import Replayed, replay
+    from streamembed.runs.run_reader import RunReader, read_run
+    from streamembed.runs.session import Run, open_run
     from streamembed.serving.client import Client, connect
-    from streamembed.serving.wire import Transformed
+    from streamembed.serving.messages import Transformed
     from streamembed.spectral.certificate import Certificate
 
 __all__ = [
@@ -78,7 +78,7 @@ __all__ = [
 
 # Where each public name is, as above; and the packages that are public as a whole.
 _HOMES = {
-    "Alarm": "monitoring.alarm",
+    "Alarm": "drift.alarm",
     "Certificate": "spectral.certificate",
     "Client": "serving.client",
     "Engine": "engine.engine",
@@ -87,21 +87,21 @@ _HOMES = {
     "LandmarkSet": "merging.landmark_set",
     "Learned": "engine.engine",
     "Mahalanobis": "metric_learning.mahalanobis",
-    "Monitor": "monitoring.monitor",
+    "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
-    "Partitioned": "partitions.run",
+    "Partitioned": "runs.partitioned",
     "Picture": "engine.picture",
-    "Replayed": "runs.run",
-    "Run": "online.run",
-    "RunReader": "online.reader",
+    "Replayed": "runs.replay_log",
+    "Run": "runs.session",
+    "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
-    "Transformed": "serving.wire",
+    "Transformed": "serving.messages",
     "connect": "serving.client",
-    "merge": "merging.merge",
-    "open_run": "online.run",
-    "read_run": "online.reader",
-    "replay": "runs.run",
-    "replay_partitions": "partitions.run",
+    "merge": "merging.merged_set",
+    "open_run": "runs.session",
+    "read_run": "runs.run_reader",
+    "replay": "runs.replay_log",
+    "replay_partitions": "runs.partitioned",
 }
 _PACKAGES = ("errors", "estimators", "logs")
 

@@ -15,11 +15,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from streamembed.data import roles
-from streamembed.data.placed import column_names, prefix_of
+from streamembed.data import column_roles
+from streamembed.data.output_format import column_names, prefix_of
 from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError
+from streamembed.estimators.estimator import Face
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.transformers.face import Face
 
 __all__ = ["OnlineTransformer"]
 
@@ -163,7 +163,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """What the estimator learns: points, and labels where it takes them."""
         points = validate_data(self, X, dtype=np.float64, reset=reset)
         names = tuple(getattr(self, "feature_names_in_", ()))
-        if reset and names and (told := roles.suspects(names, points)) is not None:
+        if reset and names and (told := column_roles.suspects(names, points)) is not None:
             warnings.warn(told, ColumnWarning, stacklevel=3)
         if not self.estimator_._supervised:
             return (points,)

@@ -31,7 +31,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
-from streamembed.metric_learning.certificate import COMMON, MetricCertificate
+from streamembed.metric_learning.metric_certificate import COMMON, MetricCertificate
 
 EMBEDDINGS = [
     name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)

@@ -29,11 +29,10 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
-from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.logs import file as log_file
-from streamembed.logs.reader import open_log, write_log
-from streamembed.online import verify
-from streamembed.runs import folder
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs import log_file
+from streamembed.logs.event_log import open_log, write_log
+from streamembed.runs import run_folder, verify
 from streamembed.storage import archive
 
 X = np.random.default_rng(0).normal(size=(80, 3))
@@ -257,7 +256,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> 
     names = {path.name for path in (tmp_path / "run").iterdir()}
     asked = {"rejected_pairs.parquet", "picture.parquet", "drift.parquet", "alarms.jsonl"}
     asked |= {"landmarks.arrow"}
-    assert names == {*folder.FILES, "run.db"} - asked
+    assert names == {*run_folder.FILES, "run.db"} - asked
 
 
 def test_run_folders_that_cannot_be_made_are_refused_by_type(tmp_path: Path) -> None:
@@ -287,7 +286,7 @@ def under_a_limit(source: str, path: Path) -> str:
         "import resource, sys\n"
         "import numpy as np, streamembed as se\n"
         "from streamembed.errors import StreamembedError\n"
-        "from streamembed.logs.reader import open_log\n"
+        "from streamembed.logs.event_log import open_log\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT} * 2**20, {LIMIT} * 2**20))\n"
         + textwrap.dedent(source),
         str(path),

@@ -12,7 +12,7 @@ import pytest
 
 import streamembed as se
 from streamembed import errors, estimators, logs
-from streamembed.methods.config import Config
+from streamembed.methods.options import Config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GLOSSARY = (DOCS / "glossary.md").read_text()

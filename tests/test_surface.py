@@ -11,7 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed import errors
-from streamembed.methods.config import Config
+from streamembed.methods.options import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 API = (ROOT / "docs" / "api.md").read_text()

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from streamembed.terminal.exits import exit_codes
-from streamembed.terminal.text import echo
+from streamembed.cli.exit_codes import exit_codes
+from streamembed.cli.terminal_text import echo
 from streamembed.version import __version__
 
 __all__ = ["main"]

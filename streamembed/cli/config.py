@@ -9,14 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from streamembed.cli.option_sources import PREFIX, key_of
 from streamembed.cli.replay import command as replay
-from streamembed.methods.config import Config
-from streamembed.runs.ledger import Cadence
-from streamembed.runs.limit import Limit
-from streamembed.runs.run import cadence
-from streamembed.terminal.sources import PREFIX, key_of
-from streamembed.terminal.text import echo
-from streamembed.terminal.workers import memory_of
+from streamembed.cli.terminal_text import echo
+from streamembed.cli.worker_options import memory_of
+from streamembed.methods.options import Config
+from streamembed.runs.checkpoint_writer import Cadence
+from streamembed.runs.reject_limit import Limit
+from streamembed.runs.replay_log import cadence
 
 __all__ = ["command"]
 

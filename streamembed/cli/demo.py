@@ -19,18 +19,18 @@ from river import datasets
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.layout import forces_numba
-from streamembed.logs.reader import open_log
-from streamembed.logs.writer import write_log
-from streamembed.monitoring.alarm import Alarm
-from streamembed.monitoring.monitor import Monitor
+from streamembed.logs.event_log import open_log
+from streamembed.logs.log_writer import write_log
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.report.page import write_page
-from streamembed.runs.run import replay
+from streamembed.runs.replay_log import replay
 from streamembed.threads import one_blas_thread
 
 __all__ = ["command"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from streamembed.online.exporting import export
+from streamembed.runs.run_export import export
 
 __all__ = ["command"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from streamembed.terminal.findings import Finding, find
-from streamembed.terminal.text import echo
+from streamembed.cli.findings import Finding, find
+from streamembed.cli.terminal_text import echo
 
 __all__ = ["command"]
 

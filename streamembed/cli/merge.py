@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import click
 
+from streamembed.cli.terminal_text import echo
 from streamembed.errors import ResolutionWarning
-from streamembed.online.combining import merge_runs
-from streamembed.terminal.text import echo
+from streamembed.runs.run_merge import merge_runs
 
 __all__ = ["command"]
 

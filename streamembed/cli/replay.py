@@ -12,25 +12,25 @@ import click
 import pyarrow.parquet as pq
 from click.core import ParameterSource
 
-from streamembed.engine import advice
+from streamembed.cli import option_sources
+from streamembed.cli.command_options import columns_options, engine_options, existing
+from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, stop, stops_gently
+from streamembed.cli.monitor_options import monitor_of, monitor_options
+from streamembed.cli.progress_bar import watch
+from streamembed.cli.rejected_rows import none_accepted, reasons_in
+from streamembed.cli.terminal_text import echo
+from streamembed.cli.worker_options import replay_by, workers_options
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
+from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
-from streamembed.logs.reader import choice_of, open_chosen
-from streamembed.methods.config import Config
-from streamembed.metric_learning.certificate import MetricCertificate
-from streamembed.monitoring.alarm import Alarm
-from streamembed.monitoring.monitor import Monitor
-from streamembed.online.reader import read_run
-from streamembed.runs.run import Replayed, cadence, replay
-from streamembed.terminal import sources
-from streamembed.terminal.exits import ALARMED, DAMAGED, USAGE, stop, stops_gently
-from streamembed.terminal.monitoring import monitor_of, monitor_options
-from streamembed.terminal.options import columns_options, engine_options, existing
-from streamembed.terminal.progress import watch
-from streamembed.terminal.rejected import none_accepted, reasons_in
-from streamembed.terminal.text import echo
-from streamembed.terminal.workers import replay_by, workers_options
+from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.methods.options import Config
+from streamembed.metric_learning.metric_certificate import MetricCertificate
+from streamembed.runs.replay_log import Replayed, cadence, replay
+from streamembed.runs.run_reader import read_run
 
 __all__ = ["command"]
 
@@ -76,7 +76,7 @@ MOST_REASONS = 3  # that the summary names
 @monitor_options
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
-@sources.config_option
+@option_sources.config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     logs: tuple[str, ...],
@@ -170,7 +170,7 @@ def command(
         _fail(done, watcher, len(raised))
 
 
-sources.from_environment(command)
+option_sources.from_environment(command)
 
 
 def _forked(path: str) -> Engine:
@@ -284,11 +284,11 @@ def _tell_replay(
         echo(_monitor_line(monitor))
         for note in monitor.notes:
             echo(note)
-    for told in advice.hints(done.snapshot, tolerance):
+    for told in diagnostics.hints(done.snapshot, tolerance):
         echo(told)
     epochs = pq.read_table(done.path / "timeline.parquet", columns=["epoch"])["epoch"]
-    if advice.is_restless(len(epochs.unique()), len(epochs)):
-        echo(advice.restless(len(epochs.unique()), len(epochs)))
+    if diagnostics.is_restless(len(epochs.unique()), len(epochs)):
+        echo(diagnostics.restless(len(epochs.unique()), len(epochs)))
 
 
 def _reasons_line(done: Replayed) -> str:

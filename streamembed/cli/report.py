@@ -6,7 +6,7 @@ import click
 
 from streamembed.errors import ParameterError
 from streamembed.report.page import write_page
-from streamembed.report.prints import write_prints
+from streamembed.report.static_figures import write_prints
 
 __all__ = ["command"]
 

@@ -11,13 +11,13 @@ from types import FrameType
 import click
 
 from streamembed.addresses import EVERYWHERE, LOOPBACK, is_loopback
-from streamembed.certificates import names_in
+from streamembed.cli.exit_codes import stops_gently
 from streamembed.errors import ParameterError
-from streamembed.serving.settings import PORT, Settings, bytes_of
+from streamembed.serving.http_endpoints import Health
+from streamembed.serving.server_settings import PORT, Settings, bytes_of
 from streamembed.serving.supervisor import Supervisor
+from streamembed.serving.tls import names_in
 from streamembed.serving.tokens import add_token
-from streamembed.serving.web import Health
-from streamembed.terminal.exits import stops_gently
 
 __all__ = ["command"]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
+from streamembed.cli.command_options import existing, features_option
+from streamembed.cli.exit_codes import DAMAGED, stop
+from streamembed.cli.terminal_text import echo
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, NotAFileError, ParameterError, shown
-from streamembed.logs.reader import choice_of, open_chosen
-from streamembed.runs import folder
-from streamembed.runs.transform import transform_log
-from streamembed.terminal.exits import DAMAGED, stop
-from streamembed.terminal.options import existing, features_option
-from streamembed.terminal.text import echo
+from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.runs import run_folder
+from streamembed.runs.transform_log import transform_log
 
 __all__ = ["command"]
 
@@ -44,9 +44,9 @@ def command(
     order of its ids.
     """
     path = _snapshot_in(Path(snapshot))
-    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in folder.KNOWN]
+    inputs = [path] if path == Path(snapshot) else [path.parent / name for name in run_folder.KNOWN]
     for read in inputs:
-        if folder.same(output, read):
+        if run_folder.same(output, read):
             raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")
     loaded = Snapshot.load(path)
     chosen = choice_of(features or loaded.feature_names or None, id=id_column)
@@ -64,8 +64,8 @@ def _snapshot_in(path: Path) -> Path:
     """The file of the snapshot: what was named, or of a run folder the final one."""
     if not path.is_dir():
         return path
-    if folder.unfinished(path):
-        raise ParameterError(folder.UNFINISHED.format(path))
+    if run_folder.unfinished(path):
+        raise ParameterError(run_folder.UNFINISHED.format(path))
     inside = path / "snapshot.arrow"
     if not inside.exists():
         hint = (

@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from streamembed.online.verifying import verify
-from streamembed.terminal.exits import DAMAGED
-from streamembed.terminal.text import echo
+from streamembed.cli.exit_codes import DAMAGED
+from streamembed.cli.terminal_text import echo
+from streamembed.runs.verification import verify
 
 __all__ = ["command"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from streamembed.addresses import LOOPBACK, is_loopback
-from streamembed.report.server import serve
-from streamembed.terminal.exits import stops_gently
+from streamembed.cli.exit_codes import stops_gently
+from streamembed.report.watch_server import serve
 
 __all__ = ["command"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from streamembed.errors import InputError
 from streamembed.layout import measures
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.spectral import frame
+from streamembed.spectral import alignment
 
 __all__ = ["Comparison", "compare"]
 
@@ -103,7 +103,7 @@ def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
     here, there = here[same], there[same]
     one, other = earlier.coordinates[there], later.coordinates[here]
     k = min(one.shape[1], other.shape[1])
-    found = frame.agreement(other[:, :k], one[:, :k]) if len(here) > 1 else np.full(k, np.nan)
+    found = alignment.agreement(other[:, :k], one[:, :k]) if len(here) > 1 else np.full(k, np.nan)
     gone, come = _unlike(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan

@@ -1,4 +1,4 @@
-"""The engine: the only mutable object. What a chunk does is in `streamembed.embedding.update`."""
+"""The engine: the only mutable object. What a chunk does is in `streamembed.methods.update`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed.data import batch, roles
+from streamembed.data import batch, column_roles
 from streamembed.data.batch import Batch
+from streamembed.data.column_roles import Split
 from streamembed.data.labels import booleans, list_labels
-from streamembed.data.roles import Split
 from streamembed.data.times import read_times as times_of
-from streamembed.embedding import publish
-from streamembed.engine import admission, advice, from_landmarks, saved
-from streamembed.engine.admission import Labelled, Learned
-from streamembed.engine.intake import Intake
-from streamembed.engine.progress import NO_FEATURES, Progress
-from streamembed.engine.saved import Saved
+from streamembed.engine import diagnostics, from_landmarks, input_checks, saved_engine
+from streamembed.engine.buffer import Intake
+from streamembed.engine.engine_state import NO_FEATURES, Progress
+from streamembed.engine.input_checks import Labelled, Learned
+from streamembed.engine.saved_engine import Saved
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     ColumnWarning,
@@ -31,17 +30,18 @@ from streamembed.errors import (
     ParameterError,
     ResolutionWarning,
 )
-from streamembed.geometry.ring import LARGEST_SUPPORT
-from streamembed.learners.table import STATES
+from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
-from streamembed.methods.config import POSITION, Config
+from streamembed.methods import publish
+from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
+from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.parameters import whole
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
+from streamembed.validation import whole
 
 __all__ = ["Engine", "Labelled", "Learned"]
 
@@ -68,7 +68,7 @@ def _count(number: int, what: str) -> str:
 
 def _points(X: Any, names: tuple[str, ...] | None) -> Any:
     """A table without its reserved columns."""
-    return X if isinstance(X, Batch) else roles.split(X, names).points
+    return X if isinstance(X, Batch) else column_roles.split(X, names).points
 
 
 class Engine:
@@ -258,7 +258,7 @@ class Engine:
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
         self._has_chosen = False  # somebody said which columns are features
-        self._warn(advice.cost_of_chunk(self.config), CostWarning)
+        self._warn(diagnostics.cost_of_chunk(self.config), CostWarning)
 
     def __repr__(self) -> str:
         progress, config = self._intake.progress, self.config
@@ -403,9 +403,9 @@ class Engine:
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
         snapshot = self.publish(counted)
-        self._warn(advice.coarse(snapshot), ResolutionWarning)
-        self._warn(advice.cost_of_snapshot(self.config, snapshot), CostWarning)
-        self._warn(advice.degenerate(snapshot), DegenerateMapWarning, self._scalings)
+        self._warn(diagnostics.coarse(snapshot), ResolutionWarning)
+        self._warn(diagnostics.cost_of_snapshot(self.config, snapshot), CostWarning)
+        self._warn(diagnostics.degenerate(snapshot), DegenerateMapWarning, self._scalings)
         return snapshot
 
     def publish(self, counted: bool = False) -> Snapshot:
@@ -527,12 +527,12 @@ class Engine:
         state, (names, _) = self._intake.state, self._intake.progress.features or NO_FEATURES
         if state is None or not names:
             return None
-        return roles.suspects(names, state.support.points[state.support.oldest_first])
+        return column_roles.suspects(names, state.support.points[state.support.oldest_first])
 
     @_alone
     def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
         names, ordered = self._features_of_points()
-        table = roles.split(X, names, features)
+        table = column_roles.split(X, names, features)
         self._has_chosen |= features is not None
         ids = table.ids if ids is None else ids
         y = table.labels if y is None and self.config.metrics else y
@@ -541,7 +541,7 @@ class Engine:
         labels = None if y is None else list_labels(y, n)
         at = self._read_times(table, times, n)
         policy = self.config.on_bad_row
-        return admission.admit_points(self._intake, read, policy, labels, times=at)
+        return input_checks.admit_points(self._intake, read, policy, labels, times=at)
 
     def _read_times(self, table: Split | None, times: Any, n: int) -> Floats | None:
         """Times of n rows as numbers, (n,), NaN where one is missing; None where nobody needs them.
@@ -669,7 +669,7 @@ class Engine:
                 "labels were given, but this engine learns no metrics: create it with "
                 "metrics=('fenn',)"
             )
-        return admission.admit_labels(self._intake, ids, y)
+        return input_checks.admit_labels(self._intake, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -744,7 +744,7 @@ class Engine:
         policy = on_bad_row or self.config.on_bad_row
         n = 0 if times is None else len(times)
         at = self._read_times(None, times, n) if len(rows.kept) else None
-        return admission.admit_points(self._intake, rows, policy, labels, log_offset, at)
+        return input_checks.admit_points(self._intake, rows, policy, labels, log_offset, at)
 
     @_alone
     def admit_distances(
@@ -765,7 +765,7 @@ class Engine:
                 f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
             )
         policy = on_bad_row or self.config.on_bad_row
-        return admission.admit_distances(self._intake, rows, ids, policy, log_offset)
+        return input_checks.admit_distances(self._intake, rows, ids, policy, log_offset)
 
     @_alone
     def flush(self) -> None:
@@ -853,7 +853,7 @@ class Engine:
     def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         with archive.sound(path, "engine"):
             engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-            saved.check_metrics(engine._intake.state)
+            saved_engine.check_metrics(engine._intake.state)
             return engine
 
     # ------------------------------------------------------------------ merging
@@ -969,7 +969,7 @@ class Engine:
     @classmethod
     def __unpack__(cls, kept: Saved) -> Self:
         """The engine, if it can be one; ValueError otherwise."""
-        saved.check(kept)
+        saved_engine.check(kept)
         engine = cls(**kept.config.as_dict())
         engine._intake.progress = kept.progress
         return engine

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.batch import Batch
-from streamembed.embedding import frames, publish, update
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, shown
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods.config import Config
+from streamembed.methods import frame_reference, publish, update
+from streamembed.methods.options import Config
 from streamembed.methods.state import State
-from streamembed.parameters import whole
 from streamembed.threads import one_blas_thread
+from streamembed.validation import whole
 
 __all__ = ["begin", "parameters_of"]
 
@@ -91,10 +91,12 @@ def _turned(
     known = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
     powers = like.eigenvalues**like.diffusion_time
     columns = np.divide(known, powers, out=np.zeros_like(known), where=powers > 0)
-    followed = frames.follow(state, config, columns, like.eigenvalues.copy(), like.frame.epoch)
+    followed = frame_reference.follow(
+        state, config, columns, like.eigenvalues.copy(), like.frame.epoch
+    )
     turned = replace(state, frame=followed)
     published = publish.publish(turned, config)
-    if frames.is_comparable(published.psi, columns):
+    if frame_reference.is_comparable(published.psi, columns):
         return turned, published
     later = replace(followed, epoch=like.frame.epoch + 1)
     return replace(state, frame=later), published

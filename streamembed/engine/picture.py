@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from streamembed.data.placed import as_given, whole_frame
+from streamembed.data.output_format import as_given, whole_frame
 from streamembed.engine import drawing
 from streamembed.errors import InputError, ParameterError, shown
 from streamembed.geometry.lists import Slots
@@ -17,7 +17,7 @@ from streamembed.layout import measures
 from streamembed.layout.forces import Links, affinities
 from streamembed.methods.placement import PictureExtension
 from streamembed.numeric.arrays import Array, Floats, Ints, frozen
-from streamembed.parameters import whole
+from streamembed.validation import whole
 
 __all__ = ["PREFIX", "Drawn", "Movement", "Picture"]
 

@@ -12,32 +12,32 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch, distances, roles
+from streamembed.data import batch, column_roles, distance_rows
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.data.placed import as_given, whole_frame
-from streamembed.embedding import pictures
-from streamembed.embedding.publish import Columns
-from streamembed.engine import contents
+from streamembed.data.output_format import as_given, whole_frame
+from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
-from streamembed.engine.contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
 from streamembed.engine.picture import Drawn, Neighbours, Picture
+from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
 from streamembed.errors import FeatureError, InputError, shown
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import linked
-from streamembed.learners import metrics as learners
-from streamembed.methods.config import Config
-from streamembed.methods.curved_room import Paths, place_rest
+from streamembed.methods import picture_updates
 from streamembed.methods.extension import Extends
+from streamembed.methods.geodesic_gram import Paths, place_rest
+from streamembed.methods.options import Config
+from streamembed.methods.publish import Columns
+from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
-from streamembed.methods.table import METHODS
-from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.metric_learners import metrics as learners
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints, frozen
-from streamembed.parameters import whole
-from streamembed.spectral import operator, sparse
+from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
+from streamembed.validation import whole
 
 __all__ = ["Frame", "Snapshot"]
 
@@ -414,7 +414,7 @@ class Snapshot:
 
     def _read_rows(self, rows: Any) -> Floats:
         """Distances to every item of the support, checked."""
-        return distances.to_all(rows, self.ids)
+        return distance_rows.to_all(rows, self.ids)
 
     @cached_property
     def _extension(self) -> Extends:
@@ -439,7 +439,7 @@ class Snapshot:
                 return X
         remedy = "nothing was transformed: fix or drop them"
         if not isinstance(X, batch.Batch):
-            X = roles.split(X, self.feature_names).points
+            X = column_roles.split(X, self.feature_names).points
         return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
 
     def leading_ids(self, component: int, count: int = 10) -> list[Any]:
@@ -568,7 +568,7 @@ class Snapshot:
                 columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
         drawn = None
         if self.picture is not None:
-            places, drawn = contents.pack_picture(self.picture._counted())
+            places, drawn = snapshot_contents.pack_picture(self.picture._counted())
             columns |= places
         header = {
             "picture": drawn,
@@ -638,7 +638,7 @@ class Snapshot:
         }
         tracked = archive.matrix_of(table.column("tracked"))
         check(arrays, numbers, tracked)
-        drawn = contents.unpack_picture(table, header["picture"], len(tracked))
+        drawn = snapshot_contents.unpack_picture(table, header["picture"], len(tracked))
         return cls(arrays, numbers, tracked, drawn)
 
 
@@ -670,21 +670,21 @@ def _kernel_of(state: State, config: Config) -> _Kernel:
         d2 = lists.d2[:, : lists.n_neighbors]
         reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
         if config.weights == "self_tuning":
-            widths, width = sparse.own_scales(d2), state.sparse.scale
+            widths, width = neighbor_walk.own_scales(d2), state.sparse.scale
             positive = widths[widths > 0]
-            least = sparse.LEAST_SCALE * float(np.median(positive))
+            least = neighbor_walk.LEAST_SCALE * float(np.median(positive))
     return _Kernel(config.weights, widths, reaches, width, least)
 
 
 def _drawn(state: State, order: Ints, config: Config) -> Drawn:
     """What the picture is made of, oldest first."""
     assert state.picture is not None
-    layout, lists = state.picture, pictures.lists_of(state)
+    layout, lists = state.picture, picture_updates.lists_of(state)
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     near, d2 = linked(lists)
     # points can be compared later, should anybody ask
-    twins = None if state.distances is None else pictures.find_twins(state)
+    twins = None if state.distances is None else picture_updates.find_twins(state)
     return Drawn(
         coordinates=layout.places[order],
         moved=layout.moved[order],

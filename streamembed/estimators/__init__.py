@@ -1,5 +1,13 @@
 """River transformers: embeddings and metrics, with a cold start and missing features."""
 
+from streamembed.estimators.classical_mds import ClassicalMDS
+from streamembed.estimators.diffusion_map import DiffusionMap
+from streamembed.estimators.embedding_drift import EmbeddingDrift
+from streamembed.estimators.isomap import Isomap
+from streamembed.estimators.kernel_pca import KernelPCA
+from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
+from streamembed.estimators.live_map import LiveMap
+from streamembed.estimators.locally_linear_embedding import LocallyLinearEmbedding
 from streamembed.estimators.moment_metrics import (
     FENN,
     ContrastMetric,
@@ -7,16 +15,8 @@ from streamembed.estimators.moment_metrics import (
     GeometricMeanMetric,
 )
 from streamembed.estimators.pair_metrics import ITML, EigDML, MustLinkMetric
-from streamembed.estimators.unsupervised import UnsupervisedMetric
-from streamembed.transformers.classical_mds import ClassicalMDS
-from streamembed.transformers.diffusion_map import DiffusionMap
-from streamembed.transformers.embedding_drift import EmbeddingDrift
-from streamembed.transformers.isomap import Isomap
-from streamembed.transformers.kernel_pca import KernelPCA
-from streamembed.transformers.laplacian_eigenmaps import LaplacianEigenmaps
-from streamembed.transformers.live_map import LiveMap
-from streamembed.transformers.locally_linear import LocallyLinearEmbedding
-from streamembed.transformers.pca import PCA
+from streamembed.estimators.pca import PCA
+from streamembed.estimators.unsupervised_metric import UnsupervisedMetric
 
 __all__ = [
     "FENN",

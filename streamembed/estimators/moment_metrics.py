@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from streamembed import parameters
-from streamembed.estimators.merging import MergeableMetric
-from streamembed.learners.class_moments import (
+from streamembed import validation
+from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.metric_learners.class_moments import (
     ContrastLearner,
     DiscriminantLearner,
     FennLearner,
@@ -65,9 +65,9 @@ class FENN(MergeableMetric):
         self.chunk_size = chunk_size
         self.seed = seed
         if isinstance(mu, str):
-            parameters.one_of("mu", mu, ("heat_capacity", "cv"), " or a positive number")
+            validation.one_of("mu", mu, ("heat_capacity", "cv"), " or a positive number")
         else:
-            parameters.real("mu", mu, 1e-12, 1e12, " or 'heat_capacity' or 'cv'")
+            validation.real("mu", mu, 1e-12, 1e12, " or 'heat_capacity' or 'cv'")
         self._begin()
 
     @classmethod
@@ -169,7 +169,7 @@ class ContrastMetric(MergeableMetric):
         self.alpha = alpha
         self.chunk_size = chunk_size
         self.seed = seed
-        parameters.real("alpha", alpha, 1e-12, 1e12)
+        validation.real("alpha", alpha, 1e-12, 1e12)
         self._begin()
 
     @classmethod
@@ -217,7 +217,7 @@ class GeometricMeanMetric(MergeableMetric):
         self.t = t
         self.chunk_size = chunk_size
         self.seed = seed
-        parameters.real("t", t, 0.0, 1.0)
+        validation.real("t", t, 0.0, 1.0)
         self._begin()
 
     @classmethod

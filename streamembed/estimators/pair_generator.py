@@ -11,9 +11,9 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, shown
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.pairs import thresholds
-from streamembed.pairs.memory import Counts, State
+from streamembed.pairs.pair_memory import Counts, State
 from streamembed.pairs.thresholds import Settings
-from streamembed.parameters import LARGEST_DRAW, LARGEST_TIME, or_none, real, whole
+from streamembed.validation import LARGEST_DRAW, LARGEST_TIME, or_none, real, whole
 
 __all__ = ["GeneratedPairs", "PairGenerator"]
 

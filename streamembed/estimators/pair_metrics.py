@@ -7,14 +7,14 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from streamembed import parameters
+from streamembed import validation
 from streamembed.errors import ParameterError
-from streamembed.estimators.merging import MergeableMetric
-from streamembed.learners.class_moments import LeadingLearner
-from streamembed.learners.eig_dml import EigLearner
-from streamembed.learners.itml import ITMLLearner
-from streamembed.learners.learner import Learner
-from streamembed.learners.must_link import LinkLearner
+from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.metric_learners.class_moments import LeadingLearner
+from streamembed.metric_learners.eig_dml_learner import EigLearner
+from streamembed.metric_learners.itml_learner import ITMLLearner
+from streamembed.metric_learners.learner import Learner
+from streamembed.metric_learners.must_link_learner import LinkLearner
 from streamembed.metric_learning import itml
 from streamembed.metric_learning.eig_dml import Settings
 from streamembed.metric_learning.mahalanobis import numbers_of
@@ -94,20 +94,20 @@ class ITML(MergeableMetric):
         self.prior = prior
         self.chunk_size = chunk_size
         self.seed = seed
-        parameters.real("gamma", gamma, 1e-12, 1e12)
+        validation.real("gamma", gamma, 1e-12, 1e12)
         for name, bound in (("upper", upper), ("lower", lower)):
             if bound is not None:
-                parameters.real(name, bound, 0.0, np.inf, " or None", opened=True)
+                validation.real(name, bound, 0.0, np.inf, " or None", opened=True)
         if upper is not None and lower is not None and not upper <= lower:
             raise ParameterError(
                 f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
                 "apart than dissimilar ones; swap them"
             )
-        parameters.whole("buffer", buffer, 1)
-        parameters.whole("sweeps", sweeps, 0)
-        parameters.real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
+        validation.whole("buffer", buffer, 1)
+        validation.whole("sweeps", sweeps, 0)
+        validation.real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
         if isinstance(prior, str):
-            parameters.one_of("prior", prior, ("identity", "covariance"), " or a matrix")
+            validation.one_of("prior", prior, ("identity", "covariance"), " or a matrix")
         else:
             itml.init(numbers_of(prior, "prior", ParameterError), gamma)  # says what is wrong
         self._begin()
@@ -206,13 +206,13 @@ class EigDML(MergeableMetric):
         self.decay = decay
         self.chunk_size = chunk_size
         self.seed = seed
-        parameters.real("smoothing", smoothing, 0.0, np.inf, opened=True)
-        parameters.whole("buffer", buffer, 2)
-        parameters.one_of("policy", policy, ("hard", "recent"))
-        parameters.whole("steps", steps, 0)
-        parameters.whole("step_cap", step_cap, 1)
+        validation.real("smoothing", smoothing, 0.0, np.inf, opened=True)
+        validation.whole("buffer", buffer, 2)
+        validation.one_of("policy", policy, ("hard", "recent"))
+        validation.whole("steps", steps, 0)
+        validation.whole("step_cap", step_cap, 1)
         if decay is not None:
-            parameters.real("decay", decay, 0.0, 1.0, " or None", opened=True)
+            validation.real("decay", decay, 0.0, 1.0, " or None", opened=True)
         self._begin()
 
     @classmethod
@@ -291,9 +291,9 @@ class MustLinkMetric(MergeableMetric):
         self.chunk_size = chunk_size
         self.seed = seed
         if rank is not None:
-            parameters.whole("rank", rank, 1, " or None")
-        parameters.flag("diagonal", diagonal)
-        parameters.flag("roots", roots)
+            validation.whole("rank", rank, 1, " or None")
+        validation.flag("diagonal", diagonal)
+        validation.flag("roots", roots)
         if rank is not None and (diagonal or roots):
             other = "diagonal" if diagonal else "roots"
             raise ParameterError(

@@ -3,7 +3,7 @@
 A first picture is laid out from scratch. With every chunk newcomers are placed, rows whose
 neighbours have changed come to rest where they are, and every ten events all points take one small
 step together: the breath, without which a cluster that grows could not push its neighbours away.
-(`streamembed.embedding.pictures` says when a picture is spread out again, or laid out anew.)
+(`streamembed.methods.picture_updates` says when a picture is spread out again, or laid out anew.)
 
 Source: nothing published keeps such a layout up to date; the objective is that of
 `streamembed.layout.forces`.

@@ -1,9 +1,9 @@
 """Arrow logs: read row by row in any format, and written."""
 
-from streamembed.data.roles import Columns
-from streamembed.logs.pairs import PairLog, open_pairs
-from streamembed.logs.reader import EventLog, LogBatch, describe_log, open_log
-from streamembed.logs.writer import write_distance_log, write_log
+from streamembed.data.column_roles import Columns
+from streamembed.logs.event_log import EventLog, LogBatch, describe_log, open_log
+from streamembed.logs.log_writer import write_distance_log, write_log
+from streamembed.logs.pair_log import PairLog, open_pairs
 
 __all__ = [
     "Columns",

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from streamembed.errors import LogError, ParameterError, path_text, said, shown
-from streamembed.logs.file import LogFile, is_arrow, probe, probe_stdin
+from streamembed.logs.log_file import LogFile, is_arrow, probe, probe_stdin
 from streamembed.logs.stdin import STDIN
 
 __all__ = ["Location", "Paths", "list_paths", "probe_files"]

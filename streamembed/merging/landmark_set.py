@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from scipy.spatial.distance import cdist
 
-from streamembed.cover import covering
-from streamembed.cover.net import Landmarks
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
-from streamembed.geometry.landmarks import LEAST_MASS
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
+from streamembed.landmarks import covering
+from streamembed.landmarks.absorption import LEAST_MASS
+from streamembed.landmarks.net import Landmarks
 from streamembed.merging.agreement import Agreement
-from streamembed.methods.config import POSITION, Config
+from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Bools, Floats, Ints, frozen
 from streamembed.storage import stream

@@ -20,7 +20,7 @@ from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import Rule
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
-from streamembed.spectral import sparse
+from streamembed.spectral import neighbor_walk
 
 __all__ = [
     "Extends",
@@ -270,7 +270,7 @@ class GraphExtension(_Extension):
     reaches2 : (N,)
         Squared distance of each point to the last of its neighbours.
     weights : str
-        See `streamembed.spectral.sparse.WEIGHTS`.
+        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
     widths : (N,)
         s, where weights are exp(-d2 / (c s_i s_j)).
     least, width : float
@@ -328,7 +328,7 @@ class GraphExtension(_Extension):
         if self.weights == "heat":
             own = self.widths[0]
         else:
-            at = min(sparse.SCALE_NEIGHBOR, d2.shape[1]) - 1
+            at = min(neighbor_walk.SCALE_NEIGHBOR, d2.shape[1]) - 1
             own = np.sqrt(np.partition(np.minimum(d2, FARTHEST), at, axis=1)[:, at])
             own = np.maximum(own, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours

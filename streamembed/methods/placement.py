@@ -15,7 +15,7 @@ import numpy as np
 from streamembed.errors import BadRowError, InputError
 from streamembed.layout.forces import affinities
 from streamembed.layout.placing import place_outside
-from streamembed.manifold import barycentric, centred, geodesics
+from streamembed.manifold import barycentric, centering, geodesics
 from streamembed.methods.extension import FARTHEST, TILE, sampled
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import squared_distances
@@ -239,7 +239,7 @@ class GeodesicExtension(_Placement):
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
     """Coordinates by centred rows; 0 for what leaves the doubles."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        placed = centred.center_rows(rows, mean_row, shares) @ targets
+        placed = centering.center_rows(rows, mean_row, shares) @ targets
     result: Floats = np.nan_to_num(placed, nan=0.0)
     return result
 

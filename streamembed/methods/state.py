@@ -9,25 +9,25 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from streamembed.geometry.landmarks import Cover
+from streamembed.geometry.kernel_matrix import Graph
 from streamembed.geometry.lists import Edges, Lists
-from streamembed.geometry.ring import Graph
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
+from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import affinities
 from streamembed.layout.layout import Layout, linked
-from streamembed.learners.metrics import Learners
 from streamembed.manifold.barycentric import Bottom
 from streamembed.manifold.geodesics import Geodesics
 from streamembed.methods.extension import cover, sampled
 from streamembed.methods.placement import reach_of
-from streamembed.methods.table import Seen
+from streamembed.methods.registry import Seen
+from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import KEPT_WHERE_SET, NOT_KEPT
-from streamembed.spectral import sparse
+from streamembed.spectral import neighbor_walk
 from streamembed.spectral.block import Block
-from streamembed.spectral.sparse import Parts, Walk
+from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.tracker import Factor
 
 __all__ = ["Counts", "Curved", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
@@ -112,7 +112,7 @@ class Dense:
     factor : Factor
     centred : bool
         Whether the factor is of W itself, and the mean is taken out in the view; see
-        `streamembed.methods.centred_room`.
+        `streamembed.methods.gram`.
     """
 
     graph: Graph
@@ -128,9 +128,9 @@ class Sparse:
     Attributes
     ----------
     weights : str
-        See `streamembed.spectral.sparse.WEIGHTS`.
+        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
     scale : float
-        What distances are divided by; see `streamembed.spectral.sparse.walk_on_lists`.
+        What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
     edges : Edges or None
         Of a graph of all within a radius; None where neighbours are joined.
     block : Block
@@ -163,14 +163,16 @@ class Sparse:
         unequal = None if (masses == 1.0).all() else masses
         n = len(masses)
         if edges is not None:
-            walk = sparse.walk_on_edges(
+            walk = neighbor_walk.walk_on_edges(
                 edges.i, edges.j, edges.d2, n, weights, scale, masses=unequal
             )
         else:
             assert lists is not None
             k = lists.n_neighbors
-            walk = sparse.walk_on_lists(lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal)
-        parts = sparse.find_parts(walk)
+            walk = neighbor_walk.walk_on_lists(
+                lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal
+            )
+        parts = neighbor_walk.find_parts(walk)
         nothing = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
         return cls(weights, scale, edges, nothing, 0, 0, -1, None, walk, parts)
 

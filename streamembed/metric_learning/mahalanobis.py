@@ -22,7 +22,7 @@ from streamembed.errors import (
     other_features,
     shown,
 )
-from streamembed.metric_learning.certificate import MetricCertificate
+from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric.arrays import Floats, frozen
 from streamembed.numeric.linalg import descending_eigh, symmetric
 

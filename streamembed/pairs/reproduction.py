@@ -18,7 +18,7 @@ from streamembed.geometry import kernel
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.pairs import memory, shrink, thresholds
+from streamembed.pairs import pair_memory, shrinkage, thresholds
 from streamembed.spectral import operator
 
 __all__ = ["Embed", "kernel_map", "measure"]
@@ -55,7 +55,7 @@ def measure(
     of one kind. O(250^3 + 300 d^2) or so: 15 to 30 ms for 4 to 13 features.
     """
     order = np.argsort(births, kind="stable")
-    first = shrink.halves(births[order], seed)
+    first = shrinkage.halves(births[order], seed)
     matrices = []
     for part, half in enumerate((order[first], order[~first])):
         generator = np.random.default_rng((seed, position, part))
@@ -67,7 +67,7 @@ def measure(
         if matrix is None:
             return 0.0
         matrices.append(matrix)
-    return shrink.factor(*matrices)
+    return shrinkage.factor(*matrices)
 
 
 def _learn(points: Floats, births: Ints, embed: Embed, position: int, seed: int) -> Floats | None:
@@ -75,7 +75,7 @@ def _learn(points: Floats, births: Ints, embed: Embed, position: int, seed: int)
     psi, values = embed(points, points.shape[1])
     settings = thresholds.Settings(candidates=CANDIDATES, decay=1.0, seed=seed)
     state, _ = thresholds.update(
-        memory.init(points.shape[1]),
+        pair_memory.init(points.shape[1]),
         thresholds.weight_columns(psi, values),
         points,
         births,

@@ -20,13 +20,13 @@ from typing import Literal
 
 import numpy as np
 
-from streamembed import parameters
+from streamembed import validation
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
-from streamembed.pairs.memory import Counts, Pairs, State, init, joined
-from streamembed.parameters import LARGEST_D2, LARGEST_SEED, flag, keep, or_none, real, whole
+from streamembed.pairs.pair_memory import Counts, Pairs, State, init, joined
+from streamembed.validation import LARGEST_D2, LARGEST_SEED, flag, keep, or_none, real, whole
 
 __all__ = [
     "Counts",
@@ -95,7 +95,7 @@ class Settings:
             self,
             candidates=whole("candidates", self.candidates, 1),
             buffer=whole("buffer", self.buffer, 2),
-            percentiles=parameters.percentiles("percentiles", self.percentiles),
+            percentiles=validation.percentiles("percentiles", self.percentiles),
             similar_below=or_none(real, "similar_below", self.similar_below, 0.0, LARGEST_D2),
             dissimilar_above=or_none(real, "dissimilar_above", above, 0.0, LARGEST_D2),
             by_mass=flag("by_mass", self.by_mass),

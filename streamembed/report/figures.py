@@ -15,7 +15,7 @@ from typing import Any
 from streamembed.engine.drawing import COLOURS
 from streamembed.errors import ParameterError
 from streamembed.report.history import MOST_LINES
-from streamembed.report.monitored import CHANNELS
+from streamembed.report.monitor_section import CHANNELS
 
 try:
     from bokeh.core.json_encoder import serialize_json
@@ -118,7 +118,7 @@ def draw(contents: Mapping[str, Any], n_components: int, metrics: Sequence[str])
     Parameters
     ----------
     contents
-        See `streamembed.report.contents.read_contents`.
+        See `streamembed.report.report_contents.read_contents`.
     n_components
         Of the engine: how many eigenvalues there are.
     metrics

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.engine.snapshot import Snapshot
-from streamembed.report.plain import evenly, number, numbers, text
+from streamembed.report.json_values import evenly, number, numbers, text
 
 __all__ = ["MOST_LINES", "heat_maps", "history_of"]
 
@@ -25,7 +25,7 @@ def history_of(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     timeline
-        See `streamembed.online.reader.RunReader.timeline`.
+        See `streamembed.runs.run_reader.RunReader.timeline`.
     engine
         Parameters of the engine.
     """

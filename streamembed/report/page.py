@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from streamembed.errors import ParameterError, path_text, shown
-from streamembed.report.contents import read_contents
 from streamembed.report.figures import draw, need_bokeh, palettes, script
-from streamembed.report.plain import as_json
+from streamembed.report.json_values import as_json
+from streamembed.report.report_contents import read_contents
 from streamembed.storage import archive
 from streamembed.version import __version__
 
@@ -59,7 +59,7 @@ def page_of(contents: Mapping[str, Any], live: Mapping[str, Any] | None = None) 
     Parameters
     ----------
     contents
-        See `streamembed.report.contents.read_contents`.
+        See `streamembed.report.report_contents.read_contents`.
     live
         Of a page that follows a run: ``etag`` of these contents, ``every`` so many seconds it asks
         again, and it is ``stale`` after so many; None for a page that is written once.

@@ -1,6 +1,22 @@
-"""Runs: a log through an engine into a folder, or through a snapshot into a file."""
+"""Runs: a log or calls through an engine into a folder, in one process or several; reading them."""
 
-from streamembed.runs.run import Replayed, replay
-from streamembed.runs.transform import transform_log
+from streamembed.runs.replay_log import Replayed, replay
+from streamembed.runs.run_export import export
+from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.session import Run, open_run
+from streamembed.runs.transform_log import transform_log
+from streamembed.runs.verification import Trouble, Verified, verify
 
-__all__ = ["Replayed", "replay", "transform_log"]
+__all__ = [
+    "Replayed",
+    "Run",
+    "RunReader",
+    "Trouble",
+    "Verified",
+    "export",
+    "open_run",
+    "read_run",
+    "replay",
+    "transform_log",
+    "verify",
+]

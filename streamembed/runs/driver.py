@@ -14,18 +14,18 @@ from typing import Protocol
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, shown
-from streamembed.logs.pairs import PairLog, in_order
-from streamembed.logs.prefix import Prefix
-from streamembed.logs.reader import EventLog, LogBatch
-from streamembed.monitoring.alarm import Alarm
-from streamembed.monitoring.monitor import Monitor
+from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.logs.fingerprint import Prefix
+from streamembed.logs.pair_log import PairLog, in_order
+from streamembed.runs.checkpoint_writer import Counts
+from streamembed.runs.event_rows import Embedded, Rows
 from streamembed.runs.feed import feed_of, own_slots
-from streamembed.runs.ledger import Counts
-from streamembed.runs.limit import Limit
-from streamembed.runs.rows import Embedded, Rows
+from streamembed.runs.reject_limit import Limit
 
 __all__ = ["Driver", "Sink"]
 
@@ -72,7 +72,7 @@ class Sink(Protocol):
         counts
             Of the rows of the log so far.
         prefix
-            Their fingerprint, see `streamembed.logs.prefix`.
+            Their fingerprint, see `streamembed.logs.fingerprint`.
         """
         ...
 
@@ -114,7 +114,7 @@ class Driver:
     sink
         Is handed what comes of it.
     every
-        Events between snapshots, a multiple of the chunk size (`streamembed.runs.run.cadence`).
+        Events between snapshots, a multiple of the chunk size (`streamembed.runs.replay_log.cadence`).
     on_bad_row
         "skip" or "raise", as in `streamembed.replay`.
     pairs
@@ -128,7 +128,7 @@ class Driver:
     counts
         Of the rows before ``log_offset``.
     prefix
-        The fingerprint of these rows, see `streamembed.logs.prefix`; goes on with the others.
+        The fingerprint of these rows, see `streamembed.logs.fingerprint`; goes on with the others.
     limit
         How many rows may be rejected.
     monitor

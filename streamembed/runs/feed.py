@@ -21,9 +21,9 @@ from streamembed.data.table import column_order
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, ParameterError
-from streamembed.logs.reader import EventLog, LogBatch
+from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.runs.rows import Embedded, Rows
+from streamembed.runs.event_rows import Embedded, Rows
 
 __all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of", "own_slots"]
 

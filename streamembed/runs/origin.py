@@ -13,8 +13,8 @@ from dataclasses import fields
 from typing import Any
 
 from streamembed.errors import ParameterError, shown
-from streamembed.logs.reader import EventLog
-from streamembed.methods.config import Config
+from streamembed.logs.event_log import EventLog
+from streamembed.methods.options import Config
 from streamembed.version import __version__
 
 __all__ = [

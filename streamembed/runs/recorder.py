@@ -17,20 +17,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, said
-from streamembed.logs.reader import EventLog
-from streamembed.methods.config import Config
-from streamembed.monitoring.alarm import Alarm
-from streamembed.monitoring.monitor import Monitor
+from streamembed.logs.event_log import EventLog
+from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.runs import event_buffer
 from streamembed.runs import origin as origins
-from streamembed.runs import spool
-from streamembed.runs.ledger import Counts, Ledger
-from streamembed.runs.rows import Embedded, Rows
-from streamembed.runs.tables import Table
+from streamembed.runs.checkpoint_writer import Counts, Ledger
+from streamembed.runs.event_rows import Embedded, Rows
+from streamembed.runs.run_tables import Table
 from streamembed.storage import archive
 
 __all__ = ["PLACES", "REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
@@ -163,12 +163,12 @@ class Recorder:
 
     def remember(self, position: int, rows: Rows) -> None:
         """Events that are to be embedded by the last snapshot."""
-        self._ledger.add("events", spool.packed(rows))
+        self._ledger.add("events", event_buffer.packed(rows))
 
     def remembered(self) -> Iterator[tuple[int, Rows]]:
-        """All of them, `streamembed.runs.tables.ROW_GROUP` at a time."""
+        """All of them, `streamembed.runs.run_tables.ROW_GROUP` at a time."""
         position = self._first
-        for rows in spool.pieces(self._ledger.read("events")):
+        for rows in event_buffer.pieces(self._ledger.read("events")):
             yield position, rows
             position += len(rows)
 

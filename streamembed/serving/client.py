@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamembed.certificates import CERTAIN, UNKNOWN_SIGNER, context_of, why_not
 from streamembed.data.batch import Rejected
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
@@ -30,8 +29,7 @@ from streamembed.errors import (
     shown,
 )
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
-from streamembed.parameters import real, whole
-from streamembed.serving.wire import (
+from streamembed.serving.messages import (
     Features,
     Transformed,
     code_of,
@@ -43,6 +41,8 @@ from streamembed.serving.wire import (
     read_points,
     table_of,
 )
+from streamembed.serving.tls import CERTAIN, UNKNOWN_SIGNER, context_of, why_not
+from streamembed.validation import real, whole
 
 __all__ = ["Client", "connect"]
 

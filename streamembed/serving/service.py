@@ -15,12 +15,11 @@ import pyarrow.flight as fl
 from streamembed.addresses import EVERYWHERE
 from streamembed.errors import StreamembedError, said
 from streamembed.merging.landmark_set import LARGEST_PARTITION
-from streamembed.serving.calls import Call, Gate, peer_of
-from streamembed.serving.counts import Counts, reason_of
-from streamembed.serving.published import Follower, Served
-from streamembed.serving.puts import Writer
-from streamembed.serving.settings import Settings
-from streamembed.serving.wire import (
+from streamembed.serving.authentication import Call, Gate, peer_of
+from streamembed.serving.counters import Counts, reason_of
+from streamembed.serving.ingest import Writer
+from streamembed.serving.latest_snapshot import Follower, Served
+from streamembed.serving.messages import (
     ID,
     LABEL,
     RefusedError,
@@ -33,6 +32,7 @@ from streamembed.serving.wire import (
     put_of,
     within,
 )
+from streamembed.serving.server_settings import Settings
 from streamembed.version import __version__
 
 __all__ = ["Service"]

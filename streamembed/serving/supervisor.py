@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from streamembed import errors
 from streamembed.errors import MissingFileError, ServerError, StreamembedError
-from streamembed.serving.counts import added
-from streamembed.serving.settings import Settings, must_be_free
+from streamembed.serving.counters import added
+from streamembed.serving.server_settings import Settings, must_be_free
 from streamembed.serving.tokens import Token, read_tokens
 from streamembed.storage.database import NAME, tidy
 
@@ -48,7 +48,7 @@ class Child:
     """One process, and the line to it; used by several threads."""
 
     def __init__(self, kind: str, told: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "streamembed.serving.child", kind]
+        command = [sys.executable, "-m", "streamembed.serving.worker", kind]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import ArpackError, eigsh
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, ritz
-from streamembed.spectral.sparse import Parts, Walk, contrasts
+from streamembed.spectral.neighbor_walk import Parts, Walk, contrasts
 
 __all__ = ["Block", "Measured", "Report", "lowest", "measure", "refine", "start", "update"]
 
@@ -118,7 +118,7 @@ def start(
     Parameters
     ----------
     walk, parts
-        From `streamembed.spectral.sparse`.
+        From `streamembed.spectral.neighbor_walk`.
     count
         How many pairs beside v_0 are wanted, those of parts included.
     tolerance

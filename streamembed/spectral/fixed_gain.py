@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral.sparse import Parts
+from streamembed.spectral.neighbor_walk import Parts
 
 __all__ = ["amplify", "ritz"]
 

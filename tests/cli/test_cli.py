@@ -19,16 +19,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, demo
+from streamembed.cli import command_options, commands, demo, exit_codes
 from streamembed.cli import replay as replay_command
 from streamembed.errors import ParameterError, StoppedError
 from streamembed.layout import forces_numba
-from streamembed.logs.reader import open_log, write_distance_log, write_log
-from streamembed.methods.config import Config
-from streamembed.runs import transform
+from streamembed.logs.event_log import open_log, write_distance_log, write_log
+from streamembed.methods.options import Config
+from streamembed.runs import transform_log as transform
 from streamembed.runs.driver import Driver
-from streamembed.runs.transform import transform_log
-from streamembed.terminal import exits, options
+from streamembed.runs.transform_log import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -82,7 +81,7 @@ def test_every_parameter_is_a_flag() -> None:
     shown = " ".join(call("replay", "--help").output.split())
     for parameter in fields(Config):
         assert "--" + parameter.name.replace("_", "-") in shown
-        assert options.HELP[parameter.name].split(":")[0] in shown
+        assert command_options.HELP[parameter.name].split(":")[0] in shown
 
 
 def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +309,7 @@ def test_transform_does_not_destroy_its_inputs(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
-        assert done.exit_code == exits.USAGE, (target, done.output)
+        assert done.exit_code == exit_codes.USAGE, (target, done.output)
         assert "output=" in done.stderr
         assert "choose another" in done.stderr
         assert "--overwrite" not in done.stderr
@@ -328,7 +327,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     output.write_text("mine")
     transform = ["transform", run / "snapshot.arrow", log, "-o", output]
     done = call(*transform)
-    assert done.exit_code == exits.USAGE
+    assert done.exit_code == exit_codes.USAGE
     assert "already exists" in done.stderr
     assert "--overwrite" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
@@ -345,7 +344,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     """And not the name of its temporary file, for no other error either."""
     output = tmp_path / "nodir" / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == exits.IO
+    assert done.exit_code == exit_codes.IO
     assert f"the folder {output.parent} does not exist: create it first" in done.stderr
     assert ".part" not in done.stderr
 
@@ -355,7 +354,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     monkeypatch.setattr(transform, "open_writer", vanishes)
     output = tmp_path / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == exits.IO
+    assert done.exit_code == exit_codes.IO
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
@@ -368,7 +367,7 @@ def test_transform_takes_a_run_folder(tmp_path: Path, log: Path, run: Path) -> N
     before = {path: path.read_bytes() for path in run.iterdir()}
     for name in before:
         done = call("transform", run, log, "-o", name, "--overwrite")
-        assert (done.exit_code, f"is the input {name}" in done.stderr) == (exits.USAGE, True)
+        assert (done.exit_code, f"is the input {name}" in done.stderr) == (exit_codes.USAGE, True)
     assert {path: path.read_bytes() for path in run.iterdir()} == before
     for command in (
         ("replay", run, "--run", tmp_path / "run 2"),
@@ -383,13 +382,13 @@ def test_transform_says_what_a_folder_lacks(tmp_path: Path, log: Path) -> None:
     output = tmp_path / "out"
     (tmp_path / "empty").mkdir()
     done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "name a run folder, or" in done.stderr) == (exits.IO, True)
+    assert (done.exit_code, "name a run folder, or" in done.stderr) == (exit_codes.IO, True)
     call("replay", log, "--run", tmp_path / "short", "--size", "300", "--warm-up", "300")
     done = call("transform", tmp_path / "short", log, "-o", output)
-    assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exits.IO, True)
+    assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exit_codes.IO, True)
     (tmp_path / "empty" / "picture.parquet.17.part").touch()
     done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exits.USAGE, True)
+    assert (done.exit_code, "is an unfinished run" in done.stderr) == (exit_codes.USAGE, True)
 
 
 def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
@@ -544,7 +543,7 @@ def test_an_interrupt_has_a_code(
     monkeypatch.setattr(transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
-    assert done.exit_code == exits.INTERRUPTED
+    assert done.exit_code == exit_codes.INTERRUPTED
     assert not list(tmp_path.glob("out.parquet*"))
 
 
@@ -565,7 +564,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     monkeypatch.setattr(Driver, "learn", stop)
     target = tmp_path / "other"
     done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
-    assert done.exit_code == exits.INTERRUPTED
+    assert done.exit_code == exit_codes.INTERRUPTED
     held = pq.read_metadata(target / "embedding.parquet").num_rows
     assert held == 132
     assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
@@ -573,7 +572,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
     monkeypatch.setattr(replay_command, "open_chosen", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
-    assert (done.exit_code, "holds" in done.stderr) == (exits.INTERRUPTED, False)
+    assert (done.exit_code, "holds" in done.stderr) == (exit_codes.INTERRUPTED, False)
     assert "streamembed: interrupted" in done.stderr
     assert "Aborted" not in done.stderr
 
@@ -666,7 +665,7 @@ def test_a_log_of_which_every_row_is_rejected_ended_well(
     write_log(tmp_path / "bad", points, ["x", "y"], format="parquet")
     for _ in range(2):
         done = call("replay", tmp_path / "bad", "--run", tmp_path / "run", *SMALL, *more)
-        assert done.exit_code == exits.USAGE, done.output
+        assert done.exit_code == exit_codes.USAGE, done.output
         told = done.stderr.splitlines()[-1]
         assert "all 300 rows of the log are rejected, most often because of: NaN in 'x'" in told
         assert "(260)" in told
@@ -697,4 +696,4 @@ def test_a_stopped_run_or_a_lack_of_memory_was_a_traceback(
 
     monkeypatch.setattr(replay_command, "replay", fails)
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
-    assert (done.exit_code, says in done.stderr) == (exits.IO, True), done.output
+    assert (done.exit_code, says in done.stderr) == (exit_codes.IO, True), done.output

@@ -14,14 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands
+from streamembed.cli import commands, exit_codes
 from streamembed.cli.inspect import show
 from streamembed.estimators import PCA
-from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.logs.reader import write_log
-from streamembed.methods.config import Config
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs.event_log import write_log
+from streamembed.methods.options import Config
 from streamembed.runs import origin
-from streamembed.terminal import exits
 from streamembed.version import __version__
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
@@ -85,7 +84,7 @@ def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[s
     for name in left:
         (folder / name).touch()
     done = call("inspect", folder)
-    assert done.exit_code == exits.USAGE
+    assert done.exit_code == exit_codes.USAGE
     assert "is an unfinished run" in done.stderr
     assert "replay the log again with --overwrite" in done.stderr
     for name in left[1:]:
@@ -190,7 +189,7 @@ def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: P
     cut = tmp_path / "cut"
     write_log(cut, POINTS, NAMES, rows_per_batch=50)
     cut.write_bytes(cut.read_bytes()[:-200])
-    assert call("replay", cut, "--run", run, "--overwrite", *SMALL).exit_code == exits.DAMAGED
+    assert call("replay", cut, "--run", run, "--overwrite", *SMALL).exit_code == exit_codes.DAMAGED
     lines, facts = inspected(run)
     assert lines[0].endswith("the log was NOT read to its end")
     assert lines[1].startswith("hint: the log was not read to its end: it is damaged, or")
@@ -248,5 +247,5 @@ def test_runs_of_before_are_shown_without_their_origin(run: Path) -> None:
     for wrong in ("{", "[]", '{"engine": 1, "log": {}}'):
         pq.write_table(timeline.replace_schema_metadata({origin.KEY: wrong}), path)
         done = call("inspect", run)
-        assert done.exit_code == exits.DAMAGED, wrong
+        assert done.exit_code == exit_codes.DAMAGED, wrong
         assert "is damaged" in done.stderr

@@ -7,9 +7,9 @@ import pytest
 
 import streamembed as se
 from scenarios.streams import drifting_rings
-from streamembed.cover import covering
-from streamembed.cover.covering import Covering
 from streamembed.geometry.scaling import Scaling
+from streamembed.landmarks import covering
+from streamembed.landmarks.covering import Covering
 from streamembed.numeric import codec
 
 

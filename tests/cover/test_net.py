@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from streamembed.cover import net
-from streamembed.cover.net import Landmarks
+from streamembed.landmarks import net
+from streamembed.landmarks.net import Landmarks
 from tests import oracle_cover
 
 KINDS = ("normal", "lattice", "heavy")

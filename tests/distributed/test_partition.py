@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from scenarios.streams import still_rings
-from streamembed.distributed.partition import Partitions, summaries
 from streamembed.errors import BadRowError
-from streamembed.logs.reader import open_log, write_log
+from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import Agreement
-from streamembed.partitions.division import divide
-from streamembed.partitions.learner import Settings
-from streamembed.partitions.worker import Failed, Progressed, Start, Tasks
+from streamembed.runs.partition_host import Partitions, summaries
+from streamembed.runs.partition_learner import Settings
+from streamembed.runs.partition_plan import divide
+from streamembed.runs.worker_process import Failed, Progressed, Start, Tasks
 
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")

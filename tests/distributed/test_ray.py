@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from scenarios.streams import still_rings
-from streamembed.distributed import ray as on_ray
+from streamembed import ray as on_ray
 from streamembed.errors import BadRowError, ParameterError, StoppedError
-from streamembed.logs.reader import write_log
-from streamembed.partitions.run import Partitioned, replay_partitions
+from streamembed.logs.event_log import write_log
+from streamembed.runs.partitioned import Partitioned, replay_partitions
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"x{j:02d}" for j in range(16)]

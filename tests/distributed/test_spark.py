@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.distributed import spark as on_spark
+from streamembed import spark as on_spark
 from streamembed.errors import FeatureError, InputError, ParameterError
 
 ROOT = Path(__file__).resolve().parents[2]

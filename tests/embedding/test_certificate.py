@@ -10,7 +10,12 @@ import streamembed as se
 from scenarios import fuzz_certificate
 from streamembed.errors import CostWarning
 from streamembed.geometry import components
-from streamembed.geometry.ring import FLOAT32_ABOVE, FLOAT32_TOLERANCE, ring_dtype, rounding_norm
+from streamembed.geometry.kernel_matrix import (
+    FLOAT32_ABOVE,
+    FLOAT32_TOLERANCE,
+    ring_dtype,
+    rounding_norm,
+)
 from streamembed.spectral import filtered, probes
 from tests import oracle
 

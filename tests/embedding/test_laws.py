@@ -16,7 +16,7 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import DataAbsent
 from streamembed.errors import CostWarning
-from streamembed.spectral.frame import agreement
+from streamembed.spectral.alignment import agreement
 from tests import oracle
 
 K = 5

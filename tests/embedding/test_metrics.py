@@ -25,8 +25,8 @@ from streamembed.errors import (
     InputError,
     ParameterError,
 )
-from streamembed.learners.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
-from streamembed.logs.reader import write_log
+from streamembed.logs.event_log import write_log
+from streamembed.metric_learners.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive
 

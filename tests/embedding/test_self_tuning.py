@@ -13,11 +13,11 @@ from scipy.spatial.distance import cdist
 
 import streamembed as se
 from scenarios.fuzz_interrupts import digest, restored
-from streamembed.embedding import frames, update
-from streamembed.engine import advice
+from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.lists import Lists
+from streamembed.methods import frame_reference, update
 from streamembed.methods.state import State
 from streamembed.spectral import certificate, tracker
 from streamembed.spectral.certificate import SCOPE, Certificate
@@ -578,7 +578,7 @@ PLACES: list[tuple[object, str]] = [
     (self_tuning, "weigh"),
     (tracker, "replace"),
     (update, "_maintain"),
-    (frames, "renew"),
+    (frame_reference, "renew"),
     (update, "_build"),
 ]
 
@@ -736,11 +736,11 @@ def test_a_map_of_parts_is_said_to_be() -> None:
         assert len(lines) == 1
         assert f"at least {parts} parts ({parts - 1} eigenvalues of 1): {least}" in lines[0]
         assert f"n_components >= {parts + 2}" in lines[0]
-        assert advice.parts_apart(engine.snapshot()) is None
+        assert diagnostics.parts_apart(engine.snapshot()) is None
     engine = se.Engine(size=300, warm_up=300, n_components=6)
     engine.learn(points)
     assert said(engine) == []
-    assert advice.parts_apart(engine.snapshot()) == (
+    assert diagnostics.parts_apart(engine.snapshot()) == (
         "the first 3 components tell 4 separate parts apart; structure inside them starts at "
         "component 3"
     )

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.cover import covering
 from streamembed.data.times import late, read_times
 from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
 from streamembed.geometry.scaling import Scaling
+from streamembed.landmarks import covering
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 RNG = np.random.default_rng(0)

@@ -11,7 +11,6 @@ import pytest
 
 import streamembed as se
 from streamembed import errors
-from streamembed.embedding import update
 from streamembed.errors import (
     BadRowError,
     DuplicateIdError,
@@ -20,7 +19,8 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
-from streamembed.methods.config import Config
+from streamembed.methods import update
+from streamembed.methods.options import Config
 from streamembed.spectral import tracker
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))

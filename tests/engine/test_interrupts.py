@@ -20,11 +20,11 @@ from scenarios import fuzz_interrupts
 from scenarios.fuzz_interrupts import CASES, Sweep, digest
 from scenarios.interrupted_estimators import ESTIMATORS
 from streamembed import estimators
-from streamembed.embedding import update
-from streamembed.embedding.chunk import Events
-from streamembed.engine import intake
+from streamembed.engine import buffer
 from streamembed.errors import DuplicateIdError
-from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.methods import update
+from streamembed.methods.chunk import Events
 from streamembed.threads import one_blas_thread
 from tests import oracle
 
@@ -72,13 +72,13 @@ def test_every_estimator_is_broken_off() -> None:
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
-    end = intake.Intake.end
+    end = buffer.Intake.end
 
-    def in_two_steps(self: intake.Intake, now: Any, rejected: int) -> None:
+    def in_two_steps(self: buffer.Intake, now: Any, rejected: int) -> None:
         self.progress = replace(now, rejected=now.rejected + 1)
         end(self, now, rejected)
 
-    monkeypatch.setattr(intake.Intake, "end", in_two_steps)
+    monkeypatch.setattr(buffer.Intake, "end", in_two_steps)
     sweep = Sweep(next(case for case in CASES if case.name == "learn, trailing rows set aside"))
     result = fuzz_interrupts.Result()
     for place in range(sweep.places - 40, sweep.places + 1):
@@ -104,7 +104,7 @@ def test_an_interrupt_does_not_leave_ring_and_state_apart(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(intake, "one_blas_thread", interrupted)
+        patch.setattr(buffer, "one_blas_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.learn(POINTS[200:210] + 3)
     engine.learn(POINTS[210:300])
@@ -211,8 +211,8 @@ def test_a_call_of_a_metric_that_breaks_off_changes_nothing(
     def boom(*arguments: Any, **named: Any) -> Any:
         raise KeyboardInterrupt
 
-    for place in ("streamembed.learners.course.extend", "streamembed.learners.course.flush",
-                  "streamembed.manifold.following.extend"):  # fmt: skip
+    for place in ("streamembed.metric_learners.training_stream.extend", "streamembed.metric_learners.training_stream.flush",
+                  "streamembed.manifold.principal_stream.extend"):  # fmt: skip
         monkeypatch.setattr(place, boom)
     with pytest.raises(KeyboardInterrupt):
         case.run(model)

@@ -15,9 +15,9 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import streamembed as se
 from scenarios.fuzz_interrupts import digest
-from streamembed.embedding import publish, update
-from streamembed.engine import intake
+from streamembed.engine import buffer
 from streamembed.errors import ConcurrentUseError
+from streamembed.methods import publish, update
 from streamembed.threads import Turns, one_blas_thread
 from tests import oracle
 
@@ -412,6 +412,6 @@ def test_a_fork_in_the_midst_of_a_chunk_learns_on(monkeypatch: pytest.MonkeyPatc
 def test_intakes_do_not_share_turns() -> None:
     """Two engines learn at the same time: what one is at does not concern the other."""
     engine, other = small(), small()
-    assert isinstance(engine._intake, intake.Intake)
+    assert isinstance(engine._intake, buffer.Intake)
     results = [engine._intake.alone(lambda: other.learn(POINTS[:60]).accepted)]
     assert results == [60]

@@ -14,7 +14,7 @@ from streamembed import Engine, estimators
 from streamembed.data.labels import LARGEST_CLASSES
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.estimators import FENN, ITML, EigDML, GeometricMeanMetric, MustLinkMetric
-from streamembed.estimators.metric import MetricEstimator
+from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.pairs import reservoir
 
 METRICS = [

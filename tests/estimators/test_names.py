@@ -16,7 +16,7 @@ import streamembed as se
 from streamembed import estimators
 from streamembed.errors import ColumnWarning, FeatureError
 from streamembed.estimators import PCA, DiffusionMap, GeometricMeanMetric, KernelPCA
-from streamembed.estimators.pipeline import UnsupervisedPipeline
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.sklearn import OnlineTransformer
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))

@@ -28,10 +28,10 @@ from streamembed.estimators import (
     MustLinkMetric,
     UnsupervisedMetric,
 )
-from streamembed.learners import metrics
-from streamembed.learners.metrics import NAMES
-from streamembed.learners.table import STATES
-from streamembed.logs.reader import write_log
+from streamembed.logs.event_log import write_log
+from streamembed.metric_learners import metrics
+from streamembed.metric_learners.catalog import STATES
+from streamembed.metric_learners.metrics import NAMES
 from streamembed.metric_learning import must_link
 from streamembed.numeric import codec
 from streamembed.pairs import reservoir

@@ -30,9 +30,9 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.estimators import PCA
+from streamembed.estimators.pca import PrincipalAxes
 from streamembed.numeric.arrays import Floats
 from streamembed.storage import archive
-from streamembed.transformers.pca import PrincipalAxes
 
 DIGITS = load_digits().data
 RNG = np.random.default_rng(0)

@@ -22,8 +22,8 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
 )
-from streamembed.estimators.pipeline import UnsupervisedPipeline
-from streamembed.estimators.strand import learn_metric
+from streamembed.estimators.replicate import learn_metric
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.numeric import codec
 from streamembed.pairs import thresholds
 from streamembed.storage import archive

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import streamembed as se
 from scenarios.streams import drifting_rings, still_rings, swiss_roll
 from streamembed.errors import DuplicateIdError, ResolutionWarning
-from streamembed.geometry import landmarks
-from streamembed.geometry.landmarks import Cover, Points, absorb
+from streamembed.landmarks import absorption
+from streamembed.landmarks.absorption import Cover, Points, absorb
 from tests import oracle
 
 # most of these supports are too small for their bandwidth, on purpose; one test is about that
@@ -103,7 +103,7 @@ def test_the_nearest_neighbours_are_mended_exactly() -> None:
             continue
         assert state.cover is not None
         n = len(state.support)
-        exact = landmarks.cover_of(Points(state.support.scaled, points[:0], n), n)
+        exact = absorption.cover_of(Points(state.support.scaled, points[:0], n), n)
         np.testing.assert_array_equal(state.cover.nearest, exact.nearest)
         np.testing.assert_allclose(state.cover.nearest_d2, exact.nearest_d2, rtol=1e-12)
 
@@ -307,7 +307,7 @@ def test_rescaling_keeps_the_masses() -> None:
     assert engine._intake.state is not None
     assert engine._intake.state.cover is not None
     scaled = engine._intake.state.support.scaled
-    exact = landmarks.cover_of(Points(scaled, scaled[:0], 40), 40)
+    exact = absorption.cover_of(Points(scaled, scaled[:0], 40), 40)
     np.testing.assert_array_equal(engine._intake.state.cover.nearest_d2, exact.nearest_d2)
     engine.learn(points)
     assert engine.snapshot().masses.sum() == pytest.approx(1600)

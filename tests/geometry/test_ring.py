@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamembed.geometry.ring import FLOAT32_ABOVE, Graph, ring_dtype
+from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, Graph, ring_dtype
 
 
 def rows_for(n: int, slots: np.ndarray, seed: int) -> np.ndarray:

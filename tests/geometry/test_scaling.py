@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import streamembed as se
 from streamembed.estimators import DiffusionMap, UnsupervisedMetric
 from streamembed.geometry.scaling import fit_points
-from streamembed.methods.table import METHODS
+from streamembed.methods.registry import METHODS
 
 EDGES = [0.1, -1 / 3, 1e9 + 0.1, 1e-300, 1e300, 5e-324, -2.5e-310, 1e-150, 0.0]
 

@@ -12,7 +12,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
-from streamembed.logs.reader import open_log, write_distance_log, write_log
+from streamembed.logs.event_log import open_log, write_distance_log, write_log
 
 N = 237
 POINTS = np.random.default_rng(0).standard_normal((N, 3))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamembed.errors import LogError, ParameterError
-from streamembed.logs.reader import EventLog, LogBatch, open_log, write_distance_log, write_log
+from streamembed.logs.event_log import EventLog, LogBatch, open_log, write_distance_log, write_log
 
 N = 60
 RNG = np.random.default_rng(5)

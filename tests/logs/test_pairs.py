@@ -13,8 +13,8 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import BadRowError, FeatureError, ParameterError
-from streamembed.logs.pairs import open_pairs
-from streamembed.logs.reader import write_log
+from streamembed.logs.event_log import write_log
+from streamembed.logs.pair_log import open_pairs
 
 RNG = np.random.default_rng(0)
 POINTS = RNG.standard_normal((300, 3))

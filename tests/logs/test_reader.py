@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
-from streamembed.logs.file import FORMATS
-from streamembed.logs.reader import (
+from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     LogBatch,
@@ -32,6 +31,7 @@ from streamembed.logs.reader import (
     write_distance_log,
     write_log,
 )
+from streamembed.logs.log_file import FORMATS
 
 NAMES = ["b", "a", "c"]
 POINTS = np.random.default_rng(1).normal(size=(53, 3))

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli.commands import main
 from streamembed.errors import ColumnWarning, FeatureError, InputError, LogError, ParameterError
-from streamembed.logs.reader import describe_log, open_log
+from streamembed.logs.event_log import describe_log, open_log
 
 N = 60
 RNG = np.random.default_rng(0)

@@ -10,9 +10,9 @@ import pytest
 from sklearn import decomposition
 from sklearn.datasets import load_digits
 
-from streamembed.manifold import following, principal
-from streamembed.manifold.following import Settings
+from streamembed.manifold import principal, principal_stream
 from streamembed.manifold.principal import Moments, OneSided, Principal, auto_rank, view
+from streamembed.manifold.principal_stream import Settings
 from streamembed.numeric.arrays import Floats
 
 DIGITS = load_digits().data
@@ -204,9 +204,9 @@ def test_thousands_of_rows_go_in_and_out() -> None:
     rng = np.random.default_rng(3)
     X = rng.standard_normal((30_000, 4)) @ np.diag([4.0, 2.0, 1.0, 0.5])
     X[12_000:12_100] *= 1e5  # a burst that must leave no trace
-    followed = following.init(4, settings)
+    followed = principal_stream.init(4, settings)
     for stop in range(730, len(X), 730):  # at all distances from the last turn of the window
-        followed = following.extend(followed, X[stop - 730 : stop], settings)
+        followed = principal_stream.extend(followed, X[stop - 730 : stop], settings)
         last = X[stop - 200 : stop]
         scatter = (last - last.mean(axis=0)).T @ (last - last.mean(axis=0))
         state = followed.state
@@ -222,9 +222,9 @@ def test_without_the_ring_a_burst_would_stay() -> None:
     burst = 1e9 * np.random.default_rng(5).standard_normal((10, 3))
     bare = Moments.init(3).join(X[:30]).join(burst).join(X[30:]).leave(X[:30]).leave(burst)
     settings = settings_of(window=30)
-    followed = following.init(3, settings)
+    followed = principal_stream.init(3, settings)
     for part in (X[:30], burst, X[30:]):
-        followed = following.extend(followed, part, settings)
+        followed = principal_stream.extend(followed, part, settings)
     truth = (len(X[30:]) - 1) * np.cov(X[30:].T)
     assert isinstance(followed.state, Moments)
     assert np.abs(bare.scatter - truth).max() > 1e-3
@@ -236,17 +236,17 @@ def test_a_window_of_any_size_holds_its_last_rows(window: int) -> None:
     """At every event, also in the middle of a chunk."""
     X = rows_of(130, 3, seed=6)
     settings = settings_of(k=2, window=window)
-    followed = following.init(3, settings)
+    followed = principal_stream.init(3, settings)
     for i, row in enumerate(X):
-        followed = following.extend(followed, row[None], settings)
-        found = following.read(followed, settings)[1]
+        followed = principal_stream.extend(followed, row[None], settings)
+        found = principal_stream.read(followed, settings)[1]
         last = X[max(0, i + 1 - window) : i + 1]
         assert found.count == len(last)
         np.testing.assert_allclose(found.mean, last.mean(axis=0), atol=1e-10)
         if len(last) > 1:
             total = last.var(axis=0, ddof=1).sum()
             assert found.total_variance == pytest.approx(total, rel=1e-9)
-        assert sum(map(len, followed.blocks)) <= window + following.SETTLING
+        assert sum(map(len, followed.blocks)) <= window + principal_stream.SETTLING
 
 
 # --------------------------------------------------------------------------------- hard data
@@ -372,11 +372,11 @@ def test_the_block_is_right_at_every_chunk() -> None:
     X[500:560] += 8.0 * rng.standard_normal(d)
     X[900:] *= 1e-4
     settings = settings_of(k=k, window=window)
-    followed = following.init(d, settings)
+    followed = principal_stream.init(d, settings)
     before: Floats | None = None
     for stop in range(20, 1201, 10):
-        followed = following.extend(followed, X[followed.position : stop], settings)
-        found = following.read(followed, settings)[1]
+        followed = principal_stream.extend(followed, X[followed.position : stop], settings)
+        found = principal_stream.read(followed, settings)[1]
         last = X[max(0, stop - window) : stop]
         s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
         np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)

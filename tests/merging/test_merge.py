@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.cover.net import Landmarks
 from streamembed.errors import (
     DamagedFileError,
     InputError,
@@ -25,7 +24,8 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
 )
-from streamembed.merging import merge as merging
+from streamembed.landmarks.net import Landmarks
+from streamembed.merging import merged_set as merging
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, renumbered
 from streamembed.storage import stream

@@ -19,7 +19,7 @@ import streamembed as se
 from scenarios import dense_answers
 from streamembed.errors import BadRowError, DegenerateMapWarning, InputError, ParameterError
 from streamembed.estimators import ClassicalMDS, KernelPCA
-from streamembed.manifold import centred
+from streamembed.manifold import centering
 from streamembed.numeric.arrays import Floats
 
 DIGITS = load_digits().data / 16.0
@@ -174,7 +174,7 @@ def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str)
     z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center
     rows = (new @ z.T * snapshot.gamma + 1.0) ** 3
     shares, mean_row = snapshot.stationary, snapshot.stationary @ kernel(snapshot)
-    whole = centred.center_rows(rows, mean_row, shares)
+    whole = centering.center_rows(rows, mean_row, shares)
     part = rows - mean_row if half == "mean row" else rows - (rows @ shares)[:, None]
     targets = snapshot.masses[:, None] * snapshot.coordinates / snapshot.eigenvalues
     right = snapshot.transform(DIGITS[130:140])

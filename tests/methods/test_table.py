@@ -12,8 +12,8 @@ from streamembed.errors import ParameterError
 from streamembed.geometry.scaling import fit_distances, fit_points
 from streamembed.geometry.self_tuning import Rule, Scales
 from streamembed.geometry.support import Support
-from streamembed.methods.config import Config
-from streamembed.methods.table import EVERYWHERE, METHODS, Seen
+from streamembed.methods.options import Config
+from streamembed.methods.registry import EVERYWHERE, METHODS, Seen
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
 KERNEL_MAPS = [name for name, method in METHODS.items() if method.room == "dense"]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import streamembed as se
 from scenarios.drift_bench import is_noted
 from scenarios.drift_streams import DEPENDENT, NULLS, RECURRING
+from streamembed.drift import monitor_timeline
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -27,7 +28,6 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
 )
-from streamembed.monitoring import record
 from streamembed.numeric.arrays import Floats
 
 QUICK: dict[str, Any] = {"ert": 500, "n_reference": 200}
@@ -303,11 +303,11 @@ def test_before_there_is_a_reference() -> None:
 
 
 def test_the_timeline_is_bounded_and_keeps_the_loudest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "MOST", 16)
+    monkeypatch.setattr(monitor_timeline, "MOST", 16)
     rng = np.random.default_rng(0)
     logs = rng.standard_normal((3000, 7))
     ends = 10 * np.arange(1, 3001)
-    kept = record.empty()
+    kept = monitor_timeline.empty()
     at = 0
     while at < 3000:
         stop = at + int(rng.integers(1, 200))
@@ -318,7 +318,7 @@ def test_the_timeline_is_bounded_and_keeps_the_loudest(monkeypatch: pytest.Monke
     assert len(kept.positions) <= 16
     np.testing.assert_array_equal(kept.logs.max(axis=0), logs.max(axis=0))
     assert kept.positions[-1] == 30_000
-    once = record.empty().followed_by(
+    once = monitor_timeline.empty().followed_by(
         ends, "watching", logs, logs, np.zeros((3000, 7), dtype=np.int64)
     )
     assert kept.logs.tobytes() == once.logs.tobytes()
@@ -408,12 +408,12 @@ def test_a_stream_that_stays_away_is_one_alarm() -> None:
 
 
 def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
-    made = record.empty()
+    made = monitor_timeline.empty()
     for i in range(3000):
         row = np.zeros((1, 7))
         at, phase = np.array([110 * (i + 1)]), ("watching", "relearning")[i % 2]
         made = made.followed_by(at, phase, row, row, np.zeros((1, 7), dtype=np.int64))
-    assert len(made.positions) <= record.MOST
+    assert len(made.positions) <= monitor_timeline.MOST
 
 
 @pytest.mark.parametrize("name", DEPENDENT)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control, ks_2samp, norm
 
-from streamembed.monitoring import calibration, running
-from streamembed.monitoring.calibration import _gumbel, calibrate, dependence
-from streamembed.monitoring.explaining import compared
-from streamembed.monitoring.reference import CHUNK
-from streamembed.monitoring.running import Groups, values
+from streamembed.drift import calibration, running_statistics
+from streamembed.drift.calibration import _gumbel, calibrate, dependence
+from streamembed.drift.explanation import compared
+from streamembed.drift.reference import CHUNK
+from streamembed.drift.running_statistics import Groups, values
 from streamembed.numeric.arrays import Floats
 
 ONE = Groups(("features",), (1,))
@@ -22,7 +22,7 @@ ONE = Groups(("features",), (1,))
 def by_definition(z: Floats, t: int, groups: Groups) -> list[float]:
     """Every statistic after chunk t, by sums over all chunks before."""
     found = []
-    for w in running.MEMORIES:
+    for w in running_statistics.MEMORIES:
         a = 2.0 / (w + 1)
         v = sum(a * (1 - a) ** (t - s) * z[s] for s in range(t + 1))
         variance = sum((a * (1 - a) ** (t - s)) ** 2 for s in range(t + 1)) / CHUNK
@@ -41,9 +41,9 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
     groups = Groups(("coverage", "coordinates", "features"), (1, 3, 4))
     rng = np.random.default_rng(0)
     z = rng.standard_normal((90, 8))
-    state, seen = running.start(8), 0
+    state, seen = running_statistics.start(8), 0
     for count in (1, 2, 40, 7, 40):
-        state, means, variances = running.run(state, z[seen : seen + count])
+        state, means, variances = running_statistics.run(state, z[seen : seen + count])
         got = values(means, variances, groups)
         assert got.shape == (count, len(groups.labels))
         for i in range(count):
@@ -54,10 +54,10 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
 @pytest.mark.parametrize("cuts", [[1] * 60, [59, 1], [13, 17, 30]])
 def test_cuts_leave_no_trace(cuts: list[int]) -> None:
     z = np.random.default_rng(1).standard_normal((60, 5))
-    whole = running.run(running.start(5), z)
-    state, parts = running.start(5), []
+    whole = running_statistics.run(running_statistics.start(5), z)
+    state, parts = running_statistics.start(5), []
     for start, stop in zip(np.cumsum([0, *cuts[:-1]]), np.cumsum(cuts), strict=True):
-        state, means, _ = running.run(state, z[start:stop])
+        state, means, _ = running_statistics.run(state, z[start:stop])
         parts.append(means)
     assert np.concatenate(parts).tobytes() == whole[1].tobytes()
     assert state.carried.tobytes() == whole[0].carried.tobytes()
@@ -67,7 +67,7 @@ def test_whitening_gives_unit_covariance_and_ignores_what_does_not_vary() -> Non
     rng = np.random.default_rng(2)
     points = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) * [1, 1e3, 1e-3, 0]
     groups = Groups(("coverage", "features"), (1, 3))
-    white = (points - points.mean(axis=0)) @ running.whiten(np.cov(points.T), groups)
+    white = (points - points.mean(axis=0)) @ running_statistics.whiten(np.cov(points.T), groups)
     np.testing.assert_allclose(np.cov(white[:, 1:3].T), np.eye(2), atol=0.05)
     assert not white[:, 3].any()
 
@@ -112,7 +112,7 @@ def test_run_lengths_are_those_of_the_markov_chain(monkeypatch: pytest.MonkeyPat
 
     200 simulated maxima tell the log of a run length to sd 0.1, ten of them to 0.03.
     """
-    monkeypatch.setattr(running, "MEMORIES", (16,))
+    monkeypatch.setattr(running_statistics, "MEMORIES", (16,))
     monkeypatch.setattr(calibration, "MEMORIES", (16,))
     ert = 3000.0
     found = []
@@ -150,7 +150,9 @@ def test_simulated_streams_are_run_as_a_stream_is() -> None:
         whitening[:, part, part] = rng.standard_normal((3, *[part.stop - part.start] * 2))
     found = calibration._largest(chunks.astype(np.float32), whitening.astype(np.float32), groups)
     for i in range(3):
-        _, means, variances = running.run(running.start(8), chunks[i] @ whitening[i])
+        _, means, variances = running_statistics.run(
+            running_statistics.start(8), chunks[i] @ whitening[i]
+        )
         expected = values(means, variances, groups).max(axis=0)
         np.testing.assert_allclose(found[i], expected, rtol=1e-4)
 
@@ -210,7 +212,7 @@ def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: b
         finally:
             simulator._drawn = drawn  # type: ignore[method-assign]
     z = made.null.whitened(scores)
-    _, means, variances = running.run(running.start(scores.shape[1]), z)
+    _, means, variances = running_statistics.run(running_statistics.start(scores.shape[1]), z)
     logs = made.log_run_lengths(values(means, variances, groups)).max(axis=1)
     hits = np.flatnonzero(logs >= made.threshold)
     return int(hits[0]) * CHUNK if len(hits) else None

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.estimators.pipeline import UnsupervisedPipeline, _Kept, _Strand
-from streamembed.geometry.ring import Graph
-from streamembed.learners.table import NAMES, STATES
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline, _Kept, _Strand
+from streamembed.geometry.kernel_matrix import Graph
+from streamembed.metric_learners.catalog import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import Waiting

@@ -25,8 +25,7 @@ from streamembed.errors import (
     StoppedError,
 )
 from streamembed.logs import write_log
-from streamembed.online import export, verify
-from streamembed.runs import folder
+from streamembed.runs import export, run_folder, verify
 from streamembed.storage import database
 from streamembed.storage.database import NAME
 from tests.cli.test_cli import call
@@ -322,7 +321,7 @@ def test_writers_without_locks_see_the_records_of_each_other(
     tmp_path: Path, winner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the system has none, the second commit fails: its last record is not the run's."""
-    monkeypatch.setattr(folder, "fcntl", None)
+    monkeypatch.setattr(run_folder, "fcntl", None)
     run = tmp_path / "run"
     with suppress(StoppedError), se.open_run(run, SMALL) as one:
         learn(one, 0)

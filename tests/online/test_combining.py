@@ -14,9 +14,9 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import ParameterError
-from streamembed.logs.reader import write_log
-from streamembed.online.combining import merge_runs
-from streamembed.online.verifying import verify
+from streamembed.logs.event_log import write_log
+from streamembed.runs.run_merge import merge_runs
+from streamembed.runs.verification import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 X = np.random.default_rng(0).standard_normal((600, 3))

@@ -18,9 +18,9 @@ import streamembed as se
 from scenarios import fuzz_faults, fuzz_kills
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
-from streamembed.online.exporting import export
-from streamembed.online.verifying import verify
-from streamembed.runs.ledger import Cadence
+from streamembed.runs.checkpoint_writer import Cadence
+from streamembed.runs.run_export import export
+from streamembed.runs.verification import verify
 from streamembed.storage.database import NAME, thinned
 from tests.cli.test_cli import call
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.online.verifying import verify
+from streamembed.runs.verification import verify
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 POINTS = np.random.default_rng(42).standard_normal((90, 3))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import streamembed as se
 from streamembed.errors import StreamembedError
-from streamembed.online.verifying import verify
+from streamembed.runs.verification import verify
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 BAD = (np.nan, np.inf, -np.inf, 1e308, 5e-324, -1e200)

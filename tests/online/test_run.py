@@ -24,8 +24,8 @@ from streamembed.errors import (
     ParameterError,
     StoppedError,
 )
-from streamembed.online.exporting import export
-from streamembed.online.verifying import verify
+from streamembed.runs.run_export import export
+from streamembed.runs.verification import verify
 from streamembed.storage import database
 from streamembed.storage.database import Database
 

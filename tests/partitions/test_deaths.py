@@ -20,8 +20,8 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.logs import write_log
-from streamembed.partitions import worker
-from streamembed.partitions.run import Partitioned, replay_partitions
+from streamembed.runs import worker_process
+from streamembed.runs.partitioned import Partitioned, replay_partitions
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
@@ -76,7 +76,7 @@ def test_a_worker_killed_within_a_message_is_replaced(
 
 def idle() -> None:
     """A worker in the middle of a long round."""
-    threading.Thread(target=worker._end_with_the_root, daemon=True).start()
+    threading.Thread(target=worker_process._end_with_the_root, daemon=True).start()
     time.sleep(600)
 
 

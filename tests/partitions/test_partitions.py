@@ -24,20 +24,20 @@ from click.testing import CliRunner
 import streamembed as se
 from scenarios.streams import still_rings
 from streamembed.cli import commands
-from streamembed.cover import covering
 from streamembed.errors import BadRowError, FeatureError, ParameterError, StoppedError
 from streamembed.geometry.scaling import fit_points
-from streamembed.logs.reader import open_log, write_distance_log, write_log
-from streamembed.methods.config import Config
+from streamembed.landmarks import covering
+from streamembed.logs.event_log import open_log, write_distance_log, write_log
+from streamembed.methods.options import Config
 from streamembed.numeric import moments
-from streamembed.online.verifying import verify
-from streamembed.partitions import run as run_of_partitions
-from streamembed.partitions import summary
-from streamembed.partitions.agreeing import agree
-from streamembed.partitions.crew import Several
-from streamembed.partitions.division import divide
-from streamembed.partitions.run import ROUND_EVERY, Partitioned, replay_partitions
-from streamembed.report.contents import read_contents
+from streamembed.report.report_contents import read_contents
+from streamembed.runs import partition_summary
+from streamembed.runs import partitioned as run_of_partitions
+from streamembed.runs.executor import Several
+from streamembed.runs.partition_plan import divide
+from streamembed.runs.partition_scaling import agree
+from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
+from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
@@ -149,11 +149,11 @@ def test_unknown_parameters_are_named_with_the_nearest(log: Path, tmp_path: Path
 def test_summaries_merge_exactly() -> None:
     """Samples to the bit in any grouping, moments to 1e-12; rows are drawn by rate."""
     parts = [(X[:100], 0), (X[100:500], 1), (X[500:550], 2)]
-    found = [summary.summarise(points, number, 7, 64) for points, number in parts]
-    left = summary.merge(summary.merge(found[0], found[1], 64), found[2], 64)
-    right = summary.merge(found[0], summary.merge(found[1], found[2], 64), 64)
+    found = [partition_summary.summarise(points, number, 7, 64) for points, number in parts]
+    left = partition_summary.merge(partition_summary.merge(found[0], found[1], 64), found[2], 64)
+    right = partition_summary.merge(found[0], partition_summary.merge(found[1], found[2], 64), 64)
     assert left.sample.tobytes() == right.sample.tobytes()
-    assert summary.merge(left, left, 64).ranks[::2].tolist() == left.ranks[:32].tolist()
+    assert partition_summary.merge(left, left, 64).ranks[::2].tolist() == left.ranks[:32].tolist()
     whole = moments.update(moments.init(16), X[:550])
     for name in ("counts", "means", "squares"):
         for one in (left, right):  # sums of 550 numbers in another order
@@ -170,17 +170,17 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     """Its divisors are those of one engine; its bandwidth comes of exactly `warm_up` rows."""
     points = X[:600] * np.arange(1, 17)
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=100)
-    parts = [summary.summarise(points[part::3], part, 0, 80) for part in range(3)]
+    parts = [partition_summary.summarise(points[part::3], part, 0, 80) for part in range(3)]
     found = agree(parts, config, tuple(NAMES), False)
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
-    whole = summary.merge(summary.merge(parts[0], parts[1], 80), parts[2], 80)
+    whole = partition_summary.merge(partition_summary.merge(parts[0], parts[1], 80), parts[2], 80)
     assert len(whole.sample) == 80
     scaled = whole.sample / found.scale
     d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
-    nothing = agree([summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False)
+    nothing = agree([partition_summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False)
     assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.monitoring.alarm import Alarm
-from streamembed.report.monitored import Monitored, Reference
+from streamembed.drift.alarm import Alarm
+from streamembed.report.monitor_section import Monitored, Reference
 
 STATES = ("collecting", "watching", "relearning")
 

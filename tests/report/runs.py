@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import streamembed as se
-from streamembed.logs.reader import write_distance_log, write_log
+from streamembed.logs.event_log import write_distance_log, write_log
 
 ATTACK = (
     "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"

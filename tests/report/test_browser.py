@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.report import contents, server
+from streamembed.report import report_contents, watch_server
 from streamembed.report.page import write_page
 from tests.report import runs
 from tests.report.browser import FOUND, WHY, Browser, Page, chromium
@@ -37,7 +37,7 @@ def monitored(hostile_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     ids = [f"{i}{runs.ATTACK}" for i in range(240)]
     found = fake_monitored(240, points=runs.POINTS[160:], ids=ids[160:], worst=runs.ATTACK)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "monitored", lambda _: found)
+        patch.setattr(report_contents, "monitored", lambda _: found)
         return write_page(hostile_run, folder / "report.html")
 
 
@@ -210,9 +210,9 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While another process writes; and when the server has gone."""
-    monkeypatch.setattr(server, "EVERY", 0.2)
+    monkeypatch.setattr(watch_server, "EVERY", 0.2)
     run = runs.unfinished(tmp_path)
-    made = server.serve(run)
+    made = watch_server.serve(run)
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     try:
@@ -245,9 +245,9 @@ def test_a_run_to_which_nothing_comes_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says since when."""
-    monkeypatch.setattr(server, "EVERY", 0.1)
-    monkeypatch.setattr(server, "STALE", 0.5)
-    made = server.serve(runs.cold(tmp_path))
+    monkeypatch.setattr(watch_server, "EVERY", 0.1)
+    monkeypatch.setattr(watch_server, "STALE", 0.5)
+    made = watch_server.serve(runs.cold(tmp_path))
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     try:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.online.events import find_events
-from streamembed.report import clouds, contents, drift, history
-from streamembed.report.contents import read_contents
-from streamembed.report.plain import as_json
+from streamembed.report import drift_figures, history, report_contents, scatter_plots
+from streamembed.report.json_values import as_json
+from streamembed.report.report_contents import read_contents
+from streamembed.runs.run_events import find_events
 from tests.report import runs
 from tests.report.fake import fake_monitored
 
@@ -114,11 +114,11 @@ def test_rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
 def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Points, snapshots, segments, features: fewer are drawn, and a note says how many."""
     run = finished_run
-    monkeypatch.setattr(clouds, "MOST_POINTS", 20)
+    monkeypatch.setattr(scatter_plots, "MOST_POINTS", 20)
     monkeypatch.setattr(history, "MOST_ROWS", 3)
     monkeypatch.setattr(history, "MOST_FEATURES", 2)
-    monkeypatch.setattr(drift, "MOST_SEGMENTS", 10)
-    monkeypatch.setattr(contents, "monitored", lambda _: fake_monitored(240))
+    monkeypatch.setattr(drift_figures, "MOST_SEGMENTS", 10)
+    monkeypatch.setattr(report_contents, "monitored", lambda _: fake_monitored(240))
     told = read_contents(run)
     assert len(told["clouds"][-1]["x"]) == 20
     assert told["clouds"][-1]["id"][-1] == "e239"
@@ -133,7 +133,7 @@ def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.Monkey
 def test_the_peaks_of_long_timelines_stay() -> None:
     """A million events are drawn as a thousand segments, alarms and highest values among them."""
     found = fake_monitored(100_000)
-    told = drift.drift_of(found)
+    told = drift_figures.drift_of(found)
     assert told is not None
     series = told["channels"]["features"]
     assert len(series["x"]) <= 1000 + len(told["stretches"])
@@ -153,7 +153,7 @@ def test_the_reference_of_the_monitor_is_behind_the_clouds(
     with se.read_run(run) as reader:
         first = reader.snapshot(reader.positions[1])
     found = fake_monitored(240, points=first.points, ids=first.ids.tolist())
-    monkeypatch.setattr(contents, "monitored", lambda _: found)
+    monkeypatch.setattr(report_contents, "monitored", lambda _: found)
     told: dict[str, Any] = read_contents(run)
     assert "monitor's reference" in told["reference"]
     assert told["clouds"][-1]["behind"]["id"] == first.ids.tolist()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from streamembed.report import contents, figures, prints
-from streamembed.report.contents import read_contents
+from streamembed.report import figures, report_contents, static_figures
 from streamembed.report.page import page_of, write_page
+from streamembed.report.report_contents import read_contents
 from tests.cli.test_cli import call
 from tests.report import runs
 from tests.report.fake import fake_monitored
@@ -87,7 +87,9 @@ def test_texts_of_a_run_are_no_markup(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names, ids, labels and sentences that would be: no tag more than in another page."""
-    monkeypatch.setattr(contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK))
+    monkeypatch.setattr(
+        report_contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK)
+    )
     parts = Parts(write_page(hostile, tmp_path / "a.html").read_text())
     assert [tag for tag, _ in parts.tags].count("script") == 5
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
@@ -105,7 +107,7 @@ def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
 
 def test_the_command(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes what it is asked for, and says what that is."""
-    monkeypatch.setattr(prints, "DOTS", 50)
+    monkeypatch.setattr(static_figures, "DOTS", 50)
     done = call("report", run, "-o", tmp_path / "a.html", "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     told = [Path(line).name for line in done.stdout.split()]
@@ -121,7 +123,9 @@ def test_pictures_of_hostile_names_and_alarms(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dollars are no formulas; the timeline is drawn, too."""
-    monkeypatch.setattr(contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK))
+    monkeypatch.setattr(
+        report_contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK)
+    )
     done = call("report", hostile, "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "png" / "drift.png").exists()

@@ -21,7 +21,7 @@ import pytest
 
 import streamembed as se
 from scenarios import hostile
-from streamembed.report.server import serve
+from streamembed.report.watch_server import serve
 from tests.cli.test_cli import call
 from tests.report import runs
 

@@ -14,11 +14,11 @@ import streamembed as se
 from scenarios.fuzz_interrupts import Breaker, restored
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
-from streamembed.logs.pairs import open_pairs
-from streamembed.logs.reader import open_log, write_distance_log, write_log
+from streamembed.logs.event_log import open_log, write_distance_log, write_log
+from streamembed.logs.pair_log import open_pairs
 from streamembed.runs.driver import Driver
-from streamembed.runs.rows import Embedded, Rows
-from streamembed.runs.tables import Table
+from streamembed.runs.event_rows import Embedded, Rows
+from streamembed.runs.run_tables import Table
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)

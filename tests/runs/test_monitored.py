@@ -14,8 +14,8 @@ import pytest
 import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_distance_log, write_log
-from streamembed.online.exporting import export
-from streamembed.online.verifying import verify
+from streamembed.runs.run_export import export
+from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))

@@ -16,9 +16,9 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, LogError, ParameterError
-from streamembed.logs.reader import open_log, write_log
+from streamembed.logs.event_log import open_log, write_log
 from streamembed.runs import origin
-from streamembed.runs.folder import FILES
+from streamembed.runs.run_folder import FILES
 from streamembed.storage.database import NAME
 
 NAMES = ["x", "y", "z"]

@@ -22,8 +22,8 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import ParameterError, ServerError
-from streamembed.serving.wire import code_of
-from streamembed.serving.writer import Learning
+from streamembed.serving.ingest_writer import Learning
+from streamembed.serving.messages import code_of
 from tests.serving.http2 import HEADERS, PREFIX, changing, silent_call
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_, rows

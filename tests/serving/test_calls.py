@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 
-from streamembed.serving.calls import Gate
-from streamembed.serving.counts import Counts
+from streamembed.serving.authentication import Gate
+from streamembed.serving.counters import Counts
 from streamembed.serving.tokens import Token, hash_of
 
 TOKENS = [Token(name, "write", hash_of(name)) for name in ("ann", "ben", "cy", "di")]
@@ -66,7 +66,7 @@ def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch
     """However long it takes; one that is waited for is."""
     closed: list[Any] = []
     monkeypatch.setattr(
-        "streamembed.serving.calls._close", lambda port, chosen: closed.append(chosen)
+        "streamembed.serving.authentication._close", lambda port, chosen: closed.append(chosen)
     )
     gate = Gate(Counts(), 4, 0.01, None)
     busy, waited = start(gate, ""), start(gate, "")

@@ -19,8 +19,8 @@ from streamembed.errors import (
     ParameterError,
     ServerError,
 )
-from streamembed.serving.published import Follower
-from streamembed.serving.wire import RefusedError
+from streamembed.serving.latest_snapshot import Follower
+from streamembed.serving.messages import RefusedError
 from tests.serving.served import made, serving
 
 

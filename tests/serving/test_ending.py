@@ -16,11 +16,11 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
-from streamembed.certificates import names_in
 from streamembed.errors import FeatureError, ParameterError, ServerError
-from streamembed.serving.published import Follower
-from streamembed.serving.wire import Features
-from streamembed.serving.writer import Learning
+from streamembed.serving.ingest_writer import Learning
+from streamembed.serving.latest_snapshot import Follower
+from streamembed.serving.messages import Features
+from streamembed.serving.tls import names_in
 from streamembed.storage.database import tidy
 from tests.report import runs
 from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in

@@ -11,7 +11,7 @@ import pytest
 
 from streamembed.errors import MissingFileError, ParameterError
 from streamembed.serving import supervisor
-from streamembed.serving.settings import Settings, bytes_of
+from streamembed.serving.server_settings import Settings, bytes_of
 from streamembed.serving.supervisor import Supervisor
 from streamembed.serving.tokens import add_token, hash_of, read_tokens, who_has
 from tests.cli.test_cli import call

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from scenarios import hostile
-from streamembed.serving import web
-from streamembed.serving.counts import BUCKETS, CALLS, CODES, REASONS, Counts, added, reason_of
+from streamembed.serving import http_endpoints
+from streamembed.serving.counters import BUCKETS, CALLS, CODES, REASONS, Counts, added, reason_of
 
 LARGEST = 200
 
@@ -37,7 +37,7 @@ def test_there_are_never_more_than_200_series() -> None:
         for code in CODES:
             counts.request(kind, code, 0.001, rows=1)
     counts.rejected(REASONS.values())
-    found = series(web.metrics_of(status(counts.told())))
+    found = series(http_endpoints.metrics_of(status(counts.told())))
     assert len(CALLS) * len(CODES) < len(found) < LARGEST
     names = {re.split(r"[{]", name)[0] for name in found}
     assert all(name.startswith("streamembed_") for name in names)
@@ -50,7 +50,7 @@ def test_counters_count() -> None:
         counts.request("transform", "ok", seconds, rows=10)
     counts.request("transform", "invalid")
     counts.learned(7)
-    found = series(web.metrics_of(status(counts.told())))
+    found = series(http_endpoints.metrics_of(status(counts.told())))
     assert found['streamembed_requests_total{call="transform",code="ok"}'] == 4
     assert found['streamembed_requests_total{call="transform",code="invalid"}'] == 1
     assert found['streamembed_rows_total{call="transform"}'] == 40
@@ -83,8 +83,8 @@ def test_a_reason_is_one_of_few(text: str) -> None:
 
 def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health needs none."""
-    monkeypatch.setattr(web, "MISSING", "no module")
-    with web.Health("127.0.0.1", 0, lambda: status({})) as health:
+    monkeypatch.setattr(http_endpoints, "MISSING", "no module")
+    with http_endpoints.Health("127.0.0.1", 0, lambda: status({})) as health:
         for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 501), ("/x", 404)):
             connection = http.client.HTTPConnection("127.0.0.1", health.port, timeout=30)
             connection.request("GET", path)
@@ -95,7 +95,7 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def health(host: str) -> Iterator[int]:
     """Port of a server of counters."""
-    with web.Health(host, 0, lambda: status({})) as server:
+    with http_endpoints.Health(host, 0, lambda: status({})) as server:
         yield server.port
 
 

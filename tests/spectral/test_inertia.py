@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from streamembed.geometry.neighbors import nearest
-from streamembed.spectral import block, sparse
+from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.inertia import count_above, missed
 
 
@@ -16,9 +16,9 @@ def roll(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.stack([t * np.cos(t), 21 * rng.random(n), t * np.sin(t)], axis=1)
 
 
-def walk_of(points: np.ndarray, weights: str = "binary") -> sparse.Walk:
+def walk_of(points: np.ndarray, weights: str = "binary") -> neighbor_walk.Walk:
     d2, near = nearest(points, 10)
-    return sparse.walk_on_lists(near, d2, weights)
+    return neighbor_walk.walk_on_lists(near, d2, weights)
 
 
 @pytest.mark.parametrize("weights", ["binary", "self_tuning"])
@@ -59,7 +59,7 @@ def test_a_block_without_one_of_its_columns_says_so() -> None:
     rng = np.random.default_rng(1)
     centres = 30.0 * rng.normal(size=(3, 5))
     walk = walk_of(centres[rng.integers(0, 3, 600)] + rng.normal(size=(600, 5)))
-    parts = sparse.find_parts(walk)
+    parts = neighbor_walk.find_parts(walk)
     assert parts.count == 3
     held, _ = block.start(walk, parts, 10, 1e-3, 0)
     found = block.measure(held, walk, parts, 10)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamembed.geometry.neighbors import nearest
-from streamembed.spectral import sparse
+from streamembed.spectral import neighbor_walk
 
 
 def blobs(counts: list[int], d: int = 3, far: float = 100.0) -> np.ndarray:
@@ -35,7 +35,7 @@ def naive(
     return W / np.sqrt(np.outer(q, q)), q
 
 
-@pytest.mark.parametrize("weights", sparse.WEIGHTS)
+@pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
 @pytest.mark.parametrize("uneven", [False, True])
 def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     """Entry for entry to rounding, symmetric to the last bit, with and without masses."""
@@ -43,7 +43,7 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     points = rng.normal(size=(80, 3))
     masses = rng.uniform(0.1, 5.0, 80) if uneven else np.ones(80)
     d2, near = nearest(points, 9)
-    walk = sparse.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
+    walk = neighbor_walk.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
     S, q = naive(points, 9, weights, 0.7, masses)
     np.testing.assert_allclose(walk.operator.toarray(), S, atol=1e-12)
     np.testing.assert_allclose(walk.degrees, q, rtol=1e-12)
@@ -51,17 +51,19 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     np.testing.assert_allclose(walk.operator @ walk.constant, walk.constant, atol=1e-14)
 
 
-@pytest.mark.parametrize("weights", sparse.WEIGHTS)
+@pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
 def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
     """Edges may come in one direction or in both."""
     d2, near = nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
-    lists = sparse.walk_on_lists(near, d2, weights, 0.5)
-    scales = sparse.own_scales(d2)
+    lists = neighbor_walk.walk_on_lists(near, d2, weights, 0.5)
+    scales = neighbor_walk.own_scales(d2)
     heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
-    both = sparse.walk_on_edges(heads, ends, d2, 60, weights, 0.5, scales)
+    both = neighbor_walk.walk_on_edges(heads, ends, d2, 60, weights, 0.5, scales)
     mutual = set(zip(heads.tolist(), ends.tolist(), strict=True))
     once = np.array([i < j or (j, i) not in mutual for i, j in zip(heads, ends, strict=True)])
-    single = sparse.walk_on_edges(heads[once], ends[once], d2[once], 60, weights, 0.5, scales)
+    single = neighbor_walk.walk_on_edges(
+        heads[once], ends[once], d2[once], 60, weights, 0.5, scales
+    )
     for walk in (both, single):
         np.testing.assert_allclose(walk.operator.toarray(), lists.operator.toarray(), atol=1e-14)
 
@@ -70,18 +72,18 @@ def test_short_lists_and_their_scales() -> None:
     """-1 and inf behind the end of a list are no neighbours and no distances."""
     near = np.array([[1, 2], [0, -1], [1, -1], [-1, -1]])
     d2 = np.array([[1.0, 4.0], [1.0, np.inf], [9.0, np.inf], [np.inf, np.inf]])
-    walk = sparse.walk_on_lists(near, d2)
+    walk = neighbor_walk.walk_on_lists(near, d2)
     assert walk.degrees.tolist() == [2.0, 2.0, 2.0, 0.0]
-    np.testing.assert_allclose(sparse.own_scales(d2), [2.0, 1.0, 3.0, 0.2])
+    np.testing.assert_allclose(neighbor_walk.own_scales(d2), [2.0, 1.0, 3.0, 0.2])
 
 
-@pytest.mark.parametrize("weights", sparse.WEIGHTS)
+@pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
 @pytest.mark.parametrize("n", [1, 2, 5, 12])
 def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
     """No more points than neighbours, all in one place: no NaN, one part."""
     d2, near = nearest(np.ones((n, 2)), 10)
-    walk = sparse.walk_on_lists(near, d2, weights)
-    parts = sparse.find_parts(walk)
+    walk = neighbor_walk.walk_on_lists(near, d2, weights)
+    parts = neighbor_walk.find_parts(walk)
     assert np.isfinite(walk.operator.data).all()
     assert (parts.count, len(parts.isolated)) == ((0, 1) if n == 1 else (1, 0))
 
@@ -90,8 +92,8 @@ def test_weights_that_are_nothing_join_nothing() -> None:
     """Heat between two far groups underflows; a point with such edges alone is isolated."""
     points = np.concatenate([blobs([30, 30]), [[1e3, 0.0, 0.0]]])
     d2, near = nearest(points, 35)  # more than a group has
-    walk = sparse.walk_on_lists(near, d2, "heat", 1.0)
-    parts = sparse.find_parts(walk)
+    walk = neighbor_walk.walk_on_lists(near, d2, "heat", 1.0)
+    parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.isolated.tolist(), parts.largest) == (2, [60], 30)
     assert walk.degrees[60] == 0.0
     assert walk.operator[[60]].nnz == 0
@@ -102,7 +104,9 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
     rng = np.random.default_rng(0)
     points = rng.permutation(40)[:, None] + 0.01 * rng.random((40, 1))
     d2, near = nearest(points, 3)
-    small, usual = (sparse.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0))
+    small, usual = (
+        neighbor_walk.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0)
+    )
     np.testing.assert_allclose(small.operator.toarray(), usual.operator.toarray(), atol=1e-6)
     unit = np.exp(-d2.min())
     np.testing.assert_allclose(small.degrees, usual.degrees / unit, rtol=1e-6)
@@ -114,26 +118,26 @@ def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     d2, near = nearest(points, 8)
     near[-1], d2[-1] = -1, np.inf
     masses = np.random.default_rng(0).uniform(0.5, 2.0, len(points))
-    walk = sparse.walk_on_lists(near, d2, masses=masses)
-    parts = sparse.find_parts(walk)
+    walk = neighbor_walk.walk_on_lists(near, d2, masses=masses)
+    parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.largest, parts.isolated.tolist()) == (3, 90, [190])
     assert parts.labels[[0, 40, 130, 190]].tolist() == [2, 0, 1, -1]
     basis = parts.basis.toarray()
-    split = sparse.contrasts(parts.labels, walk.degrees, 10)
+    split = neighbor_walk.contrasts(parts.labels, walk.degrees, 10)
     assert split.shape == (191, 2)
     for columns in (basis, split):
         np.testing.assert_allclose(columns.T @ columns, np.eye(columns.shape[1]), atol=1e-14)
         np.testing.assert_allclose(walk.operator @ columns, columns, atol=1e-14)
     np.testing.assert_allclose(walk.constant @ split, 0.0, atol=1e-14)
     np.testing.assert_allclose(parts.deflate(split), 0.0, atol=1e-14)
-    np.testing.assert_allclose(sparse.contrasts(parts.labels, walk.degrees, 1), split[:, :1])
+    np.testing.assert_allclose(neighbor_walk.contrasts(parts.labels, walk.degrees, 1), split[:, :1])
 
 
 def test_a_graph_without_edges_has_no_part() -> None:
     """All of it isolated, all of it zero."""
     none = np.zeros(0, dtype=np.int64)
-    walk = sparse.walk_on_edges(none, none, np.zeros(0), 5)
-    parts = sparse.find_parts(walk)
+    walk = neighbor_walk.walk_on_edges(none, none, np.zeros(0), 5)
+    parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.largest, len(parts.isolated)) == (0, 0, 5)
     assert walk.constant.tolist() == [0.0] * 5
-    assert sparse.contrasts(parts.labels, walk.degrees, 3).shape == (5, 0)
+    assert neighbor_walk.contrasts(parts.labels, walk.degrees, 3).shape == (5, 0)

@@ -1,1 +1,0 @@
-"""Clusters that others run: they place partitions and carry bytes, and decide nothing."""

@@ -1,0 +1,153 @@
+"""The running statistics of a monitor: exponential means of whitened scores, at three memories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from streamembed.drift.reference import CHUNK
+from streamembed.numeric.arrays import Array, Floats
+
+__all__ = ["MEMORIES", "Groups", "Null", "Running", "run", "start", "values", "whiten"]
+
+MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
+RIDGE = 1e-2  # of a correlation: scores that went together may part
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Channels of a vector of scores.
+
+    Attributes
+    ----------
+    names : tuple of str
+    sizes : tuple of int
+        Scores of each, in their order.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each begins."""
+        return tuple(int(stop) for stop in np.cumsum((0, *self.sizes[:-1])))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The columns of each."""
+        return tuple(slice(a, a + n) for a, n in zip(self.starts, self.sizes, strict=True))
+
+    @property
+    def labels(self) -> tuple[tuple[str, int, str], ...]:
+        """Channel, memory in events and form of each statistic, in the order of `values`.
+
+        The form is "norm" or "max": what all scores of a channel have moved, or one alone.
+        """
+        several = [name for name, size in zip(self.names, self.sizes, strict=True) if size > 1]
+        forms = [(name, "norm") for name in self.names] + [(name, "max") for name in several]
+        return tuple((name, w * CHUNK, form) for w in MEMORIES for name, form in forms)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Null:
+    """What scores are without drift.
+
+    Attributes
+    ----------
+    low, high : (p,)
+        Scores are clipped to these.
+    mean : (p,)
+    whitening : (p, p)
+        Block-diagonal, a block a channel.
+    """
+
+    low: Annotated[Floats, "p"]
+    high: Annotated[Floats, "p"]
+    mean: Annotated[Floats, "p"]
+    whitening: Annotated[Floats, "p p"]
+
+    def whitened(self, scores: Floats) -> Floats:
+        """Means of chunks, shape (c, p), of the scores of their events, shape (10 c, p)."""
+        clipped = np.clip(scores, self.low, self.high)
+        means = clipped.reshape(-1, CHUNK, clipped.shape[1]).mean(axis=1)
+        z: Floats = np.matmul((means - self.mean)[:, None, :], self.whitening)[:, 0, :]
+        return z
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """Where the exponential means stand.
+
+    Attributes
+    ----------
+    carried : (3, p)
+        (1 - a) v of each memory.
+    chunks : int
+        That have come.
+    """
+
+    carried: Annotated[Floats, "w p"]
+    chunks: int
+
+
+def start(p: int) -> Running:
+    """Before the first chunk."""
+    return Running(np.zeros((len(MEMORIES), p)), 0)
+
+
+def whiten(covariance: Array, groups: Groups) -> Floats:
+    """Symmetric whitening of each channel, shape (..., p, p), of covariances of that shape.
+
+    Of the correlations, with a ridge of 1e-2; a score that does not vary has no say.
+    """
+    found = np.zeros(covariance.shape)
+    for part in groups.slices:
+        own = covariance[..., part, part]
+        deviations = np.sqrt(np.maximum(np.diagonal(own, axis1=-2, axis2=-1), 0.0))
+        varies = deviations > 1e-12
+        inverse = np.where(varies, 1.0 / np.where(varies, deviations, 1.0), 0.0)
+        correlations = own * inverse[..., :, None] * inverse[..., None, :]
+        values_, vectors = np.linalg.eigh(correlations)
+        roots = 1.0 / np.sqrt(np.maximum(values_, 0.0) + RIDGE)
+        inner = (vectors * roots[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+        found[..., part, part] = inverse[..., :, None] * inner * varies[..., None, :]
+    return found
+
+
+def run(before: Running, z: Floats) -> tuple[Running, Floats, Floats]:
+    """The exponential means after each of some chunks.
+
+    Returns
+    -------
+    Where they stand, the means (c, 3, p), and their variances without drift (c, 3), in which a
+    chunk's mean of whitened scores has 1 / 10.
+    """
+    c, p = z.shape
+    means, carried = np.empty((c, len(MEMORIES), p)), before.carried
+    a = np.array([2.0 / (w + 1) for w in MEMORIES])
+    for mean, chunk in zip(means, z, strict=True):
+        np.multiply(a[:, None], chunk, out=mean)
+        mean += carried
+        carried = (1 - a)[:, None] * mean
+    t = before.chunks + 1.0 + np.arange(c)[:, None]
+    variances = a / (2 - a) * (1 - (1 - a) ** (2 * t)) / CHUNK
+    return Running(carried, before.chunks + c), means, variances
+
+
+def values(means: Array, variances: Array, groups: Groups) -> Floats:
+    """Every statistic, shape (..., 3 f), of means (..., 3, p) and variances (..., 3).
+
+    ||v||**2 / (dim sigma**2) of each channel, then max v_j**2 / sigma**2 of each that has several
+    scores.
+    """
+    squares = means * means
+    starts = list(groups.starts)
+    several = [i for i, size in enumerate(groups.sizes) if size > 1]
+    norms = np.add.reduceat(squares, starts, axis=-1) / np.array(groups.sizes)
+    largest = np.maximum.reduceat(squares, starts, axis=-1)[..., several]
+    both = np.concatenate([norms, largest], axis=-1) / variances[..., None]
+    found: Floats = both.reshape(*both.shape[:-2], -1)
+    return found

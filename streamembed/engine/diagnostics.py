@@ -1,0 +1,235 @@
+"""What a person should be told: costs, coarse landmarks, maps of few points or of parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamembed.engine.snapshot import Snapshot
+from streamembed.methods.eigenpairs import LARGEST_EXACT
+from streamembed.methods.options import LARGEST_RANK, Config
+from streamembed.methods.registry import METHODS
+
+__all__ = [
+    "aged",
+    "coarse",
+    "cost_of_chunk",
+    "cost_of_snapshot",
+    "degenerate",
+    "hints",
+    "is_restless",
+    "parts_apart",
+    "restless",
+    "unmet",
+    "untaught",
+]
+
+# Times as dear as usual from which a warning is due.
+CLIFF = 10.0
+# A whole decomposition of 1,000 points beside a certified snapshot of as many, as measured (0.25 s
+# and 4.5 ms); the ratio grows with the square of their number. Batches of 1,200 and 1,500 points
+# took 75 ms and 0.8 s, 15 times a certified snapshot and more.
+EXACT_AT_1000, BATCH = 55.0, 20.0
+# Landmarks farther apart than this share of the bandwidth leave much of a Gaussian kernel between
+# them unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
+COARSE = 0.5
+# Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
+# than their own neighbours are, and the data have more dimensions than so many can cover.
+COARSE_WIDTHS = 0.7
+# Snapshots from which on it is told that few of them have common axes.
+LEAST_SNAPSHOTS = 10
+# Share of the points outside of the largest part, up to which they are outliers.
+APART = 0.01
+
+
+def cost_of_chunk(config: Config) -> str | None:
+    """The parameter that makes chunks ten times as expensive as usual, and by how much; or None.
+
+    Learning a chunk of b events into n slots with r columns is some 4 n r^2 + 10 (r + 2 b)^3
+    operations; usual are the 64 columns that ``rank="auto"`` takes for a few components.
+    """
+    if config.slots is None:
+        return None
+    n, b, r = config.slots, config.chunk_size, config.rank_cut.most
+    ratio = _operations(n, b, r) / _operations(n, b, LARGEST_RANK)
+    if ratio < CLIFF:
+        return None
+    name = "n_components" if isinstance(config.rank, str) else "rank"
+    return (
+        f"{name}={getattr(config, name)} needs a factor of {r} columns, which makes every chunk "
+        f"and snapshot about {ratio:.0f} times as expensive as the usual {LARGEST_RANK}: use fewer"
+    )
+
+
+def is_restless(epochs: int, snapshots: int) -> bool:
+    """Whether hardly any two snapshots of a run can be compared by their axes."""
+    return snapshots >= LEAST_SNAPSHOTS and epochs > snapshots // 2
+
+
+def restless(epochs: int, snapshots: int) -> str:
+    """That axes began anew too often for snapshots to be compared."""
+    return (
+        f"{snapshots:,} snapshots have {epochs:,} different epochs of their axes: coordinates of "
+        "two of them cannot be compared; those of embedding.parquet can (--embed final), or hold "
+        "one snapshot for longer"
+    )
+
+
+def _operations(n: int, b: int, r: int) -> float:
+    return 4.0 * n * r**2 + 10.0 * (r + 2.0 * b) ** 3
+
+
+def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
+    """Why a snapshot was ten times as expensive as usual, and by how much; None if it was not.
+
+    One that is not met has climbed `streamembed.methods.refinement` to its end for nothing.
+    """
+    n, rung = len(snapshot.ids), snapshot.rung
+    if snapshot.certificate.met is False:
+        rung = "exact" if n <= LARGEST_EXACT else "batch"
+    ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
+    if ratio < CLIFF:
+        return None
+    return (
+        f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
+        f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
+        f"tolerance={config.tolerance}: use a larger tolerance, "
+        f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
+        "tolerance=None for uncertified snapshots"
+    )
+
+
+def hints(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
+    """All that is off in a snapshot, what matters most first; see `unmet` for the tolerance."""
+    lines = (coarse, degenerate, parts_apart, aged, untaught)
+    told = [unmet(snapshot, tolerance), *(line(snapshot) for line in lines)]
+    return tuple(line for line in told if line is not None)
+
+
+def untaught(snapshot: Snapshot) -> str | None:
+    """Metrics that have learned nothing."""
+    names = [name for name, one in snapshot.metrics.items() if one.certificate.taught is False]
+    if not names:
+        return None
+    return f"nothing was learned by the metrics {', '.join(names)}: no label and no pair came"
+
+
+def unmet(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
+    """Why a certificate is not met, and what to do; None where it is, or claims nothing.
+
+    Parameters
+    ----------
+    tolerance
+        Of the engine, which a snapshot does not know; None where nobody does.
+    """
+    certificate = snapshot.certificate
+    if certificate.met is not False:
+        return None
+    large = f"its residual {certificate.residual:.4g} is above the tolerance"
+    outside = (
+        f"an eigenvalue outside (at most {certificate.outside_bound:.4g}) may belong before the "
+        f"last published one ({snapshot.eigenvalues[-1]:.4g})"
+    )
+    why = f"{large}, or {outside}"
+    if tolerance is not None:
+        why = f"{large} {tolerance:.4g}" if certificate.residual > tolerance else outside
+    rank = "a larger rank " if "rank" in METHODS[snapshot.method].options else ""
+    return f"the certificate is not met: {why}; use a larger tolerance, {rank}or fewer slots"
+
+
+def aged(snapshot: Snapshot) -> str | None:
+    """Where the picture keeps clearly fewer neighbours than when it was laid out."""
+    picture = snapshot.picture
+    if picture is None or not picture.aged:
+        return None
+    return (
+        f"the picture has aged: {picture.kept.mean():.0%} of neighbours kept, it was "
+        f"{picture.kept_then:.0%} when it was laid out (see Engine.relayout)"
+    )
+
+
+def coarse(snapshot: Snapshot) -> str | None:
+    """What to do where there are too few landmarks for the kernel; None where there are enough."""
+    if METHODS[snapshot.method].room != "dense":
+        return None  # a graph joins landmarks however far apart they are; distances need no width
+    found, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
+    limit = COARSE_WIDTHS if self_tuning else COARSE
+    if found <= limit:
+        return None
+    n = len(snapshot.ids)
+    if self_tuning:
+        return (
+            f"events are {found:.2f} kernel widths from the nearest of the {n} landmarks, more "
+            f"than {limit}: too sparse for the kernel: use more landmarks (size=)"
+        )
+    return (
+        f"the {n} landmarks are {found:.2f} bandwidths apart, more than {limit}: too sparse for "
+        "the kernel: use more landmarks (size=) or a larger bandwidth"
+    )
+
+
+def degenerate(snapshot: Snapshot) -> str | None:
+    """Why a map says little of most points, and what to do; None where it does not."""
+    certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
+    room, count = METHODS[snapshot.method].room, len(snapshot.ids)
+    if not snapshot.coordinates.any() and certificate.met is False:
+        return (
+            f"all {k} components are zeros, because the {count} points differ by less than the "
+            "kernel's float32 values can show: call engine.rescale() if their units have changed, "
+            "or set a tolerance below 1e-3, which keeps the kernel in float64, or size <= 1000"
+        )
+    if not snapshot.coordinates.any():
+        return (
+            f"all {k} components are zeros: the {count} points that are held do not differ in "
+            "anything that this method sees; look at their features, or learn more"
+        )
+    shown = int(np.count_nonzero(snapshot.psi.any(axis=0)))
+    if shown < k:
+        d = snapshot.points.shape[1]
+        return (
+            f"n_components={k} is above the rank of the {count} points that are held, {shown}"
+            f"{f' (features: {d})' if d else ''}: {k - shown} of {k} components are zeros; use "
+            f"n_components={shown}"
+        )
+    if room == "curved" and certificate.isolated > APART * count:
+        return (
+            f"{certificate.isolated} of {count} points are outside of the largest of "
+            f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
+            "neighbours (n_neighbors=), or one engine a part"
+        )
+    if room == "rebuilt" and snapshot.n_connected > 1:
+        return (
+            f"the graph of neighbours falls into {snapshot.n_connected} parts, which nothing "
+            "places beside one another: components tell them apart first, and where in its part "
+            "a point is only after that; use more neighbours (n_neighbors=), or one engine a part"
+        )
+    if certificate.lone:
+        j = certificate.lone[0]
+        total = snapshot.masses.sum()
+        remedy = "remove or scale them"
+        if snapshot.kernel == "gaussian" and room == "dense":
+            remedy += ', or use kernel="self_tuning"'
+        return (
+            f"component {j} is carried by about {certificate.effective_points[j]:.0f} of "
+            f"{total:,.0f} points: outliers lead the map; look at snapshot.leading_ids({j}), "
+            f"{remedy}"
+        )
+    parts = certificate.parts
+    if parts > k:
+        return (
+            f"the map falls into at least {parts} parts ({parts - 1} eigenvalues of 1): "
+            f"{'the component says' if k == 1 else f'all {k} components say'} which part a point "
+            f"is in, none where in it; use n_components >= {parts + 2}, or one engine a part"
+        )
+    return None
+
+
+def parts_apart(snapshot: Snapshot) -> str | None:
+    """Where the first components do nothing but tell parts apart; None where they do more."""
+    parts = snapshot.certificate.parts
+    if not 1 < parts <= len(snapshot.eigenvalues):
+        return None
+    first = "the first component tells" if parts == 2 else f"the first {parts - 1} components tell"
+    return (
+        f"{first} {parts} separate parts apart; structure inside them starts at component "
+        f"{parts - 1}"
+    )

@@ -1,0 +1,228 @@
+"""What a snapshot consists of, as files hold it, and what no snapshot can hold."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data.batch import LARGEST_VALUE
+from streamembed.engine.picture import Drawn
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
+from streamembed.methods.options import (
+    LARGEST_COEFFICIENT,
+    LARGEST_DEGREE,
+    LARGEST_NEIGHBORS,
+    SPREADS,
+    WIDTHS,
+)
+from streamembed.methods.registry import METHODS
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import Array
+from streamembed.spectral.neighbor_walk import WEIGHTS
+from streamembed.storage import archive
+
+__all__ = [
+    "ARRAYS",
+    "COLUMNS",
+    "IN_HEADER",
+    "NUMBERS",
+    "check",
+    "pack_picture",
+    "unpack_picture",
+]
+
+TINY = float(np.finfo(np.float64).tiny)
+# Arrays with a row a point, and the column of a file that each is; the others are in its header.
+COLUMNS = {
+    "ids": "id",
+    "masses": "mass",
+    "coordinates": "coordinates",
+    "psi": "psi",
+    "stationary": "stationary",
+    "density_weights": "density_weight",
+    "degrees": "degree",
+    "widths": "width",
+    "reaches": "reach",
+    "points": "point",
+    "lengths": "length",
+}
+IN_HEADER = ("eigenvalues", "center", "scale")
+ARRAYS = (*COLUMNS, *IN_HEADER)
+NUMBERS = (
+    "method",
+    "feature_names",
+    "position",
+    "kernel",
+    "bandwidth",
+    "radius",
+    "n_neighbors",
+    "width",
+    "least_width",
+    "typical_coverage",
+    "alpha",
+    "diffusion_time",
+    "degree",
+    "coef0",
+    "gamma",
+    "reg",
+    "certificate",
+    "frame",
+    "rung",
+    "resolution",
+    "n_connected",
+)
+
+
+# Of a picture, the column that each of its arrays is.
+PICTURE = {
+    "coordinates": "picture",
+    "moved": "picture_moved",
+    "kept": "picture_kept",
+    "balance": "picture_balance",
+}
+
+
+def pack_picture(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of a picture that was counted, and its numbers."""
+    arrays, numbers = codec.pack(drawn)
+    columns = {
+        PICTURE[name]: archive.vectors_of(array) if array.ndim == 2 else pa.array(array)
+        for name, array in arrays.items()
+    }
+    return columns, numbers
+
+
+def unpack_picture(table: Any, numbers: Any, n: int) -> Drawn | None:
+    """The picture of a file, for n points, if there is one; within `archive.sound`."""
+    must = archive.must
+    held = [name for name, column in PICTURE.items() if column in table.column_names]
+    if numbers is None:
+        must(not held, "columns of a picture that is none")
+        return None
+    arrays = {}
+    for name in held:
+        found = table.column(PICTURE[name])
+        lists = pa.types.is_fixed_size_list(found.type)
+        arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
+    drawn: Drawn = codec.unpack(Drawn, arrays, numbers)
+    must(drawn.neighbours is None, "a picture with neighbours")
+    must(drawn.kept is not None and drawn.balance is not None, "a picture that was not counted")
+    shapes = {name: (n, 2) if name == "coordinates" else (n,) for name in PICTURE}
+    for name, shape in shapes.items():
+        array = getattr(drawn, name)
+        must(array.shape == shape and array.dtype == np.float64, f"{name} of the picture")
+        must(np.isfinite(array).all() and (name == "coordinates" or (array >= 0).all()), name)
+    must((arrays["kept"] <= 1.0).all() and 0.0 <= drawn.kept_then <= 1.0, "kept of the picture")
+    must(0.0 <= drawn.gamma < np.inf and SPREADS[0] <= drawn.spread <= SPREADS[1], "gamma, spread")
+    must(1 <= drawn.n_neighbors <= LARGEST_NEIGHBORS, "n_neighbors of the picture")
+    must(min(drawn.age, drawn.epoch) >= 0, "age and epoch of the picture")
+    return drawn
+
+
+def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:
+    """Refuse the content of a file that no snapshot can have; within `archive.sound`."""
+    must = archive.must
+    names = numbers["feature_names"]
+    n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
+    must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
+    width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].room == "curved" else 0
+    shapes = {
+        **dict.fromkeys(("coordinates", "psi"), (n, k)),
+        **dict.fromkeys(
+            (
+                "masses",
+                "stationary",
+                "density_weights",
+                "degrees",
+                "widths",
+                "reaches",
+            ),
+            (n,),
+        ),
+        **dict.fromkeys(("center", "scale"), (d,)),
+        "eigenvalues": (k,),
+        "points": (n, d),
+        "lengths": (n, width),
+    }
+    for name, shape in shapes.items():
+        array = arrays[name]
+        must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
+        must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
+        finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
+        must(finite.all(), f"{name} is not finite")
+    room = METHODS[numbers["method"]].room
+    if room == "graph":  # points that nothing joins have no share in the walk
+        for name in ("stationary", "degrees", "reaches"):
+            must((arrays[name] >= 0).all(), f"{name} is negative")
+        shared = arrays["stationary"] > 0
+        must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
+        must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
+    if room == "curved":
+        must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
+        ends = np.flatnonzero(arrays["stationary"]) if width < n else np.arange(n)
+        must(width == len(ends), "lengths to other points than landmarks")
+        must((arrays["lengths"][ends, np.arange(width)] == 0).all(), "lengths")
+    positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
+    share = positive.get(room, ("stationary",))
+    for name in (*share, "masses", "density_weights", "widths", "scale"):
+        must((arrays[name] > 0).all(), f"{name} is not positive")
+    must(n >= 1 and k >= 1, "it has no points")
+    must(tracked.dtype == np.float64 and len(tracked) == n, "tracked has another shape")
+    must(np.isfinite(tracked).all(), "tracked is not finite")
+    ids = arrays["ids"]
+    if ids.dtype == object:
+        must(all(type(key) is str for key in ids.tolist()), "ids are not text")
+    else:
+        must(ids.dtype == np.int64, f"ids have dtype {ids.dtype}")
+    must(len(set(ids.tolist())) == n, "ids are not unique")
+    must(isinstance(names, list) and all(type(one) is str for one in names), "names are not text")
+    must(len(set(names)) == d, "names are not unique")
+    must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
+    must(type(numbers["rung"]) is str, "rung is not text")
+    must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    own = METHODS[numbers["method"]].kernels
+    kernels = WEIGHTS if room == "graph" else own or ("distance",)
+    must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
+    k_nearest = numbers["n_neighbors"]
+    must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
+    parts = numbers["n_connected"]
+    must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
+    ranges: dict[str, tuple[float, float]] = {
+        "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
+        "alpha": (0.0, 2.0),
+        "diffusion_time": (0.0, 1e6),
+        "coef0": (0.0, LARGEST_COEFFICIENT),
+        "gamma": (0.0, LARGEST_VALUE),
+        "reg": (1e-12, 1e6),
+        "resolution": (0.0, sys.float_info.max),
+        "width": WIDTHS,
+        "typical_coverage": (0.0, LARGEST_VALUE),
+        "radius": (0.0, LARGEST_VALUE),
+        "least_width": (TINY, LARGEST_VALUE),
+    }
+    for name, (low, high) in ranges.items():
+        value = numbers[name]
+        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
+    degree = numbers["degree"]
+    must(type(degree) is int and 1 <= degree <= LARGEST_DEGREE, "degree")
+    certificate = numbers["certificate"]
+    must(0.0 <= certificate.negative_mass <= 1.0, "certificate.negative_mass")
+    must(certificate.stale >= 0.0, "certificate.stale")
+    must(certificate.parts >= 1, "certificate.parts")
+    must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
+    must(0 <= certificate.isolated <= n, "certificate.isolated")
+    must(len(certificate.effective_points) == k, "certificate.effective_points")
+    must(all(0 <= j < k for j in certificate.lone), "certificate.lone")
+    frame = numbers["frame"]
+    must(frame.epoch >= 0, "epoch is negative")
+    must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")
+    for name, metric in numbers["metrics"].items():
+        must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
+        must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
+        must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
+        must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
+        known = metric.feature_names in (None, tuple(names))
+        must(known, f"the metric {name} has other features")

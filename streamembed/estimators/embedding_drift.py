@@ -1,0 +1,155 @@
+"""`EmbeddingDrift`: the monitor as a drift detector for river."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from river import base
+
+from streamembed.data import impute
+from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.impute import Rows, are_places
+from streamembed.data.table import one_point, row_by_name
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
+from streamembed.errors import FeatureError, shown
+from streamembed.estimators.cold_start import SettlingTransformer
+from streamembed.numeric.arrays import Floats
+
+__all__ = ["EmbeddingDrift"]
+
+SETTLED = 50  # events whose features are those that are watched
+SCALAR = "x"
+
+
+class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
+    """A drift detector for points, at a false-alarm rate of your choice.
+
+    It is one of river's detectors (``update`` and ``drift_detected``), and a step of a pipeline
+    that hands every point on as it is. Values that are missing become the mean so far. A detector
+    of one number can be given numbers.
+
+    Parameters
+    ----------
+    ert, n_reference, n_coordinates, policy, scaling, bandwidth, seed
+        As of `streamembed.Monitor`.
+
+    Attributes
+    ----------
+    drift_detected : bool
+        Whether the last event, or one of the last mini-batch, raised an alarm.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> detector = EmbeddingDrift(ert=2_000, n_reference=500)
+    >>> for x in rng.standard_normal((800, 2)).tolist():
+    ...     detector.update({"a": x[0], "b": x[1]})
+    >>> detector.drift_detected
+    False
+    >>> for x in rng.standard_normal((100, 2)).tolist():
+    ...     detector.update({"a": x[0] + 2.0, "b": x[1]})
+    ...     if detector.drift_detected:
+    ...         print(detector.alarm.features[0][0], detector.alarm.onset)
+    a 800
+    """
+
+    def __init__(
+        self,
+        ert: float = 10_000,
+        n_reference: int = 1_000,
+        n_coordinates: int = 16,
+        policy: str = "renew",
+        scaling: str | None = "standard",
+        bandwidth: float | str = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.ert = ert
+        self.n_reference = n_reference
+        self.n_coordinates = n_coordinates
+        self.policy = policy
+        self.scaling = scaling
+        self.bandwidth = bandwidth
+        self.seed = seed
+        self._begin()
+        self._monitor = self._made()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"ert": 2_000, "n_reference": 100}
+
+    def _made(self) -> Monitor:
+        names = ("ert", "n_reference", "n_coordinates", "policy", "scaling", "bandwidth", "seed")
+        return Monitor(**{name: getattr(self, name) for name in names})
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor inside: its timeline, alarms and state."""
+        return self._monitor
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The last alarm; None before the first."""
+        return self._monitor.alarms[-1] if self._monitor.alarms else None
+
+    def update(self, x: Any) -> None:
+        """Watch one event: a dict of its features, or a number.
+
+        Raises
+        ------
+        FeatureError
+            A number, where events had features by name.
+        """
+        if not isinstance(x, Mapping) and self._seen not in ((), (SCALAR,)):
+            raise FeatureError(
+                f"x={shown(x)} is no dict, and events have the features {shown(list(self._seen))}"
+            )
+        self.learn_one(x if isinstance(x, Mapping) else {SCALAR: x})
+
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
+        """The same, as a step of a pipeline."""
+        self._take(impute.read_one(x, LARGEST_VALUE, 0.0))
+
+    def learn_many(self, X: Any) -> None:
+        """Watch a mini-batch."""
+        rows = impute.read(X, LARGEST_VALUE, 0.0)
+        if rows.ordered and len(rows) and (self._names or not are_places(self._seen)):
+            rows.check(self._seen, "this detector")
+        self._take(rows)
+
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The point as it is."""
+        row_by_name(one_point(x))  # or an error
+        return dict(x)
+
+    def transform_many(self, X: Any) -> Any:
+        """The mini-batch as it is."""
+        return X
+
+    @property
+    def drift_detected(self) -> bool:
+        """Whether the last event, or one of the last mini-batch, raised an alarm."""
+        return self.alarm is not None and self.alarm.position > self._known.began
+
+    @property
+    def _since(self) -> int:
+        return self.alarm.position - 1 if self.alarm and self.drift_detected else super()._since
+
+    @property
+    def _learned(self) -> int:
+        return self._monitor.position
+
+    def _take(self, rows: Rows) -> None:
+        self._complete(rows, min(SETTLED, self.n_reference))
+
+    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+        index = np.arange(len(points), dtype=np.int64)
+        self._monitor.watch(Batch(points, names, are_places(names), None, index, ()))

@@ -1,0 +1,144 @@
+"""The parameters of the pipeline without labels, checked once, when they are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from streamembed.errors import ParameterError, shown
+from streamembed.estimators.replicate import Embedding
+from streamembed.geometry import neighbors
+from streamembed.methods.options import Config
+from streamembed.pairs import thresholds
+from streamembed.validation import (
+    LARGEST_DRAW,
+    LARGEST_SEED,
+    LARGEST_TIME,
+    flag,
+    keep,
+    one_of,
+    or_none,
+    real,
+    whole,
+)
+
+__all__ = ["Settings"]
+
+# Coordinates in which pairs are judged, at most: those of the tracked factor's usual rank.
+MOST_COMPONENTS = 48
+GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.self_tuning_map, "kernel": None}
+# Three events for each half: two more than the least number of components.
+LEAST_WARM_UP = 6
+# What becomes of pairs, as `streamembed.pairs.thresholds.Settings` calls it.
+OF_PAIRS = (
+    "candidates",
+    "buffer",
+    "percentiles",
+    "similar_below",
+    "dissimilar_above",
+    "by_mass",
+    "decay",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every parameter of `streamembed.estimators.unsupervised_pipeline.UnsupervisedPipeline`, with its default.
+
+    The meaning of each is told there; this class is where they are checked. A number of any kind is
+    kept as a plain int or float.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value, alone or in combination with others.
+    """
+
+    n_components: int | None = None
+    diffusion_time: float | None = 16.0
+    memory: str = "window"
+    size: int = 2000
+    half_life: float | None = None
+    bandwidth: float | str = "auto"
+    alpha: float = 1.0
+    warm_up: int | None = None
+    chunk_size: int = 50
+    candidates: int = 40
+    buffer: int = 500
+    percentiles: tuple[float, float] = (5.0, 95.0)
+    similar_below: float | None = None
+    dissimilar_above: float | None = None
+    by_mass: bool = False
+    decay: float = 0.9
+    gamma: float = 0.1
+    shrunk: bool = True
+    graph: str | Embedding = "neighbors"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every parameter, and keep it as a plain Python value."""
+        keep(
+            self,
+            gamma=real("gamma", self.gamma, 0.0, float("inf"), opened=True),
+            diffusion_time=or_none(real, "diffusion_time", self.diffusion_time, 0.0, LARGEST_TIME),
+            n_components=or_none(whole, "n_components", self.n_components, 1),
+            half_life=or_none(real, "half_life", self.half_life, 2e-3, 1e15),
+            memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
+            size=whole("size", self.size, 3),
+            chunk_size=whole("chunk_size", self.chunk_size, 1),
+            candidates=whole("candidates", self.candidates, 1, high=LARGEST_DRAW),
+            shrunk=flag("shrunk", self.shrunk),
+            seed=whole("seed", self.seed, 0, high=LARGEST_SEED // 4),
+        )
+        if self.warm_up is not None:
+            halves = ": each half learns half of them"
+            keep(self, warm_up=whole("warm_up", self.warm_up, LEAST_WARM_UP, halves))
+        if isinstance(self.graph, str):
+            keep(self, graph=one_of("graph", self.graph, tuple(GRAPHS), " or a function"))
+        elif not callable(self.graph):
+            raise ParameterError(
+                f"graph={shown(self.graph)} must be one of {', '.join(GRAPHS)}, or a function"
+            )
+        # the rest is checked by those whom it is for, here and not at the first event
+        pairs, engine = self.of_pairs(0), self.of_engine(1, 0)
+        keep(self, **{name: getattr(pairs, name) for name in OF_PAIRS})
+        keep(self, bandwidth=engine.bandwidth, alpha=engine.correction)
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """The map in which pairs are judged; None: the engine's own."""
+        return GRAPHS[self.graph] if isinstance(self.graph, str) else self.graph
+
+    def of_pairs(self, index: int) -> thresholds.Settings:
+        """Of the pairs of one strand; draws of the three are strangers."""
+        given = {name: getattr(self, name) for name in OF_PAIRS}
+        return thresholds.Settings(**given, seed=3 * self.seed + index)
+
+    def of_engine(self, width: int, index: int) -> Config:
+        """Of the engine of one strand, for ``width`` features: 0 all events, 1 and 2 the halves."""
+        share = 2 if index else 1
+        warm_up = self.warm_up
+        if warm_up is None:
+            warm_up = max(100, 10 * width, self.chunk_size)
+            warm_up = warm_up if self.memory == "all" else min(warm_up, self.size)
+        # the halves, as small as they are, must have more events than components
+        most = max(1, min(MOST_COMPONENTS, warm_up // 2 - 2))
+        return Config(
+            n_components=min(self.n_components or width, most),
+            memory=self.memory,
+            size=self.size // share,
+            half_life=None if self.half_life is None else self.half_life / share,
+            kernel="gaussian",
+            bandwidth=self.bandwidth,
+            alpha=self.alpha,
+            tolerance=None,  # pairs ask for the order of distances, not for a certificate
+            chunk_size=max(1, self.chunk_size // share),
+            warm_up=warm_up // share,
+            scaling=None if index else "standard",
+            seed=3 * self.seed + index,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The parameters by name, JSON-ready; a ``graph`` that is a function is "given"."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**given, "graph": self.graph if isinstance(self.graph, str) else "given"}

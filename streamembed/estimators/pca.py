@@ -1,0 +1,601 @@
+"""`PCA`: principal axes of a stream as a mini-batch transformer for river."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self
+
+import numpy as np
+from river import base
+
+from streamembed import validation
+from streamembed.data import batch, column_roles, impute
+from streamembed.data.impute import Rows
+from streamembed.data.output_format import as_given, column_names, give_back, whole_frame
+from streamembed.data.table import array_values
+from streamembed.errors import (
+    DegenerateMapWarning,
+    FeatureError,
+    InputError,
+    NotReadyError,
+    ParameterError,
+    shown,
+)
+from streamembed.estimators.estimator import Face
+from streamembed.manifold import principal, principal_stream
+from streamembed.manifold.principal import Principal, auto_rank
+from streamembed.manifold.principal_stream import CHUNK, SETTLING, Followed, Settings
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import Floats, frozen
+from streamembed.numeric.moments import Spread
+from streamembed.storage import archive
+from streamembed.threads import one_blas_thread
+
+__all__ = ["PCA", "PrincipalAxes"]
+
+# Up to here the moments are kept: 8 MB, and exact.
+MOST_MOMENTS = 1000
+# Events without which nothing varies.
+LEAST_EVENTS = 2
+# Axes beyond the features are rows of zeros, and take room all the same.
+MOST_COMPONENTS = 10_000
+# Residual up to which axes are those of the moments: what holding near ones still may cost.
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrincipalAxes:
+    """The immutable principal axes of a stream after some event; see `PCA.snapshot`.
+
+    Attributes
+    ----------
+    components : (k, d)
+        Unit rows, by descending variance, columns in the order of ``feature_names``; zeros for the
+        components in ``cut``.
+    mean : (d,)
+        Of the events that count.
+    explained_variance : (k,)
+        Squared singular values by count - 1.
+    explained_variance_ratio : (k,)
+        Shares of ``total_variance``.
+    singular_values : (k,)
+        Of the centred events, each by the root of its weight.
+    total_variance : float
+        Of all features together: exact with either solver.
+    residual : float or None
+        max ||S v - theta v|| / theta_1 over the components, S being the scatter: measured. None
+        with solver "svd", which does not hold S.
+    tail : float
+        Share of the total variance outside of the ``rank`` axes that are followed.
+    cut : tuple of int
+        Components in whose direction nothing varies.
+    met : bool or None
+        Whether the residual is at most 1e-3; None where it is not known.
+    solver : str
+        "moments" or "svd".
+    rank : int
+        Axes that are followed: all d of moments.
+    count : float
+        Events that count, those of long ago for less under ``half_life``.
+    whiten : bool
+        Whether coordinates are divided by their deviations.
+    position : int
+        Events so far.
+    feature_names : tuple of str
+    ordered : bool
+        Whether features go by their place, as those of an array.
+    """
+
+    components: Annotated[Floats, "k d"]
+    mean: Annotated[Floats, "d"]
+    explained_variance: Annotated[Floats, "k"]
+    explained_variance_ratio: Annotated[Floats, "k"]
+    singular_values: Annotated[Floats, "k"]
+    total_variance: float
+    residual: float | None
+    tail: float
+    cut: tuple[int, ...]
+    met: bool | None
+    solver: str
+    rank: int
+    count: float
+    whiten: bool
+    position: int
+    feature_names: tuple[str, ...]
+    ordered: bool
+
+    def __post_init__(self) -> None:
+        """Nobody writes to the arrays."""
+        for array in (self.components, self.mean, self.explained_variance):
+            frozen(array)
+        frozen(self.explained_variance_ratio)
+        frozen(self.singular_values)
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of points, shape (n, k). O(d k) a point.
+
+        Parameters
+        ----------
+        X
+            Any table with exactly these features; an array only where an array was learned. A data
+            frame or Arrow table comes back as its kind, its columns ``pca_0`` and so on.
+
+        Raises
+        ------
+        FeatureError, BadRowError
+            Other features, or values that are missing: here nothing is imputed.
+        """
+        remedy = "drop or fill them before transforming"
+        read = whole_frame(X)
+        table = column_roles.split(read, self.feature_names).points
+        points = batch.read(table, None, self.feature_names, self.ordered, remedy=remedy).points
+        return as_given(self._place(points), X, read, "pca")
+
+    def inverse_transform(self, coordinates: Any) -> Floats:
+        """Points, shape (n, d), of which these are the coordinates (n, k); of all such the nearest.
+
+        Raises
+        ------
+        FeatureError, InputError
+            No matrix of k finite columns.
+        """
+        given = array_values(coordinates)
+        if given.shape[1] != len(self.components):
+            raise FeatureError(
+                f"coordinates has {given.shape[1]} columns; it must have {len(self.components)}, "
+                "one per component"
+            )
+        if not np.isfinite(given).all():
+            raise InputError("coordinates has NaN or infinities; it must be finite")
+        return self._put_back(given)
+
+    def _place(self, points: Floats) -> Floats:
+        return principal.transform(self, points, self.whiten)
+
+    def _put_back(self, coordinates: Floats) -> Floats:
+        return principal.inverse_transform(self, coordinates, self.whiten)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an Arrow IPC file: versioned, checksummed, no pickle.
+
+        Raises
+        ------
+        FileError, ParameterError
+            The file cannot be written; the path is none.
+        """
+        arrays, numbers = codec.pack(self)
+        archive.write_table(path, archive.table_of(arrays), "principal axes", numbers)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The axes that `save` wrote, bit for bit.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written.
+        FileError
+            The file is missing, or cannot be read.
+        """
+        table, header = archive.read_table(path, "principal axes")
+        with archive.sound(path, "principal axes"):
+            found: Self = codec.unpack(cls, archive.unpack(table), header)
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Refuse what no stream has; within `archive.sound`."""
+        must, names = archive.must, self.feature_names
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray | float):
+                must(np.isfinite(value).all(), f"{each.name} is not finite")
+        must(len(set(names)) == len(names) == len(self.mean), "names of the features")
+        must((self.explained_variance >= 0).all(), "a variance is negative")
+        must(self.solver in ("moments", "svd"), "solver")
+        must(all(0 <= j < len(self.components) for j in self.cut), "cut")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its parts; read-only again afterwards."""
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself: nothing of it can change."""
+        return self
+
+
+class PCA(Face, base.MiniBatchTransformer):
+    """Principal component analysis of a stream, kept up to date, as a river transformer.
+
+    Every event counts at once. ``learn_many`` in any split and ``learn_one`` n times give the same
+    state, bit for bit. Axes keep still: their signs are those that they had before, and axes of
+    nearly equal variance do not turn among themselves.
+
+    - *Cold start.* Before the second event ``transform_one`` returns zeros, of the final width; so
+      it does for components beyond the features (`DegenerateMapWarning`, once the features are
+      settled), or in whose direction nothing varies.
+    - *Features.* The features are those of the first twenty events, ordered by name, or by place
+      for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
+      have names, arrays are refused.
+    - *Missing values.* A feature that is absent, null, NaN, infinite, beyond 1e75 or not a number
+      is replaced by its mean over the stream so far, and counted in ``imputed``.
+
+    Parameters
+    ----------
+    n_components
+        Axes to show, at most 10,000.
+    solver
+        "moments": exact; keeps d (d + 1) numbers. "svd": keeps ``rank`` axes, for many features;
+        approximate, but for the total variance. "auto": moments up to 1,000 features and for a
+        window, svd beyond.
+    rank
+        Axes that the svd follows, at least n_components. "auto": max(4 n_components,
+        n_components + 20). As many as are shown are wrong: what a chunk does not show of an axis
+        is lost.
+    whiten
+        Divide coordinates by their standard deviations.
+    window
+        Only the last so many events count, exactly; their rows are kept. None: all count. A window
+        takes moments.
+    half_life
+        Events after which an event counts half; None: events count alike for ever.
+
+    Attributes
+    ----------
+    imputed, ignored : int
+        Missing or unusable values that became a mean, and values of features that the first twenty
+        events did not show.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = PCA(n_components=2)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['pca_0', 'pca_1']
+    >>> axes = model.snapshot()
+    >>> axes.components.shape, axes.met
+    ((2, 9), True)
+    >>> bool(0.3 < axes.explained_variance_ratio.sum() < 1.0)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        solver: str = "auto",
+        rank: int | str = "auto",
+        whiten: bool = False,
+        window: int | None = None,
+        half_life: float | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.rank = rank
+        self.whiten = whiten
+        self.window = window
+        self.half_life = half_life
+        self._check_parameters()
+        self.imputed = 0
+        self.ignored = 0
+        self._early: list[dict[str, float]] = []  # rows until the features are settled
+        self._names: tuple[str, ...] = ()
+        self._followed: Followed | None = None
+        self._read: tuple[PrincipalAxes, Spread] | None = None
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"n_components": 2}
+        yield {"n_components": 3, "window": 15, "whiten": True}
+        yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
+
+    def _check_parameters(self) -> None:
+        k = validation.whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
+        validation.one_of("solver", self.solver, ("auto", "moments", "svd"))
+        validation.flag("whiten", self.whiten)
+        validation.or_none(validation.whole, "window", self.window, LEAST_EVENTS)
+        validation.or_none(validation.real, "half_life", self.half_life, 1.0, 1e15)
+        if isinstance(self.rank, str):
+            validation.one_of("rank", self.rank, ("auto",), " or a whole number")
+        else:
+            validation.whole("rank", self.rank, k, " (n_components), or 'auto'")
+            if self.solver == "moments" or self.window is not None:
+                raise ParameterError(
+                    f"rank={shown(self.rank)} is of the svd: with moments, which a window takes, "
+                    "nothing is cut off; leave it at 'auto'"
+                )
+        if self.window is not None and self.solver == "svd":
+            raise ParameterError(
+                f"window={shown(self.window)} needs solver='moments' or 'auto': rows cannot leave "
+                "an svd; use half_life to forget"
+            )
+        if self.window is not None and self.half_life is not None:
+            raise ParameterError(
+                f"window={shown(self.window)} and half_life={shown(self.half_life)} both forget: "
+                "use one of them"
+            )
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def ready(self) -> bool:
+        """True from the second event on: outputs are no longer zeros."""
+        return self.position >= LEAST_EVENTS
+
+    @property
+    def position(self) -> int:
+        """Events so far; all of them count."""
+        return len(self._early) + (0 if self._followed is None else self._followed.position)
+
+    @property
+    def pending(self) -> int:
+        """Events whose chunk is not complete yet: 20 for the first, then 10. They count, too."""
+        return len(self._early) + (0 if self._followed is None else len(self._followed.waiting))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features in the order of the components' columns, as far as they are known."""
+        return self._names or impute.in_order({name for row in self._early for name in row})
+
+    def snapshot(self) -> PrincipalAxes:
+        """The axes of every event so far; the same object until more is learned.
+
+        Raises
+        ------
+        NotReadyError
+            Before the second event.
+        """
+        if not self.ready:
+            raise NotReadyError(
+                f"{self.position} events have arrived, and axes need {LEAST_EVENTS}: learn more"
+            )
+        return self._current()[0]
+
+    def inverse_transform_one(self, x: Mapping[Any, Any]) -> dict[str, float]:
+        """The point, by feature, of which these are the coordinates; NotReadyError as `snapshot`.
+
+        Coordinates that are missing are 0.
+        """
+        return dict(
+            zip(self.snapshot().feature_names, self._put_back(impute.read_one(x))[0], strict=True)
+        )
+
+    def inverse_transform_many(self, X: Any) -> Any:
+        """Points of which these are the coordinates, as the same kind of table, a column a feature.
+
+        Coordinates that are missing are 0.
+        """
+        rows = impute.read(X)
+        names = self.snapshot().feature_names
+        return give_back(self._put_back(rows), X, rows.frame, names)
+
+    def _place(self, rows: Rows) -> Floats:
+        """Coordinates of points, (n, n_components)."""
+        names = self.feature_names or impute.in_order(set(rows.names))
+        rows.check(names, "this PCA")
+        if not self.ready:
+            return np.zeros((len(rows), int(self.n_components)))
+        axes, seen = self._current()
+        return axes._place(seen.fill_gaps(self._count_gaps(rows.arrange(axes.feature_names))))
+
+    def _put_back(self, rows: Rows) -> Floats:
+        names = column_names(self.prefix, int(self.n_components))
+        if rows.ordered:
+            names = tuple(map(str, range(len(names))))
+        rows.check(names, "what this PCA gives")
+        return self.snapshot()._put_back(np.nan_to_num(rows.arrange(names)[0]))
+
+    def _current(self) -> tuple[PrincipalAxes, Spread]:
+        """The axes, and the means that gaps are filled with."""
+        if self._read is None:
+            with one_blas_thread():
+                names, followed = self._names, self._followed
+                if followed is None:
+                    names, followed = self._begin(self._early)
+                settings = self._settings(len(names))
+                seen, found = principal_stream.read(followed, settings)
+            self._read = self._shown(found, settings, names), seen
+        return self._read
+
+    def _shown(self, found: Principal, settings: Settings, names: tuple[str, ...]) -> PrincipalAxes:
+        d = len(names)
+        return PrincipalAxes(
+            components=found.components,
+            mean=found.mean,
+            explained_variance=found.explained_variance,
+            explained_variance_ratio=found.explained_variance_ratio,
+            singular_values=found.singular_values,
+            total_variance=found.total_variance,
+            residual=found.residual,
+            tail=found.tail,
+            cut=found.cut,
+            met=None if found.residual is None else found.residual <= TOLERANCE,
+            solver=settings.solver,
+            rank=d if settings.solver == "moments" else min(settings.rank, d),
+            count=found.count,
+            whiten=bool(self.whiten),
+            position=self.position,
+            feature_names=names,
+            ordered=impute.are_places(names),
+        )
+
+    # ------------------------------------------------------------------ learning
+
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
+        """Learn one event of the stream."""
+        self._take(impute.read_one(x))
+
+    def learn_many(self, X: Any) -> None:
+        """Learn a mini-batch: any table that `transform_many` takes.
+
+        Raises
+        ------
+        InputError, FeatureError
+            X is no table, or an array of another width than before; nothing was learned.
+        """
+        self._take(impute.read(X))
+
+    def flush(self) -> None:
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
+
+        They count already; what it does is to settle the features, where that is still open.
+        """
+        names, followed, suspects = self._names, self._followed, self._suspects
+        if followed is None:
+            if not self._early:
+                return
+            names, followed = self._begin(self._early)
+            suspects = column_roles.suspects(names, _matrix(self._early, names))
+        with one_blas_thread():
+            followed = principal_stream.flush(followed, self._settings(len(names)))
+        self._keep(names, followed, [], self.ignored, self.imputed, suspects)
+        self._tell_suspects()
+
+    def merge(self, other: Self) -> None:
+        """Add what another PCA of the same parameters and features has learned.
+
+        ``other`` stays as it is. The streams count as having run side by side, each event with the
+        weight that it has in its own; the axes keep still against those of this one. Moments are
+        those of both streams, up to rounding; an svd is as good as that of one stream. Where either
+        is still among its first twenty events, these are learned after the rest.
+
+        Raises
+        ------
+        ParameterError
+            Itself, another class, other parameters, or a window: two have no common last events.
+        FeatureError
+            Other features.
+        """
+        if other is self:
+            raise ParameterError(
+                "other is this estimator itself, so everything it learned would count twice: merge "
+                "one that learned another stream"
+            )
+        if type(other) is not type(self) or repr(other) != repr(self):
+            raise ParameterError(
+                f"other is {shown(other)} and this is {shown(self)}: only estimators of the same "
+                "class and parameters can be merged"
+            )
+        if self.window is not None:
+            raise ParameterError(
+                f"window={shown(self.window)}: two streams have no common last events; learn the "
+                "rows of both in their order instead"
+            )
+        mine, theirs = self._followed, other._followed
+        if mine is not None and theirs is not None and self._names != other._names:
+            raise FeatureError(
+                f"other has the features {shown(list(other._names))} and this has "
+                f"{shown(list(self._names))}: only those of the same features can be merged"
+            )
+        merged = self.clone()
+        merged.ignored = self.ignored + other.ignored
+        merged.imputed = self.imputed + other.imputed
+        merged._names = self._names or other._names
+        with one_blas_thread():
+            if mine is not None and theirs is not None:
+                settings = self._settings(len(self._names))
+                merged._followed = principal_stream.merge(mine, theirs, settings)
+            else:
+                merged._followed = mine or theirs
+        for row in [*self._early, *other._early]:
+            merged._take(impute.read_one(row))
+        vars(self).update(vars(merged))
+
+    def _take(self, rows: Rows) -> None:
+        """Everything is computed first, and assigned last."""
+        known = self.feature_names
+        if known and (self._names or rows.ordered):
+            rows.check(known, "this PCA")
+        if rows.ordered and len(rows) and not rows.names:
+            raise FeatureError("X has no features: it must have at least one column")
+        early, names, followed = list(self._early), self._names, self._followed
+        ignored, imputed, suspects = self.ignored, self.imputed, self._suspects
+        if followed is None:
+            first = min(SETTLING - len(early), len(rows))
+            early += [rows.row(i) for i in range(first)]
+            if len(early) == SETTLING:
+                names, followed = self._begin(early)
+                suspects = column_roles.suspects(names, _matrix(early, names))
+                imputed += sum(
+                    math.isnan(row.get(name, math.nan)) for row in early for name in names
+                )
+                early = []
+            rows = rows.take(slice(first, None))
+        if followed is not None and len(rows):
+            values, unknown = rows.arrange(names)
+            ignored += unknown
+            imputed += int(np.count_nonzero(np.isnan(values)))
+            whole = len(followed.waiting) + len(rows) >= CHUNK
+            with one_blas_thread() if whole else nullcontext():
+                followed = principal_stream.extend(followed, values, self._settings(len(names)))
+        self._keep(names, followed, early, ignored, imputed, suspects)
+        self._tell_suspects()
+
+    def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], Followed]:
+        """The features of the first events, and these events as a stream."""
+        names = impute.in_order({name for row in early for name in row}) or ("0",)
+        values = _matrix(early, names)
+        settings = self._settings(len(names))
+        with one_blas_thread():
+            begun = principal_stream.init(len(names), settings)
+            return names, principal_stream.extend(begun, values, settings)
+
+    def _keep(
+        self,
+        names: tuple[str, ...],
+        followed: Followed | None,
+        early: list[dict[str, float]],
+        ignored: int,
+        imputed: int,
+        suspects: str | None,
+    ) -> None:
+        begins = self._followed is None and followed is not None
+        vars(self).update(
+            _names=names if followed is not None else (),
+            _followed=followed,
+            _early=early,
+            ignored=ignored,
+            imputed=imputed,
+            _suspects=suspects,
+            _read=None,
+        )
+        k, d = int(self.n_components), len(names)
+        if begins and k > d:
+            warnings.warn(
+                f"n_components={k} is above the number of features, {d}: {k - d} of {k} components "
+                f"are zeros; use n_components={d}",
+                DegenerateMapWarning,
+                stacklevel=4,
+            )
+
+    def _settings(self, n_features: int) -> Settings:
+        solver, k = str(self.solver), int(self.n_components)
+        if solver == "auto":
+            few = self.window is not None or n_features <= MOST_MOMENTS
+            solver = "moments" if few else "svd"
+        rank = auto_rank(k) if isinstance(self.rank, str) else int(self.rank)
+        window = None if self.window is None else int(self.window)
+        half_life = None if self.half_life is None else float(self.half_life)
+        return Settings(k, solver, rank, window, half_life)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_read": None}
+
+
+def _matrix(rows: list[dict[str, float]], names: tuple[str, ...]) -> Floats:
+    """Rows as numbers, (n, d); NaN where one is missing."""
+    return np.array([[row.get(name, math.nan) for name in names] for row in rows])

@@ -1,0 +1,416 @@
+"""A metric without labels: diffusion map, pairs by diffusion distance, ITML, split-half shrinking.
+
+::
+
+    points -> standardise -> map of all events   -> pairs -> ITML -> A   |
+                          -> map of half of them -> pairs -> ITML -> A_1 |-> shrink -> metric
+                          -> map of the others   -> pairs -> ITML -> A_2 |
+
+Each line is a strand (`streamembed.estimators.replicate`). The metric is a pure function of the pairs
+that are remembered, computed when asked: a pair that changes its kind leaves no trace in it.
+
+Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures and their measure.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from streamembed.data import batch, column_roles
+from streamembed.engine.engine import Engine
+from streamembed.engine.saved_engine import check_pairs
+from streamembed.errors import NotReadyError, ParameterError
+from streamembed.estimators.metric_settings import Settings
+from streamembed.estimators.replicate import Embedding, Fit, Strand, learn_metric
+from streamembed.methods.chunk import Events
+from streamembed.methods.options import Config
+from streamembed.metric_learners.learner import NO_UPDATES, certificate
+from streamembed.metric_learning import balance
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.chunks import Waiting
+from streamembed.pairs import shrinkage, thresholds
+from streamembed.storage import archive
+from streamembed.threads import one_blas_thread
+
+__all__ = ["UnsupervisedPipeline"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Strand:
+    """What is kept of a strand: its map, and its pairs."""
+
+    engine: Engine
+    pairs: thresholds.State
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What is kept of a pipeline beside its parameters.
+
+    Attributes
+    ----------
+    names : (tuple of str, bool) or None
+        Of the features, and whether they are places.
+    waiting : Waiting of Events
+        Those whose chunk is not complete.
+    center, scale : (d,)
+        The maps saw (x - center) / scale; empty before the first chunk.
+    strands : tuple
+    """
+
+    names: tuple[tuple[str, ...], bool] | None
+    waiting: Waiting[Events]
+    center: Floats
+    scale: Floats
+    strands: tuple[_Strand, ...]
+
+
+class UnsupervisedPipeline:
+    """A Mahalanobis metric learned from a stream of points without labels.
+
+    Parameters
+    ----------
+    n_components
+        Coordinates in which pairs are judged; None: the number of features, at most 48.
+    diffusion_time
+        t of lambda^t psi; None: psi as it is, as in the source's Laplacian eigenmaps.
+    memory, size, half_life, bandwidth, alpha
+        Of the map's engine (`streamembed.Engine`); the halves have half the size.
+    warm_up
+        Events before the first map, from which scaling and bandwidth come; None:
+        max(100, 10 d, chunk_size), d being the number of features, but no more than ``size``.
+    chunk_size
+        Events per update, at multiples of the stream position.
+    candidates
+        Pairs drawn for every event learned; one in ten is kept.
+    buffer
+        The most pairs remembered.
+    percentiles, similar_below, dissimilar_above, by_mass, decay
+        As in `streamembed.pairs.thresholds.Settings`.
+    gamma
+        Slack of ITML.
+    shrunk
+        Shrink the metric by how well it reproduces on halves of the events; costs two more maps of
+        half the size.
+    graph
+        "neighbors": pairs are judged in the map of the self-tuning graph of 20 nearest neighbours,
+        made from scratch with every chunk; "kernel": in the engine's own, tracked map, which is
+        faster and finds less; or a function of the standardised points (N, d) and the number of
+        components, to psi and eigenvalues.
+    seed
+        Random seed; with the stream position it determines every draw.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> side = np.where(rng.random(400) < 0.5, 4.0, -4.0)
+    >>> X = np.column_stack([side + rng.standard_normal(400), 3.0 * rng.standard_normal(400)])
+    >>> pipeline = UnsupervisedPipeline(size=400)
+    >>> pipeline.learn(X)
+    400
+    >>> metric, fit = pipeline.metric, pipeline.fit
+    >>> metric.matrix.shape, fit.status
+    ((2, 2), 'ok')
+    """
+
+    __signature__ = inspect.signature(Settings)  # what `help` shows
+
+    def __init__(self, *args: Any, **parameters: Any) -> None:
+        self.settings = Settings(*args, **parameters)
+        self._strands: tuple[Strand, ...] = ()
+        self._names: tuple[tuple[str, ...], bool] | None = None
+        self._waiting: Waiting[Events] = Waiting()
+        self._center = self._scale = np.zeros(0)
+        self._fitted: tuple[Mahalanobis, Fit] | None = None
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def ready(self) -> bool:
+        """True once the warm-up is over: there is a metric, if only the Euclidean one."""
+        return bool(self._strands) and self._strands[0].engine.ready
+
+    @property
+    def position(self) -> int:
+        """Events accepted so far, learned and pending."""
+        return self._learned + self._waiting.count
+
+    @property
+    def strands(self) -> tuple[Strand, ...]:
+        """All events, and the two halves where the metric is shrunk; none before the first event.
+
+        For a look: they change with the next chunk.
+        """
+        return self._strands
+
+    @property
+    def metric(self) -> Mahalanobis:
+        """The metric in the caller's units; the same object until the state changes.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        """
+        return self._read()[0]
+
+    @property
+    def fit(self) -> Fit:
+        """How the metric was obtained.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        """
+        return self._read()[1]
+
+    def transform(self, X: Any) -> Floats:
+        """Points in the space where the metric is the Euclidean distance, shape (n, rank)."""
+        names, ordered = self._names or (None, False)
+        return self.metric.transform(batch.read(X, None, names, ordered).points)
+
+    def _read(self) -> tuple[Mahalanobis, Fit]:
+        if not self.ready:
+            wanted = "one" if self._names is None else self._whole_config.warm_up_events
+            raise NotReadyError(
+                f"the warm-up takes {wanted} events and {self.position} have arrived: learn more, "
+                "or create the pipeline with a smaller warm_up"
+            )
+        if self._fitted is None:
+            states = [strand.pairs for strand in self._strands]
+            halves = (states[1], states[2]) if self.settings.shrunk else None
+            with one_blas_thread():
+                matrix, fit = learn_metric(states[0], halves, self.settings.gamma)
+            told = certificate(
+                "generated",
+                NO_UPDATES,
+                fit,
+                labelled=0,
+                pairs=fit.n_similar + fit.n_dissimilar,
+            )
+            metric = balance.hand_out(matrix, told, self._scale)
+            names, ordered = self._names or (None, True)
+            self._fitted = metric.named(None if ordered else names), fit
+        return self._fitted
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, X: Any, features: Any = None) -> int:
+        """Learn more events of the stream; every complete chunk is learned at once.
+
+        Parameters
+        ----------
+        X
+            Points (n, d), anything that `streamembed.Engine.learn` takes but a reader.
+        features
+            Of a data frame or Arrow table, the columns to take, as in `streamembed.Engine.learn`.
+
+        Returns
+        -------
+        How many events were accepted: all of them.
+
+        Raises
+        ------
+        FeatureError, BadRowError, InputError
+            Other features than before, or NaN; nothing of the call was learned.
+        """
+        names, ordered = self._names or (None, False)
+        points = column_roles.split(X, names, features).points
+        read = batch.read(points, None, names, ordered)
+        n, after = len(read.points), self._copied()
+        after._names = self._names or (read.names, read.ordered)
+        parts = list(after._whole_config.chunks.split(self._learned, self._waiting.count, n))
+        if any(whole for _, whole in parts):
+            after._strands = tuple(map(copy.copy, self._strands))
+        for part, whole in parts:
+            after._wait(read.points[part].copy())
+            if whole:
+                after._push()
+        vars(self).update(vars(after))
+        return n
+
+    def flush(self) -> None:
+        """Learn the pending events as a short chunk; this is itself an event of the stream.
+
+        Raises
+        ------
+        NotReadyError
+            Before the warm-up ends.
+        """
+        if not self.ready:
+            raise NotReadyError(f"{self.position} events have arrived, but the warm-up takes more")
+        if self._waiting.count:
+            after = self._copied()
+            after._strands = tuple(map(copy.copy, self._strands))
+            after._push()
+            vars(self).update(vars(after))
+
+    def _copied(self) -> Self:
+        """Another with the same contents: what a call computes, before it is assigned at once."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
+
+    @classmethod
+    def of(cls, X: Any, features: Any = None, **parameters: Any) -> Self:
+        """The batch form: all of X is the warm-up, and every row is kept.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).standard_normal((60, 3))
+        >>> UnsupervisedPipeline.of(X).metric.matrix.shape
+        (3, 3)
+        """
+        n = len(batch.read(column_roles.split(X, None, features).points).points)
+        pipeline = cls(**{"memory": "all", "warm_up": n, **parameters})
+        pipeline.learn(X, features)
+        return pipeline
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what can be computed again."""
+        return {**vars(self), "_fitted": None}
+
+    def _wait(self, points: Floats) -> None:
+        """These are accepted, and keep the array."""
+        ids = np.arange(self.position, self.position + len(points), dtype=np.int64)
+        self._waiting = self._waiting.followed_by(Events(points, ids))
+
+    def _push(self) -> None:
+        """What waits into all strands, as one chunk."""
+        chunk, self._waiting = self._waiting.joined(), Waiting()
+        if not self._strands:
+            self._strands = self._fresh_strands()
+        with one_blas_thread():
+            whole = self._strands[0]
+            whole.engine.learn(chunk.points)
+            whole.engine.flush()  # a short chunk by `flush`; whole ones have been learned
+            if not len(self._scale):
+                snapshot = whole.engine.publish()
+                self._center, self._scale = snapshot.center, snapshot.scale
+            whole.judge(self._scale_points)
+            first = shrinkage.halves(chunk.ids, self.settings.seed)
+            for half, mine in zip(self._strands[1:], (first, ~first), strict=False):
+                half.push(self._scale_points(chunk.points[mine]))
+        self._fitted = None
+
+    def _scale_points(self, points: Floats) -> Floats:
+        """Points as the maps and the pairs see them."""
+        with np.errstate(over="ignore", under="ignore"):
+            result: Floats = (points - self._center) / self._scale
+        return result
+
+    @property
+    def _width(self) -> int:
+        assert self._names is not None
+        return len(self._names[0])
+
+    @property
+    def _learned(self) -> int:
+        return self._strands[0].engine.position if self._strands else 0
+
+    @property
+    def _whole_config(self) -> Config:
+        """Of the engine of all events, once the features are known."""
+        if self._strands:
+            return self._strands[0].engine.config
+        return self.settings.of_engine(self._width, 0)
+
+    def _fresh_strands(self) -> tuple[Strand, ...]:
+        """All events, and where the metric is shrunk their halves; with nothing learned."""
+        return tuple(
+            Strand(
+                self.settings.of_engine(self._width, index),
+                self._width,
+                self.settings.of_pairs(index),
+                self.settings.diffusion_time,
+                self.settings.embedding,
+            )
+            for index in range(3 if self.settings.shrunk else 1)
+        )
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to continue exactly where learning stopped, as Arrow IPC.
+
+        A ``graph`` that is a function is not written.
+        """
+        strands = tuple(_Strand(strand.engine, strand.pairs) for strand in self._strands)
+        kept = _Kept(self._names, self._waiting, self._center, self._scale, strands)
+        arrays, numbers = codec.pack(kept)
+        header = {"parameters": self.settings.as_dict(), "learned": numbers}
+        archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], graph: Embedding | None = None) -> Self:
+        """The pipeline that `save` wrote, bit for bit; with the ``graph`` it had, if a function.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written.
+        FileError
+            The file is missing, or cannot be read.
+        ParameterError
+            It was learned with a function as ``graph``, and none was given.
+        """
+        table, header = archive.read_table(path, "unsupervised")
+        with archive.sound(path, "unsupervised"):
+            given = dict(header["parameters"])
+        if given.get("graph") == "given":
+            if not callable(graph):
+                raise ParameterError(
+                    f"{path} was learned with a custom graph function; pass it as graph="
+                )
+            given["graph"] = graph
+        with archive.sound(path, "unsupervised"):
+            arrays = archive.unpack(table)
+            for name, array in arrays.items():
+                archive.must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} is NaN")
+            return cls(**given)._continue(codec.unpack(_Kept, arrays, header["learned"]))
+
+    def _continue(self, kept: _Kept) -> Self:
+        """This, which has not learned yet, from what `save` wrote on; checked for what fits."""
+        must = archive.must
+        self._names, self._center, self._scale = kept.names, kept.center, kept.scale
+        width = 0 if kept.names is None else self._width
+        must(kept.scale.shape == kept.center.shape == (width * bool(kept.strands),), "scale")
+        must((kept.scale > 0).all(), "scale is not positive")
+        must(len(kept.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
+        if kept.strands:
+            self._strands = self._fresh_strands()
+        for strand, one in zip(self._strands, kept.strands, strict=True):
+            must(one.engine.config == strand.engine.config, "an engine has other parameters")
+            check_pairs(one.pairs, width)
+            strand.engine, strand.pairs = one.engine, one.pairs
+        if self.ready:
+            _ = self.metric  # whatever it is made of must fit together
+        waiting = kept.waiting
+        must(len(waiting.parts) == min(waiting.count, 1), "parts of waiting events")
+        for part in waiting.parts:
+            must(width > 0 and part.points.shape == (waiting.count, width), "waiting points")
+            expected = np.arange(self._learned, self._learned + waiting.count)
+            must(np.array_equal(part.ids, expected), "ids of waiting events")
+            cut = self._whole_config.chunks.next_cut(self._learned)
+            must(expected[-1] + 1 < cut, "more events wait than a chunk has")
+        self._waiting = waiting
+        return self
+
+
+codec.prepare(_Kept)

@@ -1,0 +1,121 @@
+"""Landmarks and masses of a stream, without a map: all that a partition of it needs to keep.
+
+An engine keeps a map beside them, which costs as much again: M^2 weights, a factor, a frame. What
+is done with a chunk is the same to the bit, for both go through `fade` and
+`streamembed.landmarks.absorption.absorb`.
+
+Symbols: n = landmarks, c = events of the chunk, M = slots, h = half-life, T = clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamembed.geometry import support
+from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.support import Support
+from streamembed.landmarks import absorption
+from streamembed.landmarks.absorption import Cover
+from streamembed.numeric.arrays import Bools, Floats, Ints
+
+__all__ = ["Covering", "fade", "init", "stale", "update"]
+
+# Of an event that is so late that it weighs nothing: weights are positive.
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Covering:
+    """Landmarks between two chunks.
+
+    Attributes
+    ----------
+    position : int
+        Events learned.
+    time : float
+        T, as of which masses are: that of the newest event; 0 before the first.
+    support : Support
+        Its ids are the births.
+    cover : Cover
+    """
+
+    position: int
+    time: float
+    support: Support
+    cover: Cover
+
+
+def init(n_features: int) -> Covering:
+    """Nothing learned."""
+    return Covering(0, 0.0, Support.empty(n_features, np.int64), Cover.empty())
+
+
+def update(
+    before: Covering,
+    points: Floats,
+    scaling: Scaling,
+    size: int,
+    half_life: float | None,
+    times: Floats | None = None,
+) -> Covering:
+    """With one more chunk of raw points (c, d), c at least 1.
+
+    O(c M d), and O(M d) for each event that takes a slot.
+
+    Parameters
+    ----------
+    half_life
+        In units of ``times``; None where nothing fades.
+    times
+        Of the events, (c,), in whatever order; None for their positions.
+    """
+    held, position, count = before.support, before.position, len(points)
+    if times is None:
+        times = np.arange(position, position + count, dtype=np.float64)
+    masses, weights, time = fade(held.masses, before.time, times, half_life)
+    scaled = scaling.apply(points)
+    ages = position - held.births
+    geometry = absorption.Points(held.scaled, scaled, size)
+    taken = absorption.absorb(before.cover, masses, geometry, weights, size, ages)
+    births = position + taken.events
+    new = points[taken.events], scaled[taken.events]
+    held = support.fill(held, taken.slots, *new, births, births, taken.masses)
+    return Covering(position + count, time, held, taken.cover)
+
+
+def fade(
+    masses: Floats, time: float, times: Floats, half_life: float | None
+) -> tuple[Floats, Floats, float]:
+    """Masses (n,) as of the newest event, the weights of a chunk's events, (c,), and that time.
+
+    An event of time t weighs 2^(-(T - t) / h) as of T, whenever it comes: one that is late weighs
+    less from the start, and nothing else is to be done about it.
+
+    Parameters
+    ----------
+    masses, time
+        As of that time; without masses it does not matter.
+    times
+        Of the events, (c,).
+    """
+    newest = float(times.max())
+    if len(masses):
+        newest = max(newest, time)
+    if half_life is None:
+        return masses, np.ones(len(times)), newest
+    with np.errstate(under="ignore"):
+        weights = np.maximum(np.exp2(-(newest - times) / half_life), LEAST_WEIGHT)
+        faded = masses * np.exp2(-(newest - time) / half_life) if len(masses) else masses
+    return faded, weights, newest
+
+
+def stale(masses: Floats, ages: Ints, size: int) -> Bools:
+    """Which landmarks give up their slots first, shape (n,); see `landmarks.STALE`.
+
+    Beside the others of their own cover: of a merged one nobody knows the ages.
+    """
+    light = masses < absorption.STALE * masses.mean() if len(masses) else np.zeros(0, dtype=bool)
+    found: Bools = light & (ages > absorption.STALE_AFTER * size)
+    return found

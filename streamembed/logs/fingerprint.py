@@ -1,0 +1,81 @@
+"""What of a log was taken: a fingerprint of its first rows, whatever the pieces it came in."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.logs.event_log import LogBatch
+
+__all__ = ["Prefix"]
+
+WIDE = 64  # bits of a time in fine units
+
+
+class Prefix:
+    """A running checksum of each column over the first rows of a log.
+
+    Attributes
+    ----------
+    rows : int
+        How many.
+    """
+
+    def __init__(self, rows: int = 0) -> None:
+        """Nothing is known of so many first rows."""
+        self.rows = rows
+        self._sums: dict[str, int] = {}
+
+    def take(self, part: LogBatch, stop: int) -> None:
+        """The rows of a batch up to row ``stop`` of the log, behind those that are known."""
+        first, last = self.rows - part.offset, min(stop - part.offset, len(part))
+        if last <= first:
+            return
+        rows = slice(first, last)
+        self._add("points", part.points[rows].tobytes())
+        if part.nulls.size:
+            for row, feature in np.argwhere(part.nulls[rows]).tolist():
+                self._add("nulls", b"%d,%d;" % (self.rows + row, feature))
+        for row in range(first, last) if part.faults else ():
+            if row in part.faults:
+                self._add("faults", f"{part.offset + row}:{part.faults[row]};".encode())
+        if part.distances is not None:
+            for row_distances in part.distances[rows]:
+                told = b"none;" if row_distances is None else b"%d;" % len(row_distances)
+                self._add("distances", told)
+                self._add("distances", b"" if row_distances is None else row_distances.tobytes())
+        if part.ids is not None:
+            self._add("ids", _bytes_of(part.ids, rows))
+        for name, column in (("labels", part.labels), ("times", part.event_times)):
+            if column is not None:
+                self._add(name, _bytes_of(column, rows))
+        self.rows = part.offset + last
+
+    def copy(self) -> Prefix:
+        """One that goes on by itself."""
+        other = Prefix(self.rows)
+        other._sums = dict(self._sums)
+        return other
+
+    def told(self) -> dict[str, int]:
+        """As JSON has it; equal exactly where the rows are, but for one in four billion."""
+        return {"rows": self.rows, **self._sums}
+
+    def _add(self, name: str, data: bytes | memoryview) -> None:
+        self._sums[name] = zlib.crc32(data, self._sums.get(name, 0))
+
+
+def _bytes_of(column: Any, rows: slice) -> bytes:
+    """Some values as text, one behind the other: the same for every split of the column."""
+    if isinstance(column, np.ndarray):
+        values = column[rows].tolist()
+    else:
+        part = column.slice(rows.start, rows.stop - rows.start)
+        if pa.types.is_temporal(part.type) and not pa.types.is_interval(part.type):
+            wide = part.type.bit_width == WIDE
+            part = part.view(pa.int64() if wide else pa.int32())
+        values = part.to_pylist()
+    return "".join(f"{value!r};" for value in values).encode(errors="surrogatepass")

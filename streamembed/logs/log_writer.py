@@ -1,0 +1,222 @@
+"""Write logs from arrays: points or rows of distances, in every format that `open_log` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.data.column_roles import DISTANCES, RESERVED
+from streamembed.data.distance_rows import read_row
+from streamembed.data.table import array_values, feature_name
+from streamembed.data.values import sequence_of
+from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
+from streamembed.logs.log_file import FORMATS
+from streamembed.logs.paths import Location
+from streamembed.numeric.arrays import Floats
+from streamembed.storage.archive import writable
+from streamembed.validation import one_of, whole
+
+__all__ = ["open_writer", "write_distance_log", "write_log"]
+
+
+def write_log(
+    path: Location,
+    points: npt.ArrayLike,
+    feature_names: Sequence[str],
+    ids: Any = None,
+    labels: Any = None,
+    *,
+    format: str = "stream",
+    rows_per_batch: int = 4096,
+) -> None:
+    """Write one file that `open_log` reads back, replacing an existing one.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    points
+        Shape (n, d), written as float64; NaN is written as NaN, not as null.
+    feature_names
+        d different names, none of them reserved.
+    ids, labels
+        n of anything that Arrow takes for a column, or None.
+    format
+        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
+    rows_per_batch
+        Rows in one record batch or row group, at least 1.
+
+    Raises
+    ------
+    FeatureError, InputError
+        Names that do not fit the points; ids or labels that do not.
+    LogError
+        The file cannot be written.
+    ParameterError
+        No such format, or less than one row in a batch.
+    """
+    format = one_of("format", format, tuple(FORMATS))
+    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    rows = _record_batch(points, _names(feature_names), ids, labels)
+    starts = range(0, rows.num_rows, rows_per_batch)
+    parts = (rows.slice(start, rows_per_batch) for start in starts)
+    _write(path, rows.schema, parts, format)
+
+
+def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
+    """The columns id and label, where given, and the features."""
+    if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
+        raise FeatureError(
+            f"feature_names={names} must be different names, at least one, and none of "
+            f"{list(RESERVED)}"
+        )
+    values = array_values(points)
+    if values.shape[1] != len(names):
+        raise FeatureError(
+            f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
+            "feature_names"
+        )
+    columns = {
+        name: _column(name, given, len(values))
+        for name, given in (("id", ids), ("label", labels))
+        if given is not None
+    }
+    for name, column in zip(names, values.T, strict=True):
+        columns[name] = pa.array(column)
+    return pa.record_batch(columns)
+
+
+def _names(feature_names: Any) -> list[str]:
+    """The names, as a list of strings."""
+    is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
+    is_list = is_array or isinstance(feature_names, Sequence)
+    if not is_list or not all(isinstance(name, str) for name in feature_names):
+        raise FeatureError(
+            f"feature_names={shown(feature_names)} must be a list of different names"
+        )
+    return [feature_name(name) for name in feature_names]
+
+
+def write_distance_log(
+    path: Location,
+    rows: Sequence[npt.ArrayLike | None],
+    ids: Any = None,
+    labels: Any = None,
+    *,
+    format: str = "stream",
+    rows_per_batch: int = 256,
+) -> None:
+    """Write one file of distances that `open_log` reads back, replacing an existing one.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    rows
+        n rows: the unsquared distances of row t to all t rows before it, or to the most recent of
+        them, oldest first; row 0 is empty. None is written as null. For `streamembed transform`,
+        the distances to the items of a snapshot, in the order of its ids.
+    ids, labels
+        n of anything that Arrow takes for a column, or None.
+    format
+        "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
+    rows_per_batch
+        Rows in one record batch or row group, at least 1; a batch of a stream is held whole when
+        it is read.
+
+    Raises
+    ------
+    InputError
+        A row that is no row of numbers; ids or labels of another length.
+    LogError
+        The file cannot be written.
+    ParameterError
+        No such format, or less than one row in a batch.
+    """
+    format = one_of("format", format, tuple(FORMATS))
+    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    given: Any = np.asarray(rows) if isinstance(rows, memoryview) else rows
+    is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+    if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
+        raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
+    numbers = [_numbers(row, i) for i, row in enumerate(given)]
+    beside = {}
+    for name, given in (("id", ids), ("label", labels)):
+        if given is not None:
+            beside[name] = _column(name, given, len(numbers))
+    fields = [(name, column.type) for name, column in beside.items()]
+    schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
+    parts = (
+        pa.record_batch(
+            [
+                *(column.slice(start, rows_per_batch) for column in beside.values()),
+                _lists(numbers[start : start + rows_per_batch]),
+            ],
+            schema=schema,
+        )
+        for start in range(0, len(numbers), rows_per_batch)
+    )
+    _write(path, schema, parts, format)
+
+
+def _numbers(row: Any, index: int) -> Floats | None:
+    if row is None:
+        return None
+    values = read_row(row)
+    if values is None:
+        raise InputError(
+            f"row {index} of rows is not a row of numbers ({shown(row)}); it must be (L,), one "
+            "distance per object"
+        )
+    return values
+
+
+def _column(name: str, given: Any, n: int) -> Any:
+    is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
+    values = given if is_column else sequence_of(given, n, f"{name}s")
+    try:
+        column = pa.array(values)
+    # what a label is, is the caller's: an object of somebody else's raises what it likes
+    except Exception as error:
+        raise InputError(f"{name}s are not a column of {n} rows ({said(error)})") from error
+    if len(column) != n:
+        raise InputError(f"there are {len(column)} {name}s; there must be {n}, one per row")
+    return column
+
+
+def _lists(rows: list[Floats | None]) -> Any:
+    """A column of lists; None is a null."""
+    ends = accumulate((0 if row is None else len(row) for row in rows), initial=0)
+    values = np.concatenate([np.zeros(0), *(row for row in rows if row is not None)])
+    nulls = pa.array([row is None for row in rows])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=nulls)
+
+
+def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
+    """Write record batches as one file; never into a pipe, which would wait for a reader."""
+    try:
+        target = writable(path)
+    except MissingFileError as error:
+        raise LogError(str(error)) from error
+    try:
+        with pa.OSFile(str(target), "wb") as sink, open_writer(sink, schema, format) as writer:
+            for part in batches:
+                writer.write_batch(part)
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
+
+
+def open_writer(sink: Any, schema: Any, format: str, compression: str = "snappy") -> Any:
+    """A writer of pyarrow for one of the `FORMATS`; Parquet with page checksums.
+
+    ``sink`` is a path or an open file; ``compression`` is Parquet's.
+    """
+    if format == "parquet":
+        return pq.ParquetWriter(sink, schema, compression=compression, write_page_checksum=True)
+    return (pa.ipc.new_stream if format == "stream" else pa.ipc.new_file)(sink, schema)

@@ -1,0 +1,519 @@
+"""The embeddings by name: the one place that asks which of them it is.
+
+An embedding is a symmetric matrix W over the support, made of rows; the operator S that its
+normalisation makes of W; coordinates, from the leading eigenpairs of S; and the extension, which
+gives new points theirs. What keeps S up to date and certifies it knows none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamembed.geometry import kernel, self_tuning
+from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.self_tuning import Rule, Scales
+from streamembed.geometry.support import Support
+from streamembed.methods.extension import Extends, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.placement import (
+    BarycentricExtension,
+    CentredExtension,
+    GeodesicExtension,
+    typical_reach,
+)
+from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.linalg import squared_distances
+from streamembed.spectral import operator
+from streamembed.spectral.gaussian_extension import Extension
+from streamembed.spectral.operator import Normalisation
+
+__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Form", "Method", "Product", "Seen", "rows_of"]
+
+# W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
+Product = Callable[[Floats], Floats]
+# All slots of a support.
+EVERYWHERE = slice(None)
+
+
+class Embedded(Protocol):
+    """What an extension may ask of a snapshot; see `streamembed.Snapshot`."""
+
+    points: Floats
+    masses: Floats
+    density_weights: Floats
+    degrees: Floats
+    stationary: Floats
+    psi: Floats
+    eigenvalues: Floats
+    kernel: str
+    bandwidth: float
+    widths: Floats
+    reaches: Floats
+    radius: float
+    least_width: float
+    typical_coverage: float
+    n_neighbors: int
+    width: float
+    center: Floats
+    scale: Floats
+    coordinates: Floats
+    degree: int
+    coef0: float
+    gamma: float
+    reg: float
+    lengths: Floats
+    diffusion_time: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the kernel sees of a support.
+
+    Attributes
+    ----------
+    support : Support
+    distances : callable or None
+        slots -> their unsquared distances to all, (b, n), for things without coordinates.
+    scaling : Scaling
+    scales : Scales or None
+        Where every slot has a width of its own, chosen by the ``rule``.
+    rule : Rule or None
+    at_hand : (Ints, Floats) or None
+        Slots whose squared distances are known already, and these.
+    """
+
+    support: Support
+    distances: Callable[[Ints], Floats] | None
+    scaling: Scaling
+    scales: Scales | None
+    rule: Rule | None
+    at_hand: tuple[Ints, Floats] | None = None
+
+    def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
+        """Squared distances of ``slots`` to all, shape (b, n), in float64.
+
+        As exact as weights in ``dtype`` ask for, whatever the widths.
+        """
+        if self.at_hand is not None and np.array_equal(slots, self.at_hand[0]):
+            return self.at_hand[1]
+        if self.distances is not None:
+            d = self.distances(slots)
+            return d * d
+        loss = 0.0
+        if np.dtype(dtype) == np.float32 and self.scales is not None and self.rule is not None:
+            least = self_tuning.LEAST_WIDTH * self.scales.median
+            loss = float(np.finfo(np.float32).eps) * self.rule.width * least**2
+        points = self.support.scaled
+        with np.errstate(over="ignore", under="ignore"):
+            return squared_distances(points[slots], points, loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What is particular to one embedding.
+
+    Attributes
+    ----------
+    rows
+        (seen, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
+        exactly.
+    matrix
+        seen -> all of W anew, shape (n, n) in float64.
+    normalise
+        (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
+        ``product`` with W at most: alpha 0 needs none.
+    coordinates
+        (psi, eigenvalues, diffusion_time, events) -> what a snapshot shows, shape (n, k), where the
+        support stands for so many events.
+    extend
+        snapshot -> its extension to new points.
+    options
+        Parameters of an engine that not every method has, and this one does.
+    kernels
+        What ``kernel`` may be, the default first.
+    room
+        Where the operator is kept: "dense", a normalised factor; "centred", one of W itself, whose
+        mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
+        matrix and normalise are then not asked for; "rebuilt",
+        weights among neighbours; "curved", shortest paths among them.
+    instead
+        What to take where only distances are known, of a method that needs coordinates.
+    """
+
+    rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
+    matrix: Callable[[Seen], Floats]
+    normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
+    coordinates: Callable[[Floats, Floats, float, float], Floats]
+    extend: Callable[[Embedded], Extends]
+    options: frozenset[str]
+    kernels: tuple[str, ...] = ()
+    room: str = "dense"
+    instead: str = ""
+
+
+# ---------------------------------------------------------------------- diffusion map
+
+
+def kernel_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """Weights of ``slots`` against the whole support."""
+    scales, bandwidth = seen.scales, seen.scaling.bandwidth
+    if scales is None and seen.distances is None:
+        points = seen.support.scaled
+        rows = kernel.gaussian_rows(points[slots], points, bandwidth, dtype)
+    elif scales is None:
+        d2 = seen.squares(slots) / bandwidth**2
+        rows = kernel.gaussian(d2.astype(dtype, copy=False), 1.0)
+    else:
+        assert seen.rule is not None
+        d2, width = seen.squares(slots, dtype), seen.rule.width
+        rows = self_tuning.weigh(d2, scales.widths[slots], scales.widths, width, dtype)
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    rows[np.arange(len(slots)), slots] = 1.0
+    return rows
+
+
+def kernel_matrix(seen: Seen) -> Floats:
+    """All weights, in float64."""
+    return kernel_rows(seen, np.arange(len(seen.support)), np.float64)
+
+
+def normalise_density(
+    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
+) -> Normalisation:
+    """The sampling density taken out to the power alpha, and the rows made to sum to 1."""
+    density = operator.density_weights(degrees, alpha)
+    spread = degrees[slots] if alpha == 0.0 else product(masses * density)
+    return operator.normalise(density[slots], masses[slots], spread)
+
+
+def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
+    """lambda**t psi. Source: Jain, eq. (8)."""
+    coordinates: Floats = psi * eigenvalues**diffusion_time
+    return coordinates
+
+
+def extend_eigenfunctions(snapshot: Embedded) -> Extends:
+    """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
+    values, masses = snapshot.eigenvalues, snapshot.masses
+    weights = masses * snapshot.density_weights
+    known = values > 0
+    safe = np.where(known, values, 1.0)
+    powers = np.where(known, safe ** (snapshot.diffusion_time - 1.0), 0.0)
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    targets = np.column_stack([weights[:, None] * snapshot.psi * powers, weights])
+    if snapshot.kernel == "gaussian":
+        return Extension.of(
+            points=points,
+            bandwidth=snapshot.bandwidth,
+            targets=np.column_stack([targets, masses]),
+            typical=float(np.median(snapshot.degrees)),
+            center=snapshot.center,
+            scale=snapshot.scale,
+        )
+    return SelfTuningExtension.of(
+        points,
+        snapshot.typical_coverage,
+        widths=snapshot.widths,
+        least=snapshot.least_width,
+        rule=Rule(snapshot.n_neighbors, snapshot.width),
+        targets=targets,
+        masses=masses,
+        center=snapshot.center,
+        scale=snapshot.scale,
+    )
+
+
+# ---------------------------------------------------------------------- laplacian eigenmaps
+
+
+def show_eigenfunctions(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
+    """psi itself. Source: Jain, section 1.1."""
+    return psi.copy()
+
+
+def extend_by_neighbours(snapshot: Embedded) -> Extends:
+    """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours."""
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    values = snapshot.eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    reaches2 = snapshot.reaches**2
+    positive = reaches2[reaches2 > 0]
+    typical = float(np.median(positive)) if len(positive) else 1.0
+    if snapshot.radius:
+        typical = float(np.median(snapshot.degrees)) or 1.0
+    squares = np.einsum("ij,ij->i", points, points)
+    return GraphExtension(
+        points=points,
+        squares=squares,
+        fused=fuse(points, squares),
+        finest=float(positive.min()) if len(positive) else 1.0,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        reaches2=reaches2,
+        weights=snapshot.kernel,
+        widths=snapshot.widths,
+        least=snapshot.least_width,
+        width=snapshot.width,
+        n_neighbors=snapshot.n_neighbors,
+        radius2=snapshot.radius**2,
+        targets=snapshot.psi / safe,
+        known=snapshot.psi,
+        masses=snapshot.masses,
+        typical=typical,
+    )
+
+
+# ---------------------------------------------------------------------- classical scaling
+
+
+# Squares below this are no normal numbers soon; nothing of points so near one another is known.
+NOTHING = 1e-280
+
+
+def distance_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """-d^2 / 2 of ``slots`` to the whole support."""
+    rows = -0.5 * seen.squares(slots, dtype)
+    rows[rows > -NOTHING] = 0.0
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    rows[np.arange(len(slots)), slots] = 0.0
+    return rows.astype(dtype, copy=False)
+
+
+def weigh_equally(
+    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
+) -> Normalisation:
+    """None: a row is what it is."""
+    ones = np.ones_like(masses[slots])
+    return Normalisation(ones, ones, masses[slots] / masses.sum())
+
+
+def stretch(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
+    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+    coordinates: Floats = psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+    return coordinates
+
+
+def extend_by_distances(snapshot: Embedded) -> Extends:
+    """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
+    return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
+
+
+def _extend_centred(snapshot: Embedded, rows: Callable[[Floats, Floats], Floats]) -> Extends:
+    masses = snapshot.masses
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    return CentredExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        rows=rows,
+        mean_row=snapshot.degrees / masses.sum(),
+        shares=masses / masses.sum(),
+        targets=_dual(snapshot, masses),
+        n_neighbors=snapshot.n_neighbors,
+        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+    )
+
+
+def _dual(snapshot: Embedded, masses: Floats) -> Floats:
+    """diag(m) Y / v, 0 for the columns that are none."""
+    values = snapshot.eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    dual: Floats = masses[:, None] * snapshot.coordinates / safe
+    return dual
+
+
+# ---------------------------------------------------------------------- kernel PCA
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A kernel by its name and numbers: gaussian, polynomial or cosine."""
+
+    kernel: str
+    degree: int
+    coef0: float
+    gamma: float | None
+
+    def gamma_of(self, n_features: int) -> float:
+        """What products are multiplied by: 1 / n_features unless it was given."""
+        return 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
+
+    def between(self, left: Floats, right: Floats) -> Floats:
+        """Rows of the kernel of inner products between points, shape (a, b)."""
+        if self.kernel == "cosine":
+            return kernel.cosine_rows(left, right)
+        gamma = self.gamma_of(left.shape[1])
+        return kernel.polynomial_rows(left, right, self.degree, self.coef0, gamma)
+
+
+# Of principal components: the products themselves.
+PRODUCTS = Form("polynomial", 1, 0.0, 1.0)
+
+
+def feature_rows(form: Form, seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+    """Rows of a kernel, whatever its diagonal."""
+    if form.kernel == "gaussian":
+        rows: Array = kernel.gaussian(seen.squares(slots, dtype) / seen.scaling.bandwidth**2, 1.0)
+    else:
+        points = seen.support.scaled
+        rows = form.between(points[slots], points)
+    rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+    return rows.astype(dtype, copy=False)
+
+
+def extend_by_kernel(snapshot: Embedded) -> Extends:
+    """The same with a kernel in the place of -d^2 / 2."""
+    if snapshot.kernel == "gaussian":
+        return _extend_centred(
+            snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
+        )
+    form = Form(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
+    return _extend_by_form(snapshot, form)
+
+
+def extend_by_products(snapshot: Embedded) -> Extends:
+    """The same with inner products: principal axes."""
+    return _extend_by_form(snapshot, PRODUCTS)
+
+
+def _extend_by_form(snapshot: Embedded, form: Form) -> Extends:
+    support = (snapshot.points - snapshot.center) / snapshot.scale
+    return _extend_centred(snapshot, lambda points, d2: form.between(points, support))
+
+
+def rows_of(form: Form) -> Callable[[Seen, Ints, npt.DTypeLike], Array]:
+    """`feature_rows` of one kernel."""
+    return partial(feature_rows, form)
+
+
+def no_rows(*_: object) -> Floats:
+    """A graph has no ring of rows."""
+    raise NotImplementedError
+
+
+# ---------------------------------------------------------------------- locally linear
+
+
+def normalise_columns(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
+    """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
+    coordinates: Floats = psi / np.sqrt(events)
+    return coordinates
+
+
+def extend_by_weights(snapshot: Embedded) -> Extends:
+    """y(x) = sum_i w_i y_i, by the weights that rebuild x from its neighbours."""
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    return BarycentricExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        targets=snapshot.coordinates,
+        n_neighbors=snapshot.n_neighbors,
+        reg=snapshot.reg,
+        typical=typical_reach(points, snapshot.n_neighbors),
+    )
+
+
+# ---------------------------------------------------------------------- isomap
+
+
+def extend_by_paths(snapshot: Embedded) -> Extends:
+    """Classical scaling of one more point, by its shortest paths over its neighbours."""
+    masses = snapshot.masses * (snapshot.stationary > 0)
+    ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    return GeodesicExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        lengths=snapshot.lengths,
+        mean_row=snapshot.degrees[ends] / masses.sum(),
+        shares=snapshot.stationary[ends],
+        targets=_dual(snapshot, masses)[ends],
+        n_neighbors=snapshot.n_neighbors,
+        radius=snapshot.radius,
+        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+    )
+
+
+KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        "diffusion_map": Method(
+            rows=kernel_rows,
+            matrix=kernel_matrix,
+            normalise=normalise_density,
+            coordinates=diffuse,
+            extend=extend_eigenfunctions,
+            options=KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
+            kernels=("self_tuning", "gaussian"),
+        ),
+        "laplacian_eigenmaps": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=no_rows,  # type: ignore[arg-type]
+            coordinates=show_eigenfunctions,
+            extend=extend_by_neighbours,
+            options=frozenset({"n_neighbors", "weights", "radius", "width", "bandwidth"}),
+            room="graph",
+        ),
+        "classical_mds": Method(
+            rows=distance_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_distances,
+            options=frozenset({"rank"}),
+            room="centred",
+        ),
+        "pca": Method(
+            rows=rows_of(PRODUCTS),
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_products,
+            options=frozenset({"rank"}),
+            room="centred",
+            instead="method='classical_mds', which is PCA where the distances are Euclidean",
+        ),
+        "kernel_pca": Method(
+            rows=rows_of(Form("gaussian", 3, 1.0, None)),
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_kernel,
+            options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
+            kernels=("gaussian", "polynomial", "cosine"),
+            room="centred",
+        ),
+        "lle": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=normalise_columns,
+            extend=extend_by_weights,
+            options=frozenset({"n_neighbors", "reg"}),
+            room="rebuilt",
+            instead="method='isomap' or 'laplacian_eigenmaps'",
+        ),
+        "isomap": Method(
+            rows=no_rows,
+            matrix=no_rows,
+            normalise=weigh_equally,
+            coordinates=stretch,
+            extend=extend_by_paths,
+            options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
+            room="curved",
+        ),
+    }
+)

@@ -1,0 +1,317 @@
+"""Learners whose state is sums, exact and mergeable, of which the metric is a closed form.
+
+Nothing is sampled: from labels, all pairs of the stream count, by way of class moments
+(`streamembed.metric_learning.scatter`); pairs that were given count beside them. So the order of
+the events, and their chunks, do not matter, and what waits for its chunk is shown too.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from streamembed.metric_learners import drawn_pairs
+from streamembed.metric_learners.labelled_examples import Examples
+from streamembed.metric_learners.learner import NO_UPDATES, Learner, Measured, Totals, widened
+from streamembed.metric_learning import contrast, discriminant, fenn, must_link, scatter
+from streamembed.metric_learning.contrast import ContrastInfo, PairSums
+from streamembed.metric_learning.fenn import FennInfo, MuChoice, Spectrum
+from streamembed.metric_learning.must_link import LeadingInfo
+from streamembed.metric_learning.scatter import ClassMoments, Scatters
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
+from streamembed.pairs import reservoir
+from streamembed.pairs.reservoir import Reservoirs
+
+__all__ = [
+    "Added",
+    "ContrastLearner",
+    "DirectionsInfo",
+    "DiscriminantInfo",
+    "DiscriminantLearner",
+    "FennLearner",
+    "GeometricMeanLearner",
+    "LeadingLearner",
+    "MomentState",
+    "SumsInfo",
+    "TemperedInfo",
+]
+
+# Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 90 ms at 16 features.
+SAMPLE = 400
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentState:
+    """Moments of every class, sums over the pairs that were given, and a labelled sample."""
+
+    moments: ClassMoments
+    pairs: PairSums
+    sample: Reservoirs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The Info of an update: how many labelled points and pairs joined the sums."""
+
+    points: int
+    pairs: int
+    status: str = "added"
+
+
+class _Moments(Learner):
+    """A metric that is a closed form of class moments and pair sums."""
+
+    additive: ClassVar[bool] = True
+    seed: int = 0
+
+    @property
+    def samples(self) -> bool:
+        """Whether a labelled sample is kept."""
+        return False
+
+    def init(self, examples: Examples, scale: Floats) -> MomentState:
+        """The sums over nothing."""
+        sample = reservoir.init(drawn_pairs.CAPACITY) if self.samples else None
+        return MomentState(scatter.init(len(scale)), contrast.init(len(scale)), sample)
+
+    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, Added]:
+        """The sums with these events."""
+        sample, points, classes = state.sample, examples.points, examples.classes
+        if sample is not None:
+            sample, _ = reservoir.update(sample, points, classes, examples.generator())
+        after = MomentState(
+            scatter.update(state.moments, points, classes),
+            contrast.update(state.pairs, examples.differences, examples.similar),
+            sample,
+        )
+        return after, Added(len(points), len(examples) - len(points))
+
+    def merge(self, left: MomentState, right: MomentState, indices: Ints) -> MomentState:
+        """The sums over the events of both."""
+        known = right.moments.n_classes
+        n_classes = max(left.moments.n_classes, int(indices[:known].max(initial=-1)) + 1)
+        moved = scatter.renumber(right.moments, indices[:known], n_classes)
+        sample = left.sample
+        if sample is not None and right.sample is not None:
+            sample = drawn_pairs.merged(sample, right.sample, indices, self.seed)
+        return MomentState(
+            scatter.merge(left.moments, moved), contrast.merge(left.pairs, right.pairs), sample
+        )
+
+
+# ------------------------------------------------------------------ sums over pairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SumsInfo(ContrastInfo):
+    """`ContrastInfo`, and what became of all chunks in ``totals``."""
+
+    totals: Totals = NO_UPDATES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectionsInfo(LeadingInfo):
+    """`LeadingInfo`, and what became of all chunks in ``totals``."""
+
+    totals: Totals = NO_UPDATES
+
+
+class _Sums(_Moments):
+    """Metrics of the sums over all similar and all dissimilar pairs, of standardised features."""
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """The metric of features in deviations."""
+        sums = all_sums(state)
+        size = np.outer(scale, scale)
+        matrix, core = self.solved(
+            PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
+        )
+        info = widened(SumsInfo, core)
+        return Measured(matrix, scale, info, info)
+
+    @abc.abstractmethod
+    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+        """The metric of scaled features."""
+
+
+def all_sums(state: MomentState) -> PairSums:
+    """Over all pairs of labelled points, and over those that were given."""
+    return contrast.merge(contrast.from_classes(state.moments), state.pairs)
+
+
+@dataclass(frozen=True)
+class ContrastLearner(_Sums):
+    """See `streamembed.estimators.ContrastMetric`."""
+
+    alpha: float = 0.01
+
+    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+        return contrast.contrast_metric(sums, self.alpha)
+
+
+@dataclass(frozen=True)
+class GeometricMeanLearner(_Sums):
+    """See `streamembed.estimators.GeometricMeanMetric`."""
+
+    t: float = 0.25
+
+    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+        return contrast.geometric_mean_metric(sums, self.t)
+
+
+@dataclass(frozen=True)
+class LeadingLearner(_Moments):
+    """See `streamembed.estimators.MustLinkMetric`: directions by the ratio of their spreads."""
+
+    rank: int | None = None
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """The metric of the means over pairs; units do not matter."""
+        sums, d = all_sums(state), len(scale)
+        matrix, core = must_link.leading_directions(
+            sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0), self.rank or d
+        )
+        info = widened(DirectionsInfo, core)
+        return Measured(matrix, np.ones(d), info, info)
+
+
+# ------------------------------------------------------------------ class moments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TemperedInfo:
+    """What FENN tells: the state of equilibrium, its directions, and how mu was chosen.
+
+    Attributes
+    ----------
+    equilibrium : FennInfo
+        Weights, energies, entropy, and the status.
+    spectrum : Spectrum
+        Directions, and which are informative (`fenn.display` makes a picture of them).
+    choice : MuChoice or None
+        With ``mu="cv"``: the temperatures tried.
+    totals : Totals
+        Of all chunks.
+    """
+
+    equilibrium: FennInfo
+    spectrum: Spectrum
+    choice: MuChoice | None
+    totals: Totals = NO_UPDATES
+
+    @property
+    def status(self) -> str:
+        """``measured``, or what is missing: see `FennInfo`."""
+        return self.equilibrium.status
+
+
+@dataclass(frozen=True)
+class FennLearner(_Moments):
+    """See `streamembed.estimators.FENN`; nothing is scaled."""
+
+    mu: float | str = "heat_capacity"
+    seed: int = 0
+
+    @property
+    def samples(self) -> bool:
+        """Cross-validation needs labelled points."""
+        return self.mu == "cv"
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """The equilibrium at the temperature asked for."""
+        found = fenn.spectrum(joined_scatters(state))
+        choice = None
+        mu = fenn.by_heat_capacity(found.energies) if isinstance(self.mu, str) else self.mu
+        if state.sample is not None and len(state.sample.samples):
+            points, classes = reservoir.sample(state.sample, SAMPLE)
+            choice = fenn.by_cross_validation(points, classes, found)
+            mu = choice.mu
+        matrix, equilibrium = fenn.measure(found, mu)
+        info = TemperedInfo(equilibrium, found, choice)
+        return Measured(matrix, np.ones(len(scale)), info, equilibrium)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DiscriminantInfo:
+    """Directions that part the classes.
+
+    Attributes
+    ----------
+    directions : (d, k)
+        Best first, with u^T W u = 1; the metric is the sum of u u^T.
+    ratios : (k,)
+        Spread between over spread within, descending.
+    status : str
+        As of `Discriminant`; ``pairs`` where pairs were given too.
+    totals : Totals
+        Of all chunks.
+    """
+
+    directions: Floats
+    ratios: Floats
+    status: Literal["measured", "no spread within", "one class", "equal means", "pairs"]
+    totals: Totals = NO_UPDATES
+
+
+@dataclass(frozen=True)
+class DiscriminantLearner(_Moments):
+    """See `streamembed.estimators.DiscriminantAnalysis`; nothing is scaled."""
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """Distance along the directions that part the classes."""
+        matrix, info = self._solve(state)
+        return Measured(matrix, np.ones(len(scale)), info, info)
+
+    def _solve(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
+        if state.pairs.n_close + state.pairs.n_far == 0:
+            matrix, told = discriminant.metric(state.moments)
+            return matrix, DiscriminantInfo(told.directions, told.ratios, told.status)
+        found = fenn.spectrum(joined_scatters(state))
+        k = found.n_informative
+        shares = np.maximum(found.energies[:k], SHARE_FLOOR)
+        parting = shares < 1.0 - SHARE_FLOOR
+        directions = (found.directions[:, :k] / np.sqrt(shares))[:, parting]
+        info = DiscriminantInfo(directions, 1.0 / shares[parting] - 1.0, "pairs")
+        if directions.shape[1] == 0:
+            return fenn.measure(found, 1.0)[0], info
+        return directions @ directions.T, info
+
+
+def joined_scatters(state: MomentState) -> Scatters:
+    """Within and between scatter of labels and pairs; a pair weighs as much as a point.
+
+    Half the mean over similar pairs is a scatter within, as half the mean over dissimilar ones is
+    within plus between (`scatter.measure`); of the difference the positive part is taken, in the
+    basis of both, so that units and linear maps of the data do not matter.
+    """
+    labelled = scatter.measure(state.moments)
+    sums = state.pairs
+    if sums.n_close + sums.n_far == 0:
+        return labelled
+    mass = float(state.moments.masses.sum()) if labelled.n_classes else 0.0
+    close = 0.5 * sums.close / (sums.n_close or 1.0)
+    far = 0.5 * sums.far / (sums.n_far or 1.0)
+    total = mass + sums.n_close
+    within = (mass * labelled.within + sums.n_close * close) / total if total else far
+    offsets = np.zeros((0, len(within)))  # (p, d)
+    if sums.n_close and sums.n_far:
+        shares, vectors, _ = generalised_eigh(close, close + far)
+        parting = shares < 0.5
+        offsets = np.sqrt(1.0 - 2.0 * shares[parting])[:, None] * (
+            vectors[:, parting].T @ (close + far)
+        )
+    mass = mass if labelled.n_classes >= 2 else 0.0
+    total = mass + (sums.n_far if sums.n_close else 0.0)
+    joined = np.concatenate(
+        [
+            np.sqrt(mass / (total or 1.0)) * labelled.offsets,
+            np.sqrt(1.0 - mass / (total or 1.0)) * offsets,
+            np.zeros((1, len(within))),  # p directions are those of p + 1 classes
+        ]
+    )
+    rank = len(offsets) + max(labelled.n_classes - 1, 0)
+    return Scatters(within, joined, min(rank, len(within)) + 1, labelled.n_thin)

@@ -1,0 +1,302 @@
+"""ITML as a learner: units, partners, running bounds, and the core's sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from streamembed.errors import FeatureError
+from streamembed.metric_learners import drawn_pairs
+from streamembed.metric_learners.labelled_examples import Examples
+from streamembed.metric_learners.learner import NO_UPDATES, Learner, Measured, Totals
+from streamembed.metric_learning import itml, itml_numba
+from streamembed.numeric import histogram
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.histogram import Histogram
+from streamembed.numeric.linalg import symmetric
+from streamembed.pairs import reservoir
+from streamembed.pairs.reservoir import Reservoirs
+
+__all__ = ["ITMLInfo", "ITMLLearner", "ITMLState"]
+
+# Bounds are percentiles of distances between recent points: each new one with this many of the
+# last RECENT, two thousand distances after 200 points.
+DRAWS = 10
+RECENT = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ITMLState:
+    """The core's state in scaled features, and what pairs and bounds are drawn from.
+
+    Attributes
+    ----------
+    core : itml.State
+        Prior, metric, pairs and duals.
+    sample : Reservoirs
+        Of every class, for partners.
+    recent : (m, d)
+        The last points, scaled.
+    distances : Histogram
+        Squared, under the prior, of random recent pairs.
+    scale : (d,)
+        What features are divided by: settled with the first chunk; of merged states between
+        theirs, by the pairs that each has seen.
+    upper, lower : float or None
+        Bounds of the last update.
+    backend : str
+        Of the sweeps; answers of the two differ in the last bits.
+    status : str
+        Of the last update that was learned; ``no bounds`` before one.
+    unbounded : int
+        Pairs that came before any bound could be told: not learned.
+    """
+
+    core: itml.State
+    sample: Reservoirs
+    recent: Annotated[Floats, "m d"]
+    distances: Histogram
+    scale: Annotated[Floats, "d"]
+    upper: float | None
+    lower: float | None
+    backend: Literal["numpy", "numba"]
+    status: str
+    unbounded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unbounded:
+    """The Info of an update whose pairs could not be learned: no bound could be told."""
+
+    pairs: int
+    status: str = "no bounds"
+
+
+@dataclass(frozen=True, slots=True)
+class ITMLInfo:
+    """How good the metric is for the pairs remembered.
+
+    Attributes
+    ----------
+    measures : itml.Measures
+        Residual of the optimality conditions, gap and objective.
+    upper, lower : float or None
+        Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
+    n_pairs, n_seen, n_dropped, n_unbounded : int
+        Pairs remembered, seen; of equal points, which no metric moves; and those that came while
+        no bound could be told.
+    backend : str
+        Of the sweeps, ``numpy`` or ``numba``.
+    status : str
+        That of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``.
+    totals : Totals
+        Of all chunks.
+    """
+
+    measures: itml.Measures
+    upper: float | None
+    lower: float | None
+    n_pairs: int
+    n_seen: int
+    n_dropped: int
+    n_unbounded: int
+    backend: str
+    status: str
+    totals: Totals = NO_UPDATES
+
+
+@dataclass(frozen=True)
+class ITMLLearner(Learner):
+    """See `streamembed.estimators.ITML`; a prior that is a matrix is in the caller's units."""
+
+    gamma: float = 0.1
+    upper: float | None = None
+    lower: float | None = None
+    buffer: int = 2000
+    sweeps: int = 1
+    forgetting: float = 0.0
+    prior: str | Floats = "identity"
+    seed: int = 0
+
+    def init(self, examples: Examples, scale: Floats) -> ITMLState:
+        """Features are divided by these deviations from now on."""
+        return ITMLState(
+            itml.init(self._prior(examples, scale), self.gamma),
+            reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
+            np.zeros((0, len(scale))),
+            histogram.init(),
+            scale,
+            None,
+            None,
+            "numba" if itml_numba.available else "numpy",
+            "no bounds",
+            unbounded=0,
+        )
+
+    def _prior(self, examples: Examples, scale: Floats) -> Floats:
+        """A_0 of scaled features."""
+        d = len(scale)
+        if not isinstance(self.prior, str):
+            if self.prior.shape != (d, d):
+                raise FeatureError(
+                    f"prior has shape {self.prior.shape}, but the stream has {d} features: it must "
+                    f"be ({d}, {d}), in the order of feature_names"
+                )
+            return symmetric(self.prior) * np.outer(scale, scale)
+        if self.prior == "identity":
+            return np.eye(d)
+        points = examples.scaled(scale).ends
+        points = points - points.mean(axis=0)
+        # of n points a covariance has n - 1 directions: towards the identity, the more they lack
+        share = d / (len(points) + d)
+        inverse: Floats = np.linalg.inv(
+            (1.0 - share) * (points.T @ points) / len(points) + share * np.eye(d)
+        )
+        return symmetric(inverse)
+
+    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, Any]:
+        """One look at the bounds, and sweeps over the pairs remembered."""
+        chunk = examples.scaled(state.scale)
+        sample, differences, similar = drawn_pairs.pairs(state.sample, chunk)
+        recent, distances = self._distances(state, chunk)
+        bounds = chunk.bounds or self._bounds(distances)
+        core, status, unbounded = state.core, state.status, state.unbounded
+        info: Any = Unbounded(len(differences))
+        if bounds is None:
+            unbounded += len(differences)
+        else:
+            core, info = itml.update(
+                core,
+                differences,
+                similar,
+                *bounds,
+                buffer=self.buffer,
+                sweeps=self.sweeps,
+                forgetting=self.forgetting,
+                seed=self.seed,
+                sweep=itml_numba.sweeper(state.backend if itml_numba.available else "numpy"),
+            )
+            status = info.status
+        upper, lower = bounds or (None, None)
+        after = ITMLState(
+            core, sample, recent, distances, state.scale, upper, lower, state.backend, status,
+            unbounded,
+        )  # fmt: skip
+        return after, info
+
+    def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
+        """The last points, and squared distances of new ones to some of them, under the prior."""
+        if chunk.bounds is not None:  # pairs without points
+            return state.recent, state.distances
+        points = chunk.ends
+        pool = np.concatenate([state.recent, points])
+        distances = histogram.decay(state.distances, 1.0 - self.forgetting)
+        generator = np.random.default_rng((self.seed, chunk.position, DRAWS))
+        distances = _sampled(distances, pool, len(state.recent), state.core.prior, generator)
+        return pool[-RECENT:].copy(), distances
+
+    def _bounds(self, distances: Histogram) -> tuple[float, float] | None:
+        """Upper and lower: as given, or running; a running one gives way to a given one."""
+        if self.upper is not None and self.lower is not None:
+            return self.upper, self.lower
+        running = itml.percentile_bounds(distances)
+        if running is None:
+            return None
+        if self.upper is not None:
+            return self.upper, max(running[1], self.upper)
+        if self.lower is not None:
+            return min(running[0], self.lower), self.lower
+        return running
+
+    def merge(self, left: ITMLState, right: ITMLState, indices: Ints) -> ITMLState:
+        """The pairs of both in units between theirs, and a metric solved anew for them."""
+        both = left, right
+        shares = np.array([1.0 + state.core.seen for state in both])
+        shares /= shares.sum()
+        scale = np.sqrt(sum(w * state.scale**2 for w, state in zip(shares, both, strict=True)))
+        covariance = sum(
+            w * state.core.precision * np.outer(state.scale / scale, state.scale / scale)
+            for w, state in zip(shares, both, strict=True)
+        )
+        prior = symmetric(np.linalg.inv(covariance))
+        one, other = (_in_units(state, scale, prior) for state in both)
+        late = other.recent[-max(RECENT // 2, RECENT - len(one.recent)) :]
+        recent = np.concatenate([one.recent[max(0, len(one.recent) + len(late) - RECENT) :], late])
+        # distances under the priors of before cannot be added to each other: these are under one
+        seen = left.core.seen + right.core.seen
+        generator = np.random.default_rng((self.seed, seen, DRAWS))
+        distances = _sampled(histogram.init(), recent, 0, prior, generator)
+        upper, lower = self._bounds(distances) or (None, None)
+        if len(recent) and upper is not None and lower is not None:
+            one, other = (_bounded(state, upper, lower) for state in (one, other))
+        sweep = itml_numba.sweeper(left.backend if itml_numba.available else "numpy")
+        core = itml.merge(one.core, other.core, buffer=self.buffer, seed=self.seed, sweep=sweep)
+        learned = {left.status, right.status} != {"no bounds"}
+        return ITMLState(
+            core,
+            drawn_pairs.merged(one.sample, other.sample, indices, self.seed),
+            recent,
+            distances,
+            scale,
+            upper,
+            lower,
+            left.backend,
+            "ok" if learned else "no bounds",
+            left.unbounded + right.unbounded,
+        )
+
+    def measure(self, state: ITMLState, scale: Floats) -> Measured:
+        """The core's metric, in the units that the state has settled."""
+        info = ITMLInfo(
+            itml.measure(state.core),
+            state.upper,
+            state.lower,
+            n_pairs=len(state.core),
+            n_seen=state.core.seen,
+            n_dropped=state.core.dropped,
+            n_unbounded=state.unbounded,
+            backend=state.backend,
+            status=state.status,
+        )
+        return Measured(state.core.matrix, state.scale, info, info)
+
+
+def _sampled(
+    distances: Histogram, pool: Floats, first: int, prior: Floats, generator: np.random.Generator
+) -> Histogram:
+    """With squared distances of points from the ``first`` on to random ones of the pool."""
+    if len(pool) < 2:
+        return distances
+    own = np.repeat(np.arange(first, len(pool)), DRAWS)
+    other = generator.integers(len(pool) - 1, size=len(own))
+    steps = pool[own] - pool[other + (other >= own)]
+    d2 = np.einsum("ij,ij->i", steps @ prior, steps)
+    return histogram.update(distances, np.maximum(d2, 0.0))
+
+
+def _bounded(state: ITMLState, upper: float, lower: float) -> ITMLState:
+    """The same pairs, with these bounds."""
+    bounds = np.where(state.core.similar, upper, lower)
+    return replace(state, core=replace(state.core, bounds=bounds))
+
+
+def _in_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
+    """The same pairs and points, divided by another scale, under another prior.
+
+    A bound stays where it was beside its pair's own distance under the prior.
+    """
+    core, ratio = state.core, state.scale / scale
+    differences = core.differences * ratio
+    before = np.einsum("ij,ij->i", core.differences @ core.prior, core.differences)
+    now = np.einsum("ij,ij->i", differences @ prior, differences)
+    samples = tuple(part * ratio if len(part) else part for part in state.sample.samples)
+    return replace(
+        state,
+        core=replace(
+            core, differences=differences, bounds=core.bounds * (now / before), prior=prior
+        ),
+        sample=replace(state.sample, samples=samples),
+        recent=state.recent * ratio,
+    )

@@ -1,0 +1,121 @@
+"""How a log is divided into partitions: by its files, whoever reads them.
+
+Partitions are fixed by the log alone, so that neither the number of workers nor who works on what
+leaves a trace.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from streamembed.errors import FeatureError, LogError, ParameterError
+from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.logs.stdin import STDIN
+
+__all__ = ["MOST", "PIECES", "Part", "divide"]
+
+# Of a log of more files, neighbours go together.
+MOST = 64
+# Of one file whose number of rows is known.
+PIECES = 8
+FIRST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition of a log.
+
+    Attributes
+    ----------
+    number : int
+    log : EventLog
+        Its files.
+    start : int
+        First row of these files.
+    stop : int or None
+        The row behind the last; None for their end.
+    """
+
+    number: int
+    log: EventLog
+    start: int
+    stop: int | None
+
+    def batches(self, row: int) -> Iterator[LogBatch]:
+        """Batches from a row of the partition on, the last of them perhaps too long."""
+        for batch in self.log.batches(self.start + row):
+            if self.stop is not None and batch.offset >= self.stop:
+                return
+            yield batch
+
+    def told(self) -> dict[str, object]:
+        """What a run remembers of it, JSON-ready: no path, for files may be moved.
+
+        Its first rows stand for it: a log of other data, or of the same files in another order, is
+        another log.
+        """
+        return {
+            "files": len(self.log.paths),
+            "rows": self.log.n_rows,
+            "start": self.start,
+            "stop": self.stop,
+            "first_rows": self._fingerprint(),
+        }
+
+    def _fingerprint(self) -> int:
+        """CRC32 of the first 1,000 rows; 0 where there are none, or they cannot be read."""
+        with suppress(LogError):  # who learns it will meet it
+            first = next(self.batches(0), None)
+            if first is not None:
+                return zlib.crc32(first.points[:FIRST].tobytes())
+        return 0
+
+
+def divide(log: EventLog) -> tuple[Part, ...]:
+    """The partitions of a log.
+
+    Its files, in order; of more than 64 files, 64 groups of neighbours. A log of one file whose
+    number of rows is known is cut into 8 ranges of rows.
+
+    Raises
+    ------
+    FeatureError
+        A log of distances.
+    ParameterError
+        Standard input.
+    """
+    if log.kind != "points":
+        raise FeatureError(
+            "the log contains distances, and landmarks of different partitions have none to one "
+            "another: only points can be learned by several workers"
+        )
+    if STDIN in log.paths:
+        raise ParameterError(
+            "standard input is one stream, and cannot be divided: name files, or leave --workers "
+            "out"
+        )
+    count = len(log.paths)
+    if count == 1 and log.n_rows is not None:
+        pieces = max(1, min(PIECES, log.n_rows))
+        cuts = [log.n_rows * piece // pieces for piece in range(pieces + 1)]
+        return tuple(
+            Part(number, log, start, stop) for number, (start, stop) in enumerate(pairwise(cuts))
+        )
+    parts = min(MOST, count)
+    cuts = [count * part // parts for part in range(parts + 1)]
+    return tuple(
+        Part(number, _only(log, start, stop), 0, None)
+        for number, (start, stop) in enumerate(pairwise(cuts))
+    )
+
+
+def _only(log: EventLog, start: int, stop: int) -> EventLog:
+    """Some files of a log, with its columns."""
+    files = log._files[start:stop]
+    rows = [file.rows for file in files]
+    known = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
+    return replace(log, paths=log.paths[start:stop], n_rows=known, _files=files)

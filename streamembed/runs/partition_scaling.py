@@ -1,0 +1,47 @@
+"""The agreement of all partitions, made once by the root of what they say of their first events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamembed.geometry.kernel import choose_bandwidth
+from streamembed.geometry.scaling import LEAST_SHARE, divisors
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
+from streamembed.runs.partition_summary import Summary, merge
+
+__all__ = ["agree"]
+
+
+def agree(
+    summaries: Sequence[Summary], config: Config, features: tuple[str, ...], ordered: bool
+) -> Agreement:
+    """What all partitions scale by, from their summaries in order.
+
+    The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
+    ``warm_up`` rows: it shrinks as their number grows.
+    """
+    whole, size = summaries[0], config.warm_up_events
+    for other in summaries[1:]:
+        whole = merge(whole, other, size)
+    spread = whole.spread
+    if not spread.counts.any():  # no row can be learned, and they are still to be told
+        units = (1.0,) * len(features)
+        bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
+        return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
+    least = LEAST_SHARE if config.rescales else 0.0
+    deviations = np.sqrt(spread.squares / spread.counts)
+    count = float(spread.counts.max())
+    scale = divisors(spread.means, deviations, count, config.scaling, least)
+    bandwidth = None
+    if not config.has_widths:
+        bandwidth = config.fixed_bandwidth
+        if bandwidth is None:
+            scaled = (whole.sample - spread.means) / scale
+            bandwidth = choose_bandwidth(cdist(scaled, scaled))
+    return Agreement(
+        features, ordered, tuple(scale.tolist()), bandwidth, config.half_life, config.clock
+    )

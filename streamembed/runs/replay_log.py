@@ -1,0 +1,403 @@
+"""`replay`: an Arrow log through an engine into a run folder.
+
+A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
+event by the final snapshot, or as of when it was learned, with its label and time),
+``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
+`streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
+(every row that could not be learned, with its offset in the log and why); beside them ``run.db``
+and ``parts``, from which a replay goes on. All but these two are a function of the log's rows and
+the engine's parameters: files, record batches, row groups and interrupts leave no trace.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from streamembed.data.column_roles import Choice, Columns
+from streamembed.data.times import are_times
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import (
+    ColumnWarning,
+    FeatureError,
+    LogError,
+    ParameterError,
+    path_text,
+    shown,
+)
+from streamembed.logs.event_log import EventLog, choice_of, doubts, open_chosen
+from streamembed.logs.pair_log import PairLog, in_order, open_pairs
+from streamembed.logs.paths import Location, Paths
+from streamembed.logs.stdin import STDIN
+from streamembed.methods.options import POSITION
+from streamembed.runs import origin, resume
+from streamembed.runs import run_folder as runfolder
+from streamembed.runs.checkpoint_writer import Cadence, Counts, Ledger
+from streamembed.runs.driver import Driver
+from streamembed.runs.recorder import Recorder, check_carried
+from streamembed.runs.reject_limit import Limit
+from streamembed.validation import flag, one_of, whole
+
+__all__ = ["Replayed", "cadence", "replay"]
+
+SNAPSHOT_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The result of a replay.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder.
+    accepted, learned, rejected : int
+        Rows that became events; events of complete chunks; rejected rows.
+    snapshots : int
+        Rows of the timeline.
+    position : int
+        The engine's, pending events included.
+    snapshot : Snapshot or None
+        The final one; None if the log ended before the warm-up.
+    damage : str or None
+        Why the log could not be read to the end; None if it was.
+    columns : Columns
+        What the columns of the log were used for; also in the metadata of ``timeline.parquet``.
+    pairs, rejected_pairs : int
+        Rows of the pair log that were learned, and that were rejected; 0 without one.
+    snapshot_every : int
+        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
+    resumed_at : int
+        Rows of the log that an earlier call had taken and committed; 0 where it began anew.
+    """
+
+    path: Path
+    accepted: int
+    learned: int
+    rejected: int
+    snapshots: int
+    position: int
+    snapshot: Snapshot | None
+    damage: str | None
+    columns: Columns
+    pairs: int = 0
+    rejected_pairs: int = 0
+    snapshot_every: int = SNAPSHOT_EVERY
+    resumed_at: int = 0
+
+
+def replay(
+    log: EventLog | Paths,
+    engine: Engine,
+    run: Location,
+    *,
+    snapshot_every: int | None = None,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    id: str | None = None,
+    label: str | None = None,
+    time: str | None = None,
+    pairs: Paths | None = None,
+    on_bad_row: str = "skip",
+    embed: str = "final",
+    overwrite: bool = False,
+    checkpoint_every: int | str | None = None,
+    max_rejected: int | str | None = None,
+    progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    monitor: Monitor | None = None,
+    on_alarm: Callable[[Alarm], None] | None = None,
+) -> Replayed:
+    """Learn a whole log and write a run folder; or go on with one that ended early.
+
+    The same call again goes on after the last commit, whatever ended the one before (a kill, a full
+    disk, an interrupt, a damaged log that is mended), and ends with the same files, bit for bit, as
+    one that was never interrupted. A run that is whole is only read; a log that has grown since is
+    gone on with. ``engine`` must be as it was at the first call.
+
+    Parameters
+    ----------
+    log
+        Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
+        open `EventLog`, of points or of distances.
+    engine
+        Learns the log, and can continue learning afterwards.
+    run
+        The folder to create. It must be empty or not exist, unless ``overwrite``, or hold a run
+        that began with the same parameters, engine and rows; and be outside the folders that are
+        read. Only one replay at a time can use it.
+    snapshot_every
+        Events between snapshots; default: 100. Rounded up to whole chunks, with which snapshots
+        change: ``Replayed.snapshot_every`` is the number that was used.
+    features
+        Columns to use as features, or patterns of them, as in `open_log`; default: the features of
+        the engine, or those of the log.
+    exclude, id, label, time
+        Columns to leave out, and those with ids, labels and times, as in `open_log`.
+    pairs
+        A pair log (`streamembed.logs.pair_log`) for the engine's metrics, learned completely at the
+        end of the warm-up, before the first snapshot.
+    on_bad_row
+        "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
+        same name of the engine applies only to calls of the engine.
+    embed
+        "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
+        are one embedding; "causal": each by the first snapshot that has learned it, which the
+        columns ``snapshot`` and ``epoch`` name.
+    checkpoint_every
+        How often the run is committed, with everything that going on needs: a number of events, or
+        seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
+        At a snapshot, and for the first time at the first.
+    max_rejected
+        A number of rows, or a share such as "1%" of those that were taken (looked at from 1,000 on,
+        and at the end): where more are rejected, the replay stops with an error.
+    progress
+        Called with the rows of the log taken so far, learned or rejected: after every chunk, and
+        after every batch of the log.
+    stop
+        Asked after every snapshot; once it says True, the run is committed and ends as by a
+        KeyboardInterrupt.
+
+    monitor
+        Watches the events that are learned, and is committed with the engine; it must be as it was
+        at the first call. Its timeline and alarms are ``drift.parquet`` and ``alarms.jsonl``.
+    on_alarm
+        Called with each of its alarms, once those of its events are learned.
+
+    Returns
+    -------
+    Replayed
+
+    Raises
+    ------
+    FileError
+        The run folder cannot be created or written to.
+    ParameterError
+        The run folder holds something else, or a run that began in another way or with other rows
+        (the message says what differs); another replay is using it, or the log or the pairs are
+        read from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` or other
+        columns were given with an open log, or ``pairs`` for an engine without metrics.
+    FeatureError
+        The log lacks the features that the engine has learned, or has a label or time that Parquet
+        cannot store.
+    LogError
+        Nothing of the log can be read. A log that is damaged further on is learned up to there, the
+        run is complete up to that point, and ``Replayed.damage`` says why it ended.
+    BadRowError
+        More rows are rejected than ``max_rejected``.
+    BadRowError, DuplicateIdError
+        With "raise"; the message has the row's offset in the log. Every row before it is learned
+        and the run is written, as after a KeyboardInterrupt.
+
+    Warns
+    -----
+    ColumnWarning
+        Before anything is learned: columns are left out because they look like ids, times or
+        targets.
+
+    Notes
+    -----
+    Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
+    rows at most. The rest is in ``run.db`` and the folder ``parts``, the points of all events with
+    ``embed="final"``; a finished run needs these only to go on with a log that has grown.
+
+    Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
+    engine has learned before, its events precede the first row. The driver selects the distances
+    that the engine needs, so a row may be longer than the window; it must reach back to every
+    landmark. Let it reach back beyond the window by as many rows as may be rejected: a row that
+    does not cover everything in the window is rejected itself, and so are the rows after it.
+    An event has the coordinates of its own slot. If the snapshot no longer has the event (it was
+    merged into a landmark, or it left the window), they are null; with ``embed="causal"`` they are
+    computed from the distances of its row to what the snapshot has, if there are any.
+    """
+    on_bad_row = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
+    causal = one_of("embed", embed, ("final", "causal")) == "causal"
+    if not isinstance(engine, Engine):
+        raise ParameterError(f"engine={shown(engine)} must be an Engine")
+    if progress is not None and not callable(progress):
+        raise ParameterError(
+            f"progress={shown(progress)} must be a function of one number, or None"
+        )
+    if monitor is not None and not isinstance(monitor, Monitor):
+        raise ParameterError(f"monitor={shown(monitor)} must be a Monitor, or None")
+    every = cadence(engine.config.chunk_size, snapshot_every)
+    opened = _open(log, choice_of(features, exclude, id, label, time), engine)
+    if not isinstance(log, EventLog) and (told := doubts(opened)) is not None:
+        warnings.warn(told, ColumnWarning, stacklevel=2)
+    check_carried(opened)
+    if monitor is not None and opened.kind != "points":
+        raise ParameterError(
+            "monitor= was given with a log of distances, which have no coordinates to watch: leave "
+            "it out"
+        )
+    known = None if pairs is None else _find_pairs(pairs, engine, opened)
+    folder = Path(path_text(run, "run"))
+    logs = (opened,) if known is None else (opened, known.log)
+    runfolder.apart("run", folder, logs, folder=True)
+    made = {
+        "kind": "replay",
+        **origin.describe(opened, engine.config, every, on_bad_row, embed),
+        "start": resume.start_of(engine),
+        "pairs": None if known is None else _fingerprint(known),
+        "columns": opened.columns.as_dict(),
+        "monitor": resume.watcher_of(monitor),
+    }
+    cadence_of, limit = Cadence.of(checkpoint_every), Limit.of(max_rejected)
+    overwrite = flag("overwrite", overwrite)
+    with (
+        runfolder.taken(run) as folder,
+        resume.opened(folder, opened, made, overwrite, monitor) as database,
+    ):
+        engine.log_offset = 0
+        ledger = Ledger(database, cadence_of, monitor)
+        begun = resume.begin(folder, database, ledger, opened, engine, monitor)
+        if begun.finished:
+            limit.check(begun.counts.rejected, begun.rows, ended=True)
+            return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
+        recorder = Recorder(
+            folder,
+            ledger,
+            made["start"]["position"],
+            opened,
+            engine.config,
+            {name: made[name] for name in origin.SHOWN},
+            causal,
+            known is not None,
+            stop,
+            every,
+            monitor,
+        )
+        aside = [row for part in ledger.read("rejected") for row in part["offset"].to_pylist()]
+        driver = Driver(
+            engine,
+            opened,
+            recorder,
+            every,
+            on_bad_row,
+            None if begun.rows else known,
+            [row for row in aside if row < begun.rows],
+            causal,
+            begun.counts,
+            begun.prefix,
+            limit,
+            monitor,
+            on_alarm,
+        )
+        damage, whole = None, False
+        try:
+            driver.run(progress)
+            whole = True
+        except LogError as error:
+            damage = str(error)
+        except KeyboardInterrupt as error:
+            if (held := recorder.events) is not None:
+                again = "" if STDIN in opened.paths else "; the same again goes on"
+                error.add_note(
+                    f"interrupted at {held:,} events; {folder} holds them and "
+                    f"{driver.counts.snapshots:,} snapshots{again}"
+                )
+            raise
+        resume.end(database, engine, driver.counts, driver.prefix, whole, monitor)
+    return _result(folder, driver.counts, engine, opened, every, damage, begun.rows)
+
+
+def _result(
+    folder: Path,
+    counts: Counts,
+    engine: Engine,
+    log: EventLog,
+    every: int,
+    damage: str | None,
+    resumed_at: int,
+) -> Replayed:
+    return Replayed(
+        folder,
+        counts.accepted,
+        max(0, counts.accepted - engine.pending),  # some may have waited before the replay
+        counts.rejected,
+        counts.snapshots,
+        engine.position,
+        engine.snapshot() if engine.ready else None,
+        damage,
+        log.columns,
+        counts.pairs,
+        counts.rejected_pairs,
+        every,
+        resumed_at,
+    )
+
+
+def _fingerprint(pairs: PairLog) -> dict[str, int]:
+    """Of all rows of a pair log, whatever the pieces it comes in."""
+    sums = {"left": 0, "right": 0, "similar": 0, "rejected": 0}
+    for part in pairs:
+        told = ";".join(f"{row.index}" for row in part.rejected).encode()
+        parts = (part.left.tobytes(), part.right.tobytes(), part.similar.tobytes(), told)
+        for name, data in zip(sums, parts, strict=True):
+            sums[name] = zlib.crc32(data, sums[name])
+    return sums
+
+
+def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
+    """The pair log, if this engine and this log go with it."""
+    if not engine.config.metrics:
+        raise ParameterError(
+            "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
+        )
+    opened = open_pairs(pairs)
+    in_order(opened, log.feature_names)
+    return opened
+
+
+def _open(log: EventLog | Paths, choice: Choice, engine: Engine) -> EventLog:
+    """The log, with the features that the engine has learned, if it has learned any."""
+    if not isinstance(log, EventLog):
+        if choice.features is None and engine.feature_names:
+            choice = replace(choice, features=engine.feature_names)
+        return _fitting(open_chosen(log, choice), engine)
+    if choice != Choice():
+        raise ParameterError(
+            "features or other columns were given with an EventLog, which already has its own: "
+            "pass them to open_log"
+        )
+    return _fitting(log, engine)
+
+
+def _fitting(log: EventLog, engine: Engine) -> EventLog:
+    kind = log.event_time_type
+    if engine.config.clock != POSITION and (kind is None or not are_times(kind)):
+        told = "no column of times" if kind is None else f"times of type {kind}"
+        raise FeatureError(
+            f"the log has {told}, by which masses are to fade (clock='event_time'): name a column "
+            "of timestamps or numbers with time= (--time)"
+        )
+    learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
+    if log.kind != learned:
+        raise FeatureError(
+            f"the log contains {log.kind}, but this engine has learned {learned}: choose another "
+            "log (features= reads it as points), or create a new engine"
+        )
+    if engine.feature_names and set(engine.feature_names) != set(log.feature_names):
+        raise FeatureError(
+            f"the log has the features {list(log.feature_names)}, but this engine has learned "
+            f"{list(engine.feature_names)}: select these with features=, or create a new engine"
+        )
+    return log
+
+
+def cadence(chunk_size: int, every: int | None) -> int:
+    """Events between snapshots, rounded up to whole chunks; `SNAPSHOT_EVERY` where nobody asks.
+
+    Examples
+    --------
+    >>> cadence(10, 15), cadence(32, None)
+    (20, 128)
+    """
+    asked = SNAPSHOT_EVERY if every is None else whole("snapshot_every", every, 1, " or None")
+    return -(-asked // chunk_size) * chunk_size

@@ -1,0 +1,138 @@
+"""`export`: what a run holds as files that any reader of Arrow and Parquet opens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.data.batch import Batch
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import (
+    DamagedFileError,
+    FileError,
+    NotReadyError,
+    ParameterError,
+    path_text,
+    shown,
+)
+from streamembed.runs import calls, event_buffer
+from streamembed.runs import run_folder as runfolder
+from streamembed.runs.resume import STATE, wrong
+from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.session import OPERATIONS
+
+__all__ = ["export"]
+
+
+def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:
+    """Write ``snapshot.arrow``, ``embedding.parquet``, ``timeline.parquet``, ``rejected.parquet``.
+
+    Of a finished replay these are its files. Of any other run they are what was committed: the
+    newest snapshot, and every event by it.
+
+    Parameters
+    ----------
+    run
+        A run; another process may be writing to it.
+    output
+        A folder that is empty or not there.
+
+    Returns
+    -------
+    The files.
+
+    Raises
+    ------
+    ParameterError
+        ``output`` is not empty.
+    DamagedFileError, FileError
+        The run cannot be read, or the files cannot be written.
+    """
+    target = Path(path_text(output, "output"))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ParameterError(f"output={shown(str(target))} must be a folder that is empty, or none")
+    with read_run(run) as reader:
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            return _copied(reader, target) if reader.finished else _written(reader, target)
+        except OSError as error:
+            if isinstance(error, (DamagedFileError, FileError)):
+                raise
+            raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def _copied(reader: RunReader, target: Path) -> list[Path]:
+    files = reader._database.fact(STATE)["files"]
+    for name, crc in files.items():
+        if (told := wrong(reader.path, name, crc)) is not None:
+            raise DamagedFileError(f"{reader.path}: {told}; the same replay again makes it anew")
+    names = [name for name in runfolder.FILES if name in files]
+    return [Path(shutil.copyfile(reader.path / name, target / name)) for name in names]
+
+
+def _written(reader: RunReader, target: Path) -> list[Path]:
+    written = []
+    for name, table in (("timeline", reader.timeline()), ("rejected", reader.rejected())):
+        pq.write_table(table, target / f"{name}.parquet")
+        written.append(target / f"{name}.parquet")
+    try:
+        snapshot = reader.snapshot()
+    except NotReadyError:
+        return written
+    snapshot.save(target / "snapshot.arrow")
+    written.append(target / "snapshot.arrow")
+    if reader.origin.get("embed") == "causal":
+        known = reader._table("embedding")
+        parts = [] if known is None else [known]
+    else:
+        parts = [part for part in _embedded(reader, snapshot) if part.num_rows]
+    if parts:
+        pq.write_table(pa.concat_tables(parts), target / "embedding.parquet")
+        written.append(target / "embedding.parquet")
+    return written
+
+
+def _embedded(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
+    """Events that were committed, by the snapshot; of distances only those that it holds."""
+    if not snapshot.feature_names:
+        yield _table(np.arange(0), snapshot.ids, snapshot.coordinates, np.ones(len(snapshot.ids)))
+        return
+    for positions, ids, points in _events(reader):
+        index = np.arange(len(points), dtype=np.int64)
+        known = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
+        coordinates, coverage = snapshot.transform_with_coverage(known)
+        yield _table(positions, positions if ids is None else ids, coordinates, coverage)
+
+
+def _table(positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
+    columns = {"position": positions} if len(positions) == len(ids) else {}
+    columns |= {"id": pa.array(ids.tolist())}
+    columns |= {f"c{j}": coordinates[:, j] for j in range(coordinates.shape[1])}
+    return pa.table({**columns, "coverage": coverage})
+
+
+def _events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
+    """Positions, ids and points of the events that were accepted."""
+    if reader.kind == "replay":
+        start = reader.begun
+        for rows in event_buffer.pieces(reader._batches("events")):
+            yield np.arange(start, start + len(rows)), rows.ids, rows.points
+            start += len(rows)
+        return
+    start = reader.begun
+    for record in reader._database.chain(OPERATIONS):
+        operation, _ = calls.unpack(record.data)
+        if operation.name != "learn":
+            continue
+        arrays = operation.arrays
+        learned = ~np.isin(arrays["kept"], operation.told["gone"])
+        ids = arrays["ids"][learned] if "ids" in arrays else None
+        yield np.arange(start, record.position), ids, arrays["points"][learned]
+        start = record.position

@@ -1,0 +1,245 @@
+"""The run folder: created, cleared of an older run on request, held by one writer at a time.
+
+A replay, or a run that is learned into, holds the lock of the file ``.lock`` until it ends. The
+system releases it when the process is gone, however that came about, so that no lock is ever stale;
+what a killed process leaves are the file itself, the database, and partial tables, whose names
+carry its number. Nothing is written where a log is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
+from streamembed.logs.event_log import EventLog
+from streamembed.storage.database import BESIDE, LOCK, NAME, Database
+
+try:
+    import fcntl
+except ImportError:  # where the system has no such locks, two replays are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "FILES",
+    "KNOWN",
+    "LOCK",
+    "UNFINISHED",
+    "apart",
+    "clear",
+    "opened",
+    "partial",
+    "same",
+    "taken",
+    "unfinished",
+]
+
+FILES = (
+    "snapshot.arrow",
+    "embedding.parquet",
+    "timeline.parquet",
+    "picture.parquet",
+    "rejected.parquet",
+    "rejected_pairs.parquet",
+    "drift.parquet",
+    "alarms.jsonl",
+    "landmarks.arrow",
+)
+# Besides tables, the database with what SQLite has beside it.
+DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")
+KNOWN = (*FILES, *DATABASE)
+UNFINISHED = (
+    "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
+    "start the same command again, which goes on, or replay the log again with --overwrite"
+)
+
+
+def partial(path: Path) -> Path:
+    """Where a table is written until it is complete."""
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def unfinished(folder: Path) -> bool:
+    """True if a replay is at work in the folder, or was killed there."""
+    names = [path.name for path in folder.iterdir()]
+    left = [name for name in names if name == LOCK or _is_partial(name)]
+    begun = NAME in names and "timeline.parquet" not in names
+    return (bool(left) or begun) and {*names} <= {*left, *KNOWN, BESIDE}
+
+
+def _is_partial(name: str) -> bool:
+    return name.endswith(".part") and name.startswith((*FILES, NAME))
+
+
+def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
+    """Refuse to write where logs are read, whatever links lead there; nothing is touched.
+
+    Parameters
+    ----------
+    name
+        What the messages call ``target``.
+    target
+        A file to write, or a run folder.
+    folder
+        Whether it is a run folder; one below a folder of logs is apart, for those are not read
+        with what is below them.
+
+    Raises
+    ------
+    ParameterError
+        It is or holds a file of a log, or is a folder of one, or a file in it.
+    """
+    places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
+    if folder and "=" in target.name[1:]:  # it would be read with the folder above it
+        places.append(target.parent)
+    inside = _identities(places)
+    touched = _identities([target, *(target / file for file in FILES)])
+    for log in logs:
+        read = next((one for one in log.folders if _identities([one]) & inside), None)
+        if read is not None:
+            raise ParameterError(
+                f"{name}={shown(str(target))} is, or is inside, the folder {read} from which the "
+                "log is read: choose another place"
+            )
+        files = [path for path in log.paths if path.exists()]  # standard input is not there
+        if touched & _identities([*files, *_above(files)]):
+            first = next(path for path in files if touched & _identities([path, *_above([path])]))
+            what = f"contains {first}, from which" if target.is_dir() else "is a file from which"
+            raise ParameterError(
+                f"{name}={shown(str(target))} {what} the log is read: choose another place"
+            )
+
+
+def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """True if two paths lead to the same existing file or folder."""
+    return bool(_identities([Path(one)]) & _identities([Path(other)]))
+
+
+def _above(paths: Iterable[Path]) -> set[Path]:
+    """The folders that paths lie in; and where one is a link, those of what it leads to."""
+    holders = set()
+    for path in paths:
+        holders.add(path.parent)
+        if path.is_symlink():
+            holders.add(Path(os.path.realpath(path)).parent)
+    real = {Path(os.path.realpath(holder)) for holder in holders}
+    return real.union(*(holder.parents for holder in real))
+
+
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """What the system knows the paths by; those that are not there have none."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+@contextlib.contextmanager
+def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
+    """The folder, made; nobody else's until the block ends.
+
+    Raises
+    ------
+    ParameterError
+        Another process is at work in it.
+    FileError
+        It cannot be made, read or written to, or is no folder.
+    """
+    folder = Path(path_text(run, "run"))
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ParameterError(
+                f"run={shown(str(folder))} must be a folder, or not exist yet; it is a file"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _lock(folder)
+    except OSError as error:
+        raise _fail(error, folder) from error
+    try:
+        for left in folder.glob(f"{NAME}.*.part*"):  # of a process that was killed creating it
+            left.unlink()
+        yield folder
+    except OSError as error:
+        raise _fail(error, folder) from error
+    finally:
+        with contextlib.suppress(OSError):
+            for left in folder.glob(f"*.{os.getpid()}.part"):
+                left.unlink()
+            if _is_at(lock, folder / LOCK):  # else it is that of another writer
+                (folder / LOCK).unlink()
+        lock.close()
+
+
+def _fail(error: OSError, folder: Path) -> OSError:
+    """The error as one of this package, if it is none yet."""
+    if isinstance(error, StreamembedError):
+        return error
+    return file_error(error, folder, "used as a run folder")
+
+
+def _lock(folder: Path) -> BinaryIO:
+    """The lock file, held; it names the process for whoever comes next."""
+    path = folder / LOCK
+    while True:
+        lock = path.open("a+b")
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # the one before may have removed its file between our opening and our locking of it
+            if _is_at(lock, path):
+                lock.truncate(0)
+                lock.write(b"%d" % os.getpid())
+                lock.flush()
+                return lock
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read(20).decode(errors="replace")
+            lock.close()
+            raise ParameterError(
+                f"run={shown(str(folder))} is being written by another writer (process {owner}): "
+                "wait until it ends, or choose another folder"
+            ) from error
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether the file at a path is the open one."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def opened(folder: Path, overwrite: bool) -> Database:
+    """The database of a run, for writing: a new one where there is none or it is to be replaced."""
+    if (folder / NAME).exists() and not overwrite:
+        return Database.open(folder, writes=True)
+    clear(folder, overwrite)
+    return Database.create(folder)
+
+
+def clear(folder: Path, overwrite: bool) -> None:
+    """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
+    found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    partials = [name for name in found if _is_partial(name)]
+    if found and not overwrite:
+        what = (
+            "is not empty: choose another folder, or replace the run with overwrite=True "
+            "(--overwrite)"
+        )
+        if partials:
+            what = (
+                f"contains an unfinished replay ({partials[0]}): choose another folder, or replace "
+                "the run with overwrite=True (--overwrite), which learns the log from the start"
+            )
+        raise ParameterError(f"run={shown(str(folder))} {what}")
+    for name in (*KNOWN, *partials):
+        (folder / name).unlink(missing_ok=True)
+    if (folder / BESIDE).is_dir():
+        shutil.rmtree(folder / BESIDE)

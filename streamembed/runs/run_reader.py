@@ -1,0 +1,206 @@
+"""`read_run`: what a run holds, of whatever kind, also while another process writes to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.drift.monitor import Monitor
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, path_text, shown
+from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS
+from streamembed.runs.recorder import REJECTED
+from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, wrong
+from streamembed.storage.database import Database
+
+__all__ = ["RunReader", "read_run"]
+
+T = TypeVar("T")
+# Times that something is read again which the writer has dropped meanwhile.
+PATIENCE = 5
+
+
+def read_run(run: str | os.PathLike[str]) -> RunReader:
+    """A run, to be read; it never waits for a writer, and no writer waits for it.
+
+    Raises
+    ------
+    MissingFileError
+        There is no run.
+    DamagedFileError, FileError
+        It is damaged, or cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from streamembed import open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> with open_run(folder, {"size": 50, "warm_up": 40}) as run:
+    ...     _ = run.learn(np.random.default_rng(0).standard_normal((80, 2)))
+    >>> with read_run(folder) as found:
+    ...     found.positions, found.snapshot().position
+    ([80], 80)
+    """
+    return RunReader(Database.open(Path(path_text(run, "run"))))
+
+
+class RunReader:
+    """What was committed to a run.
+
+    Attributes
+    ----------
+    path : Path
+    kind : str
+        "replay", "online", or "partitions" of a replay in partitions.
+    origin : dict
+        How it came about: version, parameters of the engine, and of a replay those of the log.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use `read_run`."""
+        self._database = database
+        self.path = database.folder
+        self.origin: dict[str, Any] = dict(database.fact(ORIGIN, {}))
+        self.kind = str(self.origin.get("kind", "replay"))
+
+    def __repr__(self) -> str:
+        at = self.positions
+        return f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_to(at)}>"
+
+    @property
+    def begun(self) -> int:
+        """Events that its engine had learned when the run began."""
+        if self.kind != "online":
+            return int(self.origin.get("start", {}).get("position", 0))
+        return self._database.numbers("beginning")[0][1]
+
+    @property
+    def finished(self) -> bool:
+        """Whether a replay has come to the end of its log; False of a run that is learned into."""
+        return bool(self._database.fact(STATE, {}).get("finished"))
+
+    @property
+    def positions(self) -> list[int]:
+        """Stream positions of the snapshots that are kept: about one an octave of age."""
+        return [position for _, position in self._database.numbers(SNAPSHOTS)]
+
+    def snapshot(self, position: int | None = None) -> Snapshot:
+        """A snapshot that is kept; None for the newest.
+
+        Raises
+        ------
+        NotReadyError
+            None was committed yet.
+        ParameterError
+            There is none of that position.
+        DamagedFileError
+            It is not what was written.
+        """
+        return self._patiently(lambda: self._snapshot(position))
+
+    def _patiently(self, read: Callable[[], T]) -> T:
+        """Again, where the writer has dropped what was being read."""
+        for _ in range(PATIENCE):
+            length = self._database.length(CHECKPOINTS)
+            try:
+                return read()
+            except DamagedFileError:
+                if self._database.length(CHECKPOINTS) == length:
+                    raise
+        return read()
+
+    def _snapshot(self, position: int | None) -> Snapshot:
+        with self._database.steady():
+            kept = self._database.numbers(SNAPSHOTS)
+            if not kept:
+                raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
+            chosen = [number for number, at in kept if position in (None, at)]
+            if not chosen:
+                raise ParameterError(
+                    f"position={shown(position)} must be one of {[at for _, at in kept]}, or None"
+                )
+            return Snapshot.from_bytes(self._database.read(SNAPSHOTS, chosen[-1]).data)
+
+    def engine(self) -> Engine:
+        """The engine as it was committed last, a copy of your own; NotReadyError before."""
+        return self._patiently(self._engine)
+
+    def _engine(self) -> Engine:
+        with self._database.steady():
+            chain = FINAL if self.finished else CHECKPOINTS
+            kept = self._database.numbers(chain)
+            if not kept:
+                raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
+            return Engine.from_bytes(self._database.read(chain, kept[-1][0]).data)
+
+    def monitor(self) -> Monitor | None:
+        """The monitor as it was committed last, a copy of your own; None where the run has none."""
+        return self._patiently(self._monitor)
+
+    def _monitor(self) -> Monitor | None:
+        with self._database.steady():
+            chain = FINAL_MONITOR if self.finished else MONITORS
+            kept = self._database.numbers(chain)
+            if not kept:
+                return None
+            return Monitor.from_bytes(self._database.read(chain, kept[-1][0]).data)
+
+    def timeline(self) -> Any:
+        """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
+        if self.finished:
+            return self._file("timeline.parquet")
+        return self._table("timeline") or pa.table({"position": pa.array([], pa.int64())})
+
+    def rejected(self) -> Any:
+        """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
+        if self.finished:
+            return self._file("rejected.parquet")
+        return self._table("rejected") or REJECTED.empty_table()
+
+    def _file(self, name: str) -> Any:
+        """A table of a finished replay, as it was written."""
+        told = wrong(self.path, name, self._database.fact(STATE)["files"][name])
+        if told is not None:
+            raise DamagedFileError(f"{self.path}: {told}; the same replay again makes it anew")
+        return pq.read_table(self.path / name)
+
+    def _table(self, name: str) -> Any:
+        with self._database.steady():
+            tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
+        # earlier versions had the column seconds in the timeline
+        return pa.concat_tables(tables, promote_options="default") if tables else None
+
+    def _batches(self, name: str) -> Iterator[Any]:
+        for record in self._database.chain(name):
+            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
+                yield from reader
+
+    def at_once(self, read: Callable[[], T]) -> T:
+        """What a function reads of this run, as of one moment, whatever is written meanwhile."""
+
+        def steadily() -> T:
+            with self._database.steady():
+                return read()
+
+        return self._patiently(steadily)
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _to(positions: list[int]) -> str:
+    return f", to event {positions[-1]:,}" if positions else ""

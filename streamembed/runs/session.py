@@ -1,0 +1,401 @@
+"""`open_run`: an engine that loses nothing of what it acknowledged.
+
+Every call that changes the engine is committed before it returns: checked, learned, written. A
+process that is killed finds, when it opens the run again, exactly what was acknowledged, and
+perhaps the one call that was being acknowledged. From time to time the engine itself is committed,
+so that opening does not take as long as learning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from streamembed.data.batch import Rejected
+from streamembed.engine.engine import Engine, Labelled, Learned
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, shown
+from streamembed.methods.options import Config
+from streamembed.runs import calls
+from streamembed.runs import run_folder as runfolder
+from streamembed.runs.calls import Operation
+from streamembed.runs.checkpoint_writer import CHECKPOINTS, Cadence, Counts, Ledger, packed
+from streamembed.runs.origin import checked, differences
+from streamembed.runs.recorder import reasons, timeline_of
+from streamembed.runs.resume import ORIGIN, STATE
+from streamembed.storage.database import NAME, Database
+from streamembed.version import __version__
+
+__all__ = ["KIND", "OPERATIONS", "Run", "open_run"]
+
+KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
+# Begins the name of the fact that a batch was learned.
+_BATCH = "batch "
+
+
+@contextmanager
+def open_run(
+    run: str | os.PathLike[str],
+    engine: Engine | Mapping[str, Any] | None = None,
+    *,
+    checkpoint_every: int | str | None = None,
+) -> Iterator[Run]:
+    """A durable engine in a folder: a new one, or as it was acknowledged last.
+
+    Parameters
+    ----------
+    run
+        The folder; one writer at a time, any number of readers (`read_run`).
+    engine
+        An engine to begin with, or the parameters of one; default: those of the run that is there,
+        or the defaults.
+    checkpoint_every
+        How often the engine itself is committed, as in `replay`: opening again repeats what was
+        learned since.
+
+    Raises
+    ------
+    ParameterError
+        The folder holds something else, or a run of other parameters (the message says which); or
+        another process writes to it.
+    DamagedFileError
+        What is there is damaged: `streamembed verify` says what is left.
+    FileError
+        The folder cannot be used.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> folder, X = tempfile.mkdtemp(), np.random.default_rng(0).standard_normal((80, 2))
+    >>> with open_run(folder, {"size": 50, "warm_up": 40}) as run:
+    ...     run.learn(X, batch_id="day 1").accepted
+    80
+    >>> with open_run(folder) as run:
+    ...     run.learn(X, batch_id="day 1").accepted, run.position
+    (80, 80)
+    """
+    cadence = Cadence.of(checkpoint_every)
+    with ExitStack() as stack:
+        folder = stack.enter_context(runfolder.taken(run))
+        is_new = not (folder / NAME).exists()
+        if is_new:
+            _must_be_empty(folder)
+        database = Database.create(folder) if is_new else Database.open(folder, writes=True)
+        stack.enter_context(database)
+        made = Run(database, _begin(folder, database, engine), cadence)
+        made._recover()
+        try:
+            yield made
+        finally:
+            made._close()
+
+
+def _must_be_empty(folder: Path) -> None:
+    found = sorted(path.name for path in folder.iterdir() if path.name != runfolder.LOCK)
+    if found:
+        raise ParameterError(
+            f"run={shown(str(folder))} holds {shown(found[0])} and no run: choose an empty folder, "
+            "or one that does not exist yet"
+        )
+
+
+def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] | None) -> Engine:
+    """The engine as it was when the run began."""
+    before = database.fact(ORIGIN)
+    if before is not None and before.get("kind") != KIND:
+        raise ParameterError(
+            f"run={shown(str(folder))} is a replay of a log, and cannot be learned into: choose "
+            "another folder, or start the replay again to go on with it"
+        )
+    if isinstance(given, Engine):
+        engine = given
+    elif given is not None or before is None:
+        engine = Engine(**checked(given or {}))
+    else:
+        engine = Engine(**before["engine"])
+    told = {"kind": KIND, "version": __version__, "engine": engine.config.as_dict()}
+    if before is None:
+        with database.commit():
+            database.append(BEGINNING, engine.position, 0, engine.to_bytes())
+            database.note(ORIGIN, told)
+            database.note(STATE, {"finished": False})
+        return engine
+    # files of every version are gone on with
+    parameters = Config.completed(before["engine"])
+    known = {**before, "version": __version__, "engine": parameters}
+    if lines := differences(known, json.loads(json.dumps(told))):
+        raise ParameterError(
+            f"run={shown(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
+            "parameters, or with those that it began with"
+        )
+    start = Engine.from_bytes(database.read(BEGINNING, 0).data)
+    if isinstance(given, Engine) and given.position not in (0, start.position):
+        raise ParameterError(
+            f"engine has learned {given.position} events, and run={shown(str(folder))} began with "
+            f"{start.position}: open it without an engine; it goes on by itself"
+        )
+    engine.become(start)
+    return engine
+
+
+class Run:
+    """An engine in a folder, every change of it committed; see `open_run`.
+
+    Its methods are those of `Engine`, one call at a time from any thread. After an error that is
+    not about the arguments it refuses to learn, and goes on reading: open it again.
+    """
+
+    def __init__(self, database: Database, engine: Engine, cadence: Cadence) -> None:
+        """Use `open_run`."""
+        self._database = database
+        self._engine = engine
+        self._ledger = Ledger(database, cadence)
+        self._lock = threading.RLock()
+        self._failure: str | None = None
+        self._closed = False
+        self._known = engine.state_token  # of what the run knows of
+        self._committed = 0  # calls that the engine knew when it was committed last
+
+    def __repr__(self) -> str:
+        return f"<Run in {self._database.folder}: {self._engine!r}>"
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._database.folder
+
+    @property
+    def position(self) -> int:
+        """Events that are acknowledged."""
+        return self._engine.position
+
+    @property
+    def ready(self) -> bool:
+        """True once the warm-up is over."""
+        return self._engine.ready
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, to be read: once it learns past the run, the run refuses to go on."""
+        return self._engine
+
+    def snapshot(self, counted: bool = False) -> Snapshot:
+        """As `Engine.snapshot`."""
+        return self._engine.snapshot(counted)
+
+    def batch_ids(self) -> list[str]:
+        """Names of the batches that were acknowledged, in no order."""
+        names = self._database.facts()
+        return [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
+
+    def acknowledged(self, batch_id: str) -> Learned | None:
+        """What `learn` gave for the batch of a name; None where it was never learned."""
+        known = self._database.fact(_key(batch_id))
+        return None if known is None else _learned_of(known)
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        X: Any,
+        y: Any = None,
+        ids: Any = None,
+        features: Any = None,
+        times: Any = None,
+        *,
+        batch_id: str | None = None,
+    ) -> Learned:
+        """Learn events as `Engine.learn` does; once it returns, they are there for good.
+
+        Parameters
+        ----------
+        batch_id
+            A name that the producer gives to these events: a second call of the same name learns
+            nothing and returns what the first did, so that a producer who heard nothing can retry;
+            with other rows it is an error.
+
+        Raises
+        ------
+        ParameterError, InputError
+            As `Engine.learn`; nothing was learned, and the run goes on.
+        FileError
+            The system refused to write: the run refuses to learn from now on. Whether these events
+            are kept is found out by opening it again.
+        StoppedError
+            That happened before, or the run is closed; or its folder, database or lock file was
+            removed or replaced, or another process has written: nothing of this call is kept.
+        """
+        made = self._do(
+            lambda: calls.points(self._engine, X, y, ids, features, times), _named(batch_id)
+        )
+        assert isinstance(made, Learned)
+        return made
+
+    def learn_distances(
+        self, rows: Any, ids: Any = None, *, batch_id: str | None = None
+    ) -> Learned:
+        """Learn objects by their distances, as `Engine.learn_distances`; see `learn`."""
+        made = self._do(lambda: calls.distance_rows(rows, ids), _named(batch_id))
+        assert isinstance(made, Learned)
+        return made
+
+    def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
+        """Learn given pairs, as `Engine.learn_pairs`."""
+        self._do(lambda: calls.pairs(self._engine, X1, X2, similar))
+
+    def label(self, ids: Any, y: Any) -> Labelled:
+        """Give events a label that came late, as `Engine.label`."""
+        made = self._do(lambda: calls.late_labels(ids, y))
+        assert isinstance(made, Labelled)
+        return made
+
+    def flush(self) -> None:
+        """Learn the pending events as a short chunk, as `Engine.flush`."""
+        self._do(lambda: calls.bare("flush"))
+
+    def rescale(self) -> None:
+        """Take scaling anew, as `Engine.rescale`."""
+        self._do(lambda: calls.bare("rescale"))
+
+    def relayout(self) -> None:
+        """Lay the picture out anew, as `Engine.relayout`."""
+        self._do(lambda: calls.bare("relayout"))
+
+    def checkpoint(self) -> None:
+        """Commit the engine itself now, so that opening the run again takes no time."""
+        with self._lock:
+            self._must_learn()
+            is_behind = self._committed < self._database.length(OPERATIONS)
+            is_first = not self._database.length(CHECKPOINTS)  # it may have begun with an engine
+            if self._engine.ready and (is_behind or is_first):
+                try:
+                    self._commit_engine()
+                except BaseException as error:
+                    self._fail(error)
+                    raise
+
+    # ------------------------------------------------------------------ the order of things
+
+    def _do(self, prepare: Any, batch_id: str | None = None) -> Learned | Labelled | None:
+        """Check, learn, write, acknowledge."""
+        with self._lock:
+            self._must_learn()
+            operation: Operation = prepare()
+            if batch_id is not None and (known := self._database.fact(_key(batch_id))) is not None:
+                if known["digest"] != operation.digest:
+                    raise InputError(
+                        f"batch_id={shown(batch_id)} was learned before, and with other rows: "
+                        "nothing of this call was learned; give every batch a name of its own"
+                    )
+                return _learned_of(known)
+            try:
+                found = calls.do(self._engine, operation)
+            except StreamembedError:
+                raise  # nothing was learned
+            except BaseException as error:
+                self._fail(error)
+                raise
+            try:
+                data = operation.pack(batch_id, found)
+                with self._database.commit():
+                    self._note(operation, data, batch_id, found)
+                self._known = self._engine.state_token
+                if self._engine.ready and self._ledger.is_due(self._engine.position):
+                    self._commit_engine()
+            except BaseException as error:
+                self._fail(error)
+                raise
+            return found
+
+    def _note(self, operation: Operation, data: bytes, batch_id: str | None, found: Any) -> None:
+        """Within a commit: the call, and what it gave."""
+        position = self._engine.position
+        self._database.append(OPERATIONS, position, operation.rows, data)
+        if isinstance(found, Learned):
+            if found.rejected:
+                self._database.append("rejected", position, len(found.rejected), _packed(found))
+            if batch_id is not None:
+                told = {**_told(found), "digest": operation.digest}
+                self._database.note(_key(batch_id), told)
+
+    def _commit_engine(self) -> None:
+        snapshot = self._engine.publish()
+        self._ledger.add("timeline", timeline_of(snapshot, self._engine))
+        self._committed = self._database.length(OPERATIONS)
+        done = {"operations": self._committed}
+        self._ledger.commit(self._engine, snapshot, Counts(), done)
+
+    def _recover(self) -> None:
+        """Do again what was acknowledged since the engine was committed last."""
+        start = 0
+        if (last := self._ledger.last()) is not None:
+            engine, _, done = last
+            self._engine.become(engine)
+            start = self._committed = done["operations"]
+        for record in self._database.chain(OPERATIONS, start):
+            calls.do(self._engine, calls.unpack(record.data)[0])
+            if self._engine.position != record.position:
+                raise StoppedError(
+                    f"batch {record.number} of {self.path} led to event {self._engine.position} "
+                    f"and not to {record.position}: `streamembed verify {self.path}` says more"
+                )
+        self._known = self._engine.state_token
+
+    def _must_learn(self) -> None:
+        if self._closed:
+            raise StoppedError(f"{self.path} is closed: open it again with open_run")
+        self._database.must_be_here()
+        if self._failure is None and self._engine.state_token is not self._known:
+            self._failure = "its engine was changed past the run"
+        if self._failure is not None:
+            raise StoppedError(
+                f"{self.path} refuses to learn after an error ({self._failure}): what was "
+                "acknowledged is safe and can be read; mend the cause and open the run again"
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = str(error) or type(error).__name__
+
+    def _close(self) -> None:
+        """Commit the engine, where nothing is wrong with it."""
+        with self._lock:
+            is_well = self._failure is None and not self._closed and self._engine.ready
+            is_well = is_well and self._engine.state_token is self._known
+            self._closed = True
+            if is_well and self._committed < self._database.length(OPERATIONS):
+                self._commit_engine()
+
+
+def _named(batch_id: Any) -> str | None:
+    if batch_id is None:
+        return None
+    if isinstance(batch_id, str) and batch_id and batch_id.isprintable():
+        return batch_id
+    raise ParameterError(
+        f"batch_id={shown(batch_id)} must be printable text of some length, or None"
+    )
+
+
+def _key(batch_id: str) -> str:
+    return f"{_BATCH}{batch_id}"
+
+
+def _told(learned: Learned) -> dict[str, Any]:
+    rows = [[row.index, calls.plain(row.id), row.reason] for row in learned.rejected]
+    return {"accepted": learned.accepted, "rejected": rows}
+
+
+def _learned_of(told: Mapping[str, Any]) -> Learned:
+    return Learned(told["accepted"], tuple(Rejected(*row) for row in told["rejected"]))
+
+
+def _packed(found: Learned) -> bytes:
+    return packed(reasons(found.rejected))

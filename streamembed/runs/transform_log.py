@@ -1,0 +1,163 @@
+"""`transform_log`: an Arrow log through a snapshot into one file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pyarrow as pa
+
+from streamembed.data import batch, distance_rows
+from streamembed.data.table import column_order
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
+from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.logs.log_writer import open_writer
+from streamembed.numeric.arrays import Floats
+from streamembed.runs import run_folder
+from streamembed.runs.recorder import PLACES
+from streamembed.storage.archive import replacing, writable
+from streamembed.validation import flag
+
+__all__ = ["transform_log"]
+
+
+def transform_log(
+    snapshot: Snapshot,
+    log: EventLog,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Embed a log, batch by batch, into a file that gets its name only when it is complete.
+
+    Parameters
+    ----------
+    log
+        Of the snapshot's features; or of distances to its items, in the order of its ids, where it
+        was learned from distances.
+    output
+        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
+        coverage, places in the picture if there is one, and the reason where a row has none. It
+        must lie outside of the folders that the log is read from, in a folder that exists.
+    overwrite
+        Whether to replace an older file.
+
+    Returns
+    -------
+    What was done, JSON-ready: ``output``, ``embedded``, ``rejected``, and ``damage`` where the log
+    could not be read to its end.
+
+    Raises
+    ------
+    FeatureError
+        The log does not have the snapshot's features.
+    FileError
+        The output cannot be written, or is something else than a file.
+    ParameterError
+        The output exists and is not to be replaced, or the log is read from there.
+    """
+    _check_fit(snapshot, log)
+    path = writable(output)
+    run_folder.apart("output", path, (log,), folder=False)
+    if not flag("overwrite", overwrite) and os.path.lexists(path):
+        raise ParameterError(
+            f"output={shown(str(path))} already exists: choose another file, or replace it with "
+            "overwrite=True (--overwrite)"
+        )
+    schema = pa.schema(
+        [
+            ("offset", pa.int64()),
+            ("id", pa.string()),
+            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
+            ("coverage", pa.float64()),
+            *[(name, pa.float64()) for name in PLACES[:2] if snapshot.picture is not None],
+            ("reason", pa.string()),
+        ]
+    )
+    format = "file" if path.suffix == ".arrow" else "parquet"
+    embedded = rejected = 0
+    damage = None
+    # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
+    order = column_order(log.feature_names, snapshot.feature_names)
+    with (
+        replacing(path) as temporary,
+        open_writer(str(temporary), schema, format, "zstd") as writer,
+    ):
+        try:
+            for part in log:
+                table, bad = _embed(snapshot, part, order)
+                writer.write_table(table.cast(schema))
+                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+        except LogError as error:
+            damage = str(error)
+    return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
+
+
+def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
+    if set(snapshot.feature_names) != set(log.feature_names):
+        raise FeatureError(
+            f"the log has the features {list(log.feature_names)}, but the snapshot has "
+            f"{list(snapshot.feature_names)} (none if it was learned from distances): choose "
+            "another log, or select columns with --features"
+        )
+
+
+def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
+    """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
+    if part.distances is None:
+        names, nulls = snapshot.feature_names, part.nulls[:, order]
+        points, faults = part.points[:, order], part.faults
+        read = batch.check_table(points, names, False, nulls, faults, None, "skip")
+        kept = read.kept.tolist()
+        bad = {row.index: row.reason for row in read.rejected}
+        coordinates, coverage = snapshot.transform_with_coverage(read)
+        places = None if snapshot.picture is None else snapshot.picture.transform(read)
+    else:
+        rows, kept, bad = _rows_to_all(snapshot, part.distances)
+        coordinates = snapshot.transform_distances(rows)
+        coverage = snapshot.coverage_distances(rows)
+        places = None if snapshot.picture is None else snapshot.picture.transform_distances(rows)
+    n = len(part)
+    place: list[int | None] = [None] * n
+    for row, index in enumerate(kept):
+        place[index] = row
+    taken = pa.array(place, pa.int64())
+    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
+    columns = {
+        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
+        "id": pa.array([None] * n if ids is None else ids, pa.string()),
+        **{f"c{j}": pa.array(coordinates[:, j]).take(taken) for j in range(coordinates.shape[1])},
+        "coverage": pa.array(coverage).take(taken),
+        **_shown(places, taken),
+        "reason": pa.array([bad.get(i) for i in range(n)], pa.string()),
+    }
+    return pa.table(columns), len(bad)
+
+
+def _shown(places: Floats | None, taken: Any) -> dict[str, Any]:
+    """Columns of the picture, where there is one."""
+    if places is None:
+        return {}
+    return {name: pa.array(places[:, j]).take(taken) for j, name in enumerate(PLACES[:2])}
+
+
+def _rows_to_all(
+    snapshot: Snapshot, rows: list[Floats | None]
+) -> tuple[list[Floats], list[int], dict[int, str]]:
+    """Rows that hold a distance to every item of a snapshot, their indices, and what is wrong."""
+    good: list[Floats] = []
+    kept: list[int] = []
+    bad: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        if row is None:
+            bad[index] = "null in 'distances'"
+            continue
+        try:
+            distance_rows.to_all([row], snapshot.ids)
+        except BadRowError as error:
+            bad[index] = error.rows[0][1]
+        else:
+            good.append(row)
+            kept.append(index)
+    return good, kept, bad

@@ -1,0 +1,306 @@
+"""`verify`: whether all that a run holds is what was written, and what to do where it is not."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamembed.drift.monitor import Monitor
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import (
+    DamagedFileError,
+    ParameterError,
+    path_text,
+)
+from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.logs.paths import Paths
+from streamembed.merging.landmark_set import LandmarkSet
+from streamembed.runs import calls
+from streamembed.runs import run_folder as runfolder
+from streamembed.runs.checkpoint_writer import (
+    CHECKPOINTS,
+    MERGED,
+    MONITORS,
+    PARTITION,
+    PARTITIONS,
+    PREFIX,
+    SNAPSHOTS,
+)
+from streamembed.runs.replay_log import replay
+from streamembed.runs.resume import (
+    FINAL,
+    FINAL_MONITOR,
+    FIRST_MONITOR,
+    ORIGIN,
+    STATE,
+    wrong,
+)
+from streamembed.runs.session import BEGINNING, KIND, OPERATIONS
+from streamembed.storage import archive
+from streamembed.storage.database import Database, thinned
+
+__all__ = ["Trouble", "Verified", "verify"]
+
+LONGEST = 100  # characters that are told of what SQLite says
+# What to do about it.
+ANEW = "replay the log again with --overwrite"
+COPY = "restore the folder from a copy; `streamembed export` hands on what can still be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is not as it was written: what, and what to do."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at, and what is wrong.
+
+    Attributes
+    ----------
+    checked : dict of str to int
+        How many facts, records of each chain, and files.
+    troubles : tuple of Trouble
+    """
+
+    checked: dict[str, int]
+    troubles: tuple[Trouble, ...]
+
+
+def verify(
+    run: str | os.PathLike[str],
+    deep: bool = False,
+    log: Paths | None = None,
+    pairs: Paths | None = None,
+) -> Verified:
+    """Check every checksum of a run, that positions ascend, and that what belongs there is there.
+
+    Parameters
+    ----------
+    deep
+        Also learn everything again, from the batches of the run or from its log, and compare bytes.
+    log
+        The log of a replay, for ``deep``.
+    pairs
+        Its pair log, if it had one.
+
+    Raises
+    ------
+    ParameterError
+        ``deep`` of a replay without its log, or a log of a run that has none.
+    FileError
+        There is no run, or it cannot be read.
+    """
+    folder = Path(path_text(run, "run"))
+    checked: dict[str, int] = {}
+    troubles: list[Trouble] = []
+    try:
+        with Database.open(folder) as database:
+            kind = _kind(database)
+            remedy = COPY if kind == KIND else ANEW
+            _must_fit(deep, log, kind)
+            for name, check in _checks(database, folder):
+                try:
+                    checked[name] = check()
+                except MemoryError:  # Arrow's is an ArrowException
+                    raise
+                except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+                    troubles.append(Trouble(f"{name}: {_one_line(error)}", remedy))
+            if deep and not troubles:
+                compare = _learn_again if kind == KIND else _replay_again
+                try:
+                    checked["learned again"] = compare(database, folder, log, pairs)
+                except DamagedFileError as error:
+                    troubles.append(Trouble(f"learned again: {_one_line(error)}", remedy))
+    except DamagedFileError as error:
+        troubles.append(Trouble(_one_line(error), COPY))
+    return Verified(checked, tuple(troubles))
+
+
+def _kind(database: Database) -> str:
+    try:
+        return str(database.fact(ORIGIN, {}).get("kind", "replay"))
+    except DamagedFileError:
+        return KIND  # which nothing can be replayed of
+
+
+def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
+    if deep and kind == PARTITIONS:
+        raise ParameterError(
+            "a run that was learned in partitions is not repeated by verify: repeat it into "
+            "another folder, and compare all files but run.db"
+        )
+    if deep and kind != KIND and log is None:
+        raise ParameterError("deep verification of a replay needs its log: name it (--log)")
+    if log is not None and kind == KIND:
+        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+    if log is not None and not deep:
+        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
+
+
+def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """What is looked at, by name: how many there are, or an error."""
+
+    def structure() -> int:
+        if found := database.check():
+            told = " ".join(found[0].split())[:LONGEST]
+            raise DamagedFileError(f"SQLite finds its structure damaged ({told} ...)")
+        return 1
+
+    def facts() -> int:
+        names = database.facts()
+        for name in names:
+            database.fact(name)
+        if ORIGIN not in names or STATE not in names:
+            raise DamagedFileError("what the run is was lost")
+        return len(names)
+
+    yield "database", structure
+    yield "facts", facts
+    try:
+        chains = database.chains()
+    except DamagedFileError:
+        return  # the structure says it
+    for chain in chains:
+        yield chain, partial(_check_chain, database, chain)
+    state = database.fact(STATE, {})
+    files = state["files"] if state.get("finished") else {}
+    for name in runfolder.FILES:
+        if name in files or (folder / name).exists():
+            yield name, partial(_check_file, folder, name, files.get(name))
+
+
+def _check_chain(database: Database, chain: str) -> int:
+    """All records of one chain, and whether these are the ones that must be there."""
+    length = database.length(chain)
+    numbers = [number for number, _ in database.numbers(chain)]
+    expected = {
+        CHECKPOINTS: set(range(max(0, length - 2), length)),
+        SNAPSHOTS: thinned(length),
+        FINAL: {length - 1},
+        MONITORS: set(range(max(0, length - 2), length)),
+        FINAL_MONITOR: {length - 1},
+        MERGED: {length - 1},
+    }.get(chain, set(range(length)))
+    if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
+        expected = set(range(min(numbers, default=0), length))
+    if set(numbers) != expected:
+        lost = sorted(expected - set(numbers))
+        raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
+    if len(expected) == length:
+        records = database.chain(chain)
+    else:
+        records = (database.read(chain, number) for number in numbers)
+    before, start = -1, database.numbers(BEGINNING)[0][1] if chain == OPERATIONS else 0
+    for record in records:
+        if record.position < before:
+            raise DamagedFileError(f"record {record.number} is of an earlier event than the last")
+        before = record.position
+        if chain in (CHECKPOINTS, FINAL, BEGINNING):
+            Engine.from_bytes(record.data)
+        elif chain == SNAPSHOTS:
+            Snapshot.from_bytes(record.data)
+        elif chain in (MONITORS, FIRST_MONITOR, FINAL_MONITOR):
+            Monitor.from_bytes(record.data)
+        elif chain == OPERATIONS:
+            start += calls.unpack(record.data)[0].events
+            if record.position != start:
+                raise DamagedFileError(
+                    f"batch {record.number} leads to event {start}, not {record.position}"
+                )
+        elif chain == MERGED:
+            LandmarkSet.from_bytes(record.data)
+        elif chain.startswith(PARTITION):
+            archive.unseal(record.data, "partition", f"record {record.number}")
+        else:
+            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
+                rows = sum(batch.num_rows for batch in reader)
+            if rows != record.rows:
+                raise DamagedFileError(f"record {record.number} has {rows} rows of {record.rows}")
+    return len(expected)
+
+
+def _check_file(folder: Path, name: str, crc: int | None) -> int:
+    """A table of the folder, or its final snapshot."""
+    path = folder / name
+    if crc is not None and (told := wrong(folder, name, crc)) is not None:
+        raise DamagedFileError(f"{told}: the same replay again makes it anew")
+    if path.suffix == ".arrow":
+        (LandmarkSet if name == "landmarks.arrow" else Snapshot).load(path)
+        return 1
+    if path.suffix == ".jsonl":
+        return len([json.loads(line) for line in path.read_text().splitlines()])
+    pq.read_table(path, page_checksum_verification=True).validate(full=True)
+    return 1
+
+
+def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+    """All calls, from the first on: the engine must be that of every commit that is kept."""
+    engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
+    kept = database.numbers(CHECKPOINTS)
+    known = database.fact(PREFIX)["operations"] if kept else -1
+    count = 0
+    for record in database.chain(OPERATIONS):
+        calls.do(engine, calls.unpack(record.data)[0])
+        count += 1
+        if engine.position != record.position:
+            raise DamagedFileError(
+                f"batch {record.number} leads to event {engine.position}, not {record.position}"
+            )
+        if count == known and database.read(CHECKPOINTS, kept[-1][0]).data != engine.to_bytes():
+            raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
+    return count
+
+
+def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+    """The log into another folder: its files must be those of this one."""
+    origin = database.fact(ORIGIN)
+    if not database.fact(STATE, {}).get("finished"):
+        raise ParameterError(
+            f"{folder} is not finished, so there is nothing to compare with: go on with it first"
+        )
+    if origin["start"]["position"]:
+        raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
+    if (origin["pairs"] is None) != (pairs is None):
+        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
+    columns = origin["columns"]
+    chosen = choice_of(columns["features"], None, columns["id"], columns["label"], columns["time"])
+    opened = open_chosen(log, chosen)
+    names = [name for name in runfolder.FILES if (folder / name).exists()]
+    monitor = None
+    if origin.get("monitor"):
+        monitor = Monitor.from_bytes(database.read(FIRST_MONITOR, 0).data)
+    with tempfile.TemporaryDirectory() as other:
+        replay(
+            opened,
+            Engine(**origin["engine"]),
+            Path(other) / "run",
+            snapshot_every=origin["snapshot_every"],
+            on_bad_row=origin["on_bad_row"],
+            embed=origin["embed"],
+            pairs=pairs,
+            monitor=monitor,
+        )
+        for name in names:
+            if not filecmp.cmp(folder / name, Path(other) / "run" / name, shallow=False):
+                raise DamagedFileError(f"{name} has other bytes than the log leads to")
+    return len(names)
+
+
+def _one_line(error: BaseException) -> str:
+    told = " ".join(str(error).split())
+    return told.partition(" is damaged: ")[2].partition("; `streamembed")[0] or told

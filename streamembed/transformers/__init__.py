@@ -1,1 +1,0 @@
-"""River transformers of embeddings: `streamembed.estimators` has them with the metrics."""
