@@ -5,9 +5,9 @@ DOCS ?= .venv-docs
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
 	tests/spectral tests/pairs tests/metric_learning/test_itml.py tests/metric_learning/test_fenn.py \
-	tests/geometry/test_kernel.py tests/geometry/test_ring.py tests/geometry/test_neighbors.py \
-	tests/manifold/test_barycentric.py tests/methods/test_table.py tests/engine/test_saved.py \
-	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pairs.py \
+	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py tests/geometry/test_neighbors.py \
+	tests/manifold/test_barycentric.py tests/methods/test_registry.py tests/engine/test_saved.py \
+	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
 .PHONY: demo test check lint docs first-hour scenarios drift picture bench soak chromium clean
@@ -47,32 +47,32 @@ chromium:
 
 # Run lengths and delays of the monitor, beside other detectors: hours.
 drift: $(VENV)/.ready
-	$(BIN)/python -m scenarios.drift_bench
+	$(BIN)/python -m scenarios.benchmarks.drift
 
 scenarios: $(VENV)/.ready
 	$(BIN)/python -m scenarios.run --full --write
 
 picture: $(VENV)/.ready
-	$(BIN)/python -m scenarios.picture
-	$(BIN)/python -m scenarios.gallery
-	$(BIN)/python -m scenarios.animation
+	$(BIN)/python -m scenarios.pictures.at_work
+	$(BIN)/python -m scenarios.pictures.gallery
+	$(BIN)/python -m scenarios.pictures.animation
 
 bench: $(VENV)/.ready
-	$(BIN)/python -m scenarios.bench --write
+	$(BIN)/python -m scenarios.benchmarks.bench --write
 
 soak: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n 2 -m long
-	$(BIN)/python -m scenarios.soak
-	$(BIN)/python -m scenarios.fuzz_interrupts --only engine --places 5000
-	$(BIN)/python -m scenarios.fuzz_interrupts --only estimators --places 5000
-	$(BIN)/python -m scenarios.fuzz_inputs
-	$(BIN)/python -m scenarios.fuzz_columns
-	$(BIN)/python -m scenarios.fuzz_files
-	$(BIN)/python -m scenarios.fuzz_kills --kills 200
-	$(BIN)/python -m scenarios.fuzz_faults
-	$(BIN)/python -m scenarios.fuzz_runs
-	$(BIN)/python -m scenarios.fuzz_hosts
-	$(BIN)/python -m scenarios.fuzz_certificate
+	$(BIN)/python -m scenarios.fuzz.soak
+	$(BIN)/python -m scenarios.fuzz.interrupts --only engine --places 5000
+	$(BIN)/python -m scenarios.fuzz.interrupts --only estimators --places 5000
+	$(BIN)/python -m scenarios.fuzz.inputs
+	$(BIN)/python -m scenarios.fuzz.columns
+	$(BIN)/python -m scenarios.fuzz.files
+	$(BIN)/python -m scenarios.fuzz.kills --kills 200
+	$(BIN)/python -m scenarios.fuzz.faults
+	$(BIN)/python -m scenarios.fuzz.runs
+	$(BIN)/python -m scenarios.fuzz.hosts
+	$(BIN)/python -m scenarios.fuzz.certificate
 
 clean:
 	rm -rf $(VENV) $(DOCS) demo site

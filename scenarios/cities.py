@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import streamembed as se
-from scenarios.embedding_gallery import procrustes
+from scenarios.pictures.embedding_gallery import procrustes
 from scenarios.scenario import Expected, Outcome, Scenario
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread

@@ -18,7 +18,6 @@ from scenarios import (
     distance_rows,
     drifting_rings,
     eig_dml_online,
-    embedding_gallery,
     fenn_table,
     itml_stream,
     landmark_stream,
@@ -31,6 +30,7 @@ from scenarios import (
     unsupervised_table,
     word_distances,
 )
+from scenarios.pictures import embedding_gallery
 from scenarios.scenario import Outcome, Scenario
 
 __all__ = ["SCENARIOS", "failures", "main"]
@@ -123,7 +123,7 @@ def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
     """docs/results.md: every figure with its bounds, and what is to be said of it.
 
     Sections that are ``kept`` stand as they are, unless there is a new outcome; those of no
-    scenario here, as that of `scenarios.drift_bench`, come last.
+    scenario here, as that of `scenarios.benchmarks.drift`, come last.
     """
     size = "full" if full else "quick"
     lines = [

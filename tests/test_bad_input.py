@@ -20,7 +20,7 @@ import pytest
 import scipy.sparse
 
 import streamembed as se
-from scenarios import fuzz_inputs
+from scenarios.fuzz import inputs
 from streamembed import estimators
 from streamembed.errors import (
     BadRowError,
@@ -55,7 +55,7 @@ def learned(**changes: Any) -> se.Engine:
 
 def test_hostile_calls_are_refused_by_type() -> None:
     """A sample of the fuzz: success or an error of the family, no warning, nothing changed."""
-    result = fuzz_inputs.run(250, seed=7)
+    result = inputs.run(250, seed=7)
     assert result.failures == {}
     assert result.refused > 60
 

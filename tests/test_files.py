@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import streamembed as se
-from scenarios import fuzz_files
+from scenarios.fuzz import files
 from streamembed.cli import commands
 from streamembed.errors import (
     DamagedFileError,
@@ -49,7 +49,7 @@ def small(**changes: Any) -> se.Engine:
 
 def test_damaged_and_hostile_files_are_refused() -> None:
     """A sample of the fuzz: every one a `DamagedFileError`, the sealed ones too."""
-    result = fuzz_files.run(80, seed=3, every=30)
+    result = files.run(80, seed=3, every=30)
     assert result.failures == []
     assert result.damaged > 60
     assert result.hostile > 250

@@ -1,6 +1,6 @@
 """The usual way to serve a model: FastAPI, pydantic models and JSON, one process by uvicorn.
 
-``python -m scenarios.baselines.http_server SNAPSHOT`` prints its port. `scenarios.serve_bench` asks
+``python -m scenarios.baselines.http_server SNAPSHOT`` prints its port. `scenarios.benchmarks.serving` asks
 it beside our own, where fastapi, pydantic and uvicorn are installed.
 """
 

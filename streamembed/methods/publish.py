@@ -18,10 +18,10 @@ from streamembed.methods import (
     alignment_matrix,
     frame_reference,
     geodesic_gram,
+    gram,
     neighbor_graph,
     refinement,
 )
-from streamembed.methods import gram
 from streamembed.methods.eigenpairs import Pairs
 from streamembed.methods.geodesic_gram import Paths
 from streamembed.methods.options import Config
@@ -82,9 +82,7 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
         reading = geodesic_gram.read(state, config)
         columns = _best(geodesic_gram.climb(reading, state, config), state, config)
         described, paths = geodesic_gram.describe(columns.certificate, reading, state)
-        described = replace(
-            described, negative_mass=gram.negative_mass(reading.at, config.seed)
-        )
+        described = replace(described, negative_mass=gram.negative_mass(reading.at, config.seed))
         return replace(columns, certificate=described, paths=paths)
     if state.sparse is not None:
         columns = _best(neighbor_graph.climb(state, config), state, config)
@@ -108,9 +106,7 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
         columns = _best(gram.climb(at, config), state, config)
     if state.distances is None:  # a kernel of points
         return columns
-    described = replace(
-        columns.certificate, negative_mass=gram.negative_mass(at, config.seed)
-    )
+    described = replace(columns.certificate, negative_mass=gram.negative_mass(at, config.seed))
     return replace(columns, certificate=described)
 
 

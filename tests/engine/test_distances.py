@@ -16,7 +16,7 @@ import streamembed as se
 from scenarios.streams import drifting_rings, swiss_roll
 from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, InputError
 from streamembed.estimators import DiffusionMap
-from tests import oracle
+from tests.oracles import oracle
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 

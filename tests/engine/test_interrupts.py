@@ -16,9 +16,9 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 import streamembed as se
-from scenarios import fuzz_interrupts
-from scenarios.fuzz_interrupts import CASES, Sweep, digest
-from scenarios.interrupted_estimators import ESTIMATORS
+from scenarios.fuzz import interrupts as fuzz_interrupts
+from scenarios.fuzz.interrupted_estimators import ESTIMATORS
+from scenarios.fuzz.interrupts import CASES, Sweep, digest
 from streamembed import estimators
 from streamembed.engine import buffer
 from streamembed.errors import DuplicateIdError
@@ -26,7 +26,7 @@ from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.methods import update
 from streamembed.methods.chunk import Events
 from streamembed.threads import one_blas_thread
-from tests import oracle
+from tests.oracles import oracle
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
 IDS = [f"e{i:03d}" for i in range(400)]

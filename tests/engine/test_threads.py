@@ -14,12 +14,12 @@ import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import streamembed as se
-from scenarios.fuzz_interrupts import digest
+from scenarios.fuzz.interrupts import digest
 from streamembed.engine import buffer
 from streamembed.errors import ConcurrentUseError
 from streamembed.methods import publish, update
 from streamembed.threads import Turns, one_blas_thread
-from tests import oracle
+from tests.oracles import oracle
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))
 # Longer than anything here takes, on a machine that is busy with other things.

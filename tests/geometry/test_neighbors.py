@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.geometry import neighbors
-from tests import oracle_pairs as oracle
+from tests.oracles import oracle_pairs as oracle
 
 
 def cloud(n: int, seed: int = 0) -> np.ndarray:

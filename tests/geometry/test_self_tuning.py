@@ -12,7 +12,7 @@ from streamembed.geometry import self_tuning
 from streamembed.geometry.lists import Lists
 from streamembed.geometry.pairwise import Coordinates
 from streamembed.geometry.self_tuning import LARGEST_WIDTH, Rule, Scales
-from tests import oracle
+from tests.oracles import oracle
 
 # A width is raised by halvings of an interval of its logarithm: known to 1e-6.
 HALVED = 2e-6

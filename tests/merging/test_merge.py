@@ -29,7 +29,7 @@ from streamembed.merging import merged_set as merging
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, renumbered
 from streamembed.storage import stream
-from tests import oracle, oracle_cover
+from tests.oracles import oracle, oracle_cover
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 

@@ -17,7 +17,7 @@ from streamembed.metric_learning import eig_dml
 from streamembed.metric_learning.eig_dml import Settings
 from streamembed.metric_learning.separation import OBJECTIVES, soft_minimum
 from streamembed.numeric import codec
-from tests import oracle_eig_dml as oracle
+from tests.oracles import oracle_eig_dml as oracle
 
 # Far pairs with less than 1e-10 of the largest weight are left out of a step, and near-tied
 # eigenvectors amplify differences, to 1e-3 in a thousand steps: iterates are compared over 20.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
 from streamembed.metric_learning import fenn, scatter
-from tests import oracle_moments as oracle
+from tests.oracles import oracle_moments as oracle
 
 SETS = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
 

@@ -18,7 +18,7 @@ from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learning import bregman, itml, itml_numba
 from streamembed.numeric import codec, histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from tests import oracle_itml as oracle
+from tests.oracles import oracle_itml as oracle
 
 # A sweep over some hundred pairs of condition below 1e4: a few hundred eps.
 EXACT = 1e-11

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import streamembed as se
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learning.mahalanobis import Mahalanobis
-from tests import oracle_itml as oracle
+from tests.oracles import oracle_itml as oracle
 
 # One eigenproblem of condition 1e3 and sums over 5 features: some hundred eps.
 EXACT = 1e-12

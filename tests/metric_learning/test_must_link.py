@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from streamembed.metric_learning import eig_dml, must_link
 from streamembed.metric_learning.must_link import SETTINGS
 from streamembed.numeric import codec
-from tests import oracle_eig_dml as oracle
+from tests.oracles import oracle_eig_dml as oracle
 
 # Sums of a thousand outer products and one eigenproblem of condition 1e2 round at 1e-13.
 EXACT = 1e-10

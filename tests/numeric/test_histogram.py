@@ -11,7 +11,7 @@ from streamembed.errors import InputError, ParameterError
 from streamembed.metric_learning import itml
 from streamembed.numeric import codec, histogram
 from streamembed.numeric.histogram import Histogram
-from tests import oracle_itml as oracle
+from tests.oracles import oracle_itml as oracle
 
 # The bound itself is 2^(1/64) - 1; the middle of a bucket is rounded once.
 ERROR = histogram.RELATIVE_ERROR * (1 + 1e-12)

@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from streamembed.numeric import svd
-from tests import oracle
+from tests.oracles import oracle
 
 # Full rank: a chain of tens of updates rounds to about 1e-14 of the norm each way.
 EXACT = 1e-12

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamembed.errors import InputError
 from streamembed.pairs import shrinkage
-from tests import oracle_pairs as oracle
+from tests.oracles import oracle_pairs as oracle
 
 # logm by Schur decomposition, expm by Pade approximation, of condition 1e4: measured 2e-13.
 EXACT = 1e-10

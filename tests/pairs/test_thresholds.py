@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import codec, histogram
 from streamembed.pairs import thresholds
-from tests import oracle_pairs as oracle
+from tests.oracles import oracle_pairs as oracle
 
 # A bucket of the histogram is 2^(1/32) wide; a percentile is told to that, and to one pair more.
 BUCKET = 2 ** (1 / 32) * (1 + 1e-9)

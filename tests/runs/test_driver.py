@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from scenarios.fuzz_interrupts import Breaker, restored
+from scenarios.fuzz.interrupts import Breaker, restored
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log

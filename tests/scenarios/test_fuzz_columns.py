@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scenarios.fuzz_columns import CHOICES, LARGEST, Name, growth, open_, replay, slope, steps_of
+from scenarios.fuzz.columns import CHOICES, LARGEST, Name, growth, open_, replay, slope, steps_of
 from streamembed.data import batch
 from streamembed.data.table import Frame
 

@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 
 from PIL import Image
 
-from scenarios import animation, gallery
+from scenarios.pictures import animation, gallery
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

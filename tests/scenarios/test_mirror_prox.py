@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from scenarios.baselines import mirror_prox
 from streamembed.errors import InputError
-from tests import oracle_eig_dml as oracle
+from tests.oracles import oracle_eig_dml as oracle
 
 # Both sides of an inequality of duality are rounded.
 SLACK = 1e-9

@@ -8,20 +8,20 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from scenarios import picture
+from scenarios.pictures import at_work
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     """Of a stream of one moment; certified at every snapshot."""
-    points, moments, residuals = picture.record(1000)
+    points, moments, residuals = at_work.record(1000)
     assert [moment.snapshot.position for moment in moments] == [1000]
-    assert residuals[:, 1].max() <= picture.TOLERANCE
-    picture.draw(tmp_path / "picture.png", points, moments, residuals)
+    assert residuals[:, 1].max() <= at_work.TOLERANCE
+    at_work.draw(tmp_path / "picture.png", points, moments, residuals)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_picture_of_the_readme_is_small() -> None:
     """And the README shows it."""
     root = Path(__file__).resolve().parents[2]
-    assert picture.PICTURE.stat().st_size < 150_000
-    assert str(picture.PICTURE.relative_to(root)) in (root / "README.md").read_text()
+    assert at_work.PICTURE.stat().st_size < 150_000
+    assert str(at_work.PICTURE.relative_to(root)) in (root / "README.md").read_text()

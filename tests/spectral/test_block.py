@@ -12,7 +12,7 @@ from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
 from streamembed.spectral.inertia import missed
 from streamembed.spectral.neighbor_walk import Parts, Walk
-from tests.oracle import largest_angle_sine
+from tests.oracles.oracle import largest_angle_sine
 
 K, COUNT, TOLERANCE = 10, 10, 3e-3
 

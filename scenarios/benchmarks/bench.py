@@ -1,0 +1,466 @@
+"""Side by side, in one process, one BLAS thread: ``python -m scenarios.benchmarks.bench [--quick] [--write]``.
+
+Prints ratios, and with ``--write`` (what ``make bench`` passes) writes docs/benchmarks.md. Gates
+nothing: the bars are reported beside the figures, met or missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy
+from scipy.sparse.linalg import eigsh
+from threadpoolctl import threadpool_limits
+
+import streamembed as se
+from scenarios import streams
+from scenarios.audit import operator
+from scenarios.benchmarks import embeddings, graphs, landmarks, layouts, metrics
+from streamembed.geometry import self_tuning
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.linalg import squared_distances
+
+K = 10
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: milliseconds a chunk, true residuals, and the others' milliseconds."""
+
+    stream: str
+    size: int
+    chunk: int
+    rows_ms: float
+    ingest_ms: float
+    view_ms: float
+    view_residual: float
+    certified_ms: float
+    certified_residual: float
+    batch_ms: float
+    warm_ms: float
+    sklearn_ms: float | None
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Milliseconds of one call."""
+    start = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def spread(points: Floats, size: int, chunk: int, tolerance: float | None, every: int = 1) -> Run:
+    """Fill a window at once, then time updates and snapshots chunk by chunk."""
+    engine = se.Engine(
+        n_components=K,
+        size=size,
+        warm_up=size,
+        scaling=None,
+        tolerance=tolerance,
+        chunk_size=chunk,
+    )
+    engine.learn(points[:size])
+    ingest, publish = [], []
+    for i, start in enumerate(range(size, len(points) - chunk + 1, chunk)):
+        part = points[start : start + chunk]
+        ingest.append(timed(lambda part=part: engine.learn(part)))  # type: ignore[misc]
+        if i % every == every - 1:
+            publish.append(timed(engine.snapshot))
+    ingest_ms = float(np.mean(ingest))
+    return Run(engine.snapshot(), ingest_ms, float(np.sum(publish)) / len(ingest) + ingest_ms)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last snapshot, milliseconds a chunk to learn, and with publishing."""
+
+    snapshot: se.Snapshot
+    ingest_ms: float
+    total_ms: float
+
+
+def true_residual(dense: Floats, stationary: Floats, snapshot: se.Snapshot) -> float:
+    """max ||S v - lambda v|| / lambda_1 by the dense operator."""
+    vectors = snapshot.psi * np.sqrt(stationary)[:, None]
+    vectors /= np.linalg.norm(vectors, axis=0)
+    errors = dense @ vectors - vectors * snapshot.eigenvalues
+    return float(np.linalg.norm(errors, axis=0).max() / snapshot.eigenvalues[0])
+
+
+def batch(points: Floats, widths: float | Floats, width: float) -> tuple[Floats, Floats]:
+    """Kernel and `eigsh`, of widths that it need not look for: what the engine is compared with."""
+    dense, stationary = operator(points, widths, width, 0.0)
+    eigsh(dense, k=K + 1, v0=np.ones(len(points)))
+    return dense, stationary
+
+
+def warm(points: Floats, widths: Floats, width: float, start: Floats) -> None:
+    """The same, started from the sum of the vectors known, at the tolerance of a certificate."""
+    dense, _ = operator(points, widths, width, 0.0)
+    eigsh(dense, k=K + 1, v0=start, tol=1e-3)
+
+
+def sklearn_embedding(points: Floats, bandwidth: float) -> None:
+    """scikit-learn's nearest relative, which has neither widths nor out-of-sample points."""
+    from sklearn.manifold import SpectralEmbedding  # noqa: PLC0415  (a test dependency)
+
+    SpectralEmbedding(K, affinity="rbf", gamma=bandwidth**-2, random_state=0).fit(points)
+
+
+def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str, float]) -> Row:
+    """One row of the table; ``others`` caches what does not depend on the chunk."""
+    plain = spread(points, size, chunk, None)
+    certified = spread(points, size, chunk, 3e-3)
+    shot = plain.snapshot
+    centred, widths, width = shot.points - shot.center, shot.widths, shot.width
+    repeats = 15 if size <= 1000 else 3 if size <= 2000 else 1
+    holder: list[tuple[Floats, Floats]] = []
+    times = [timed(lambda: holder.append(batch(centred, widths, width))) for _ in range(repeats)]
+    dense, stationary = holder[-1]
+    own, own_stationary = _operator_of(certified.snapshot)
+    if "warm" not in others:
+        start = (shot.psi * np.sqrt(stationary)[:, None]).sum(axis=1)
+        others["warm"] = timed(lambda: warm(centred, widths, width, start))
+        others["sklearn"] = (
+            timed(lambda: sklearn_embedding(centred, shot.bandwidth)) if size <= 5000 else np.nan
+        )
+    rows = [timed(lambda: _kernel_rows(centred, widths, width, chunk)) for _ in range(9)]
+    return Row(
+        name,
+        size,
+        chunk,
+        float(np.median(rows)),
+        plain.ingest_ms,
+        plain.total_ms,
+        true_residual(dense, stationary, shot),
+        certified.total_ms,
+        true_residual(own, own_stationary, certified.snapshot),
+        float(np.median(times)),
+        others["warm"],
+        None if np.isnan(others["sklearn"]) else others["sklearn"],
+    )
+
+
+def _operator_of(snapshot: se.Snapshot) -> tuple[Floats, Floats]:
+    """Of the widths that its slots have, which other snapshots' slots need not have."""
+    centred = snapshot.points - snapshot.center
+    return operator(centred, snapshot.widths, snapshot.width, snapshot.alpha)
+
+
+def _kernel_rows(points: Floats, widths: Floats, width: float, count: int) -> None:
+    d2 = squared_distances(points[:count], points)
+    self_tuning.weigh(d2, widths[:count], widths, width, np.float32)
+
+
+def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
+    """Stream, its points, window and chunk: about two refresh cycles each, more than a turnover
+    of the small windows."""
+    table = []
+    for size in (500, 2000) if quick else (500, 2000, 5000, 10_000):
+        for chunk in (1, 10, 50, 200):
+            chunks = max(4, min(size, 10_000) // (2 if size <= 2000 else 4) // chunk)
+            # less one: with whole refresh cycles the last snapshot would be at its best
+            chunks = max(4, min(chunks, 60 if size > 2000 else 250) - 1)
+            points = streams.drifting_rings(size + chunk * chunks, 0, window=size)
+            table.append(("drifting-rings", points, size, chunk))
+    table.append(("swiss-roll", streams.swiss_roll(2590, 0), 2000, 10))
+    for name, load, size in (("letter", streams.letter, 2000), ("digits", streams.digits, 1000)):
+        try:
+            points = load()[0]
+        except streams.DataAbsent as absent:
+            print(f"{name} left out: {absent}")
+            continue
+        table.append((name, points[: size + 590], size, 10))
+    return table
+
+
+HEADER = (
+    "| stream | N | chunk | kernel rows ms | learn ms | + view ms | residual | certified ms | "
+    "residual | batch ms | batch / learn | / + view | / certified | warm eigsh / certified | "
+    "scikit-learn / certified | certified / rows |\n" + "|---|" + "---:|" * 15
+)
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    other = "" if row.sklearn_ms is None else f"{row.sklearn_ms / row.certified_ms:.0f}"
+    return (
+        f"| {row.stream} | {row.size} | {row.chunk} | {row.rows_ms:.2f} | {row.ingest_ms:.2f} | "
+        f"{row.view_ms:.2f} | {row.view_residual:.1e} | {row.certified_ms:.2f} | "
+        f"{row.certified_residual:.1e} | {row.batch_ms:.0f} | "
+        f"**{row.batch_ms / row.ingest_ms:.0f}** | **{row.batch_ms / row.view_ms:.0f}** | "
+        f"**{row.batch_ms / row.certified_ms:.1f}** | {row.warm_ms / row.certified_ms:.1f} | "
+        f"{other} | {row.certified_ms / row.rows_ms:.0f} |"
+    )
+
+
+def transforms() -> list[str]:
+    """Microseconds of one point, and of a point in a batch of 1,024."""
+    points = streams.still_rings(3100, 0)
+    one, many = points[2000:2001].copy(), points[2000:3024].copy()
+    lines = [
+        "| `snapshot.transform`, N = 2,000, d = 16, k = 10, us a point | one point | bar | "
+        "in a batch of 1,024 |",
+        "|---|---:|---:|---:|",
+    ]
+    singles = []
+    for kernel, bar in (("self_tuning", "40"), ("gaussian", "40")):
+        engine = se.Engine(kernel=kernel, n_components=K, size=2000, warm_up=2000, scaling=None)
+        engine.learn(points[:2000])
+        snapshot = engine.snapshot()
+        alone = [timed(partial(snapshot.transform, one)) for _ in range(2050)][50:]
+        singles.append(1e3 * float(np.median(alone)))
+        batched = float(np.median([timed(partial(snapshot.transform, many)) for _ in range(20)]))
+        lines.append(f"| {kernel} | {singles[-1]:.1f} | {bar} | {1e3 * batched / len(many):.1f} |")
+    return [*lines, f"| self_tuning / gaussian | **{singles[0] / singles[1]:.2f}** | 2.2 | |"]
+
+
+MEMORY = """
+from scenarios import bench, streams
+size = {size}
+points = streams.drifting_rings(size + 200, 0, window=size)
+base = bench.peak()
+if {batch}:
+    bench.batch(points[:size], 0.6, 1.0)
+else:
+    bench.spread(points, size, 10, 3e-3)
+print(bench.peak() - base)
+"""
+
+
+def peak() -> float:
+    """Peak resident megabytes of this process, from Linux; 0 elsewhere."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0.0
+    line = next(line for line in status.read_text().split("\n") if line.startswith("VmHWM"))
+    return float(line.split()[1]) / 1024.0
+
+
+def memory(sizes: tuple[int, ...]) -> list[str]:
+    """Peak resident memory above the imports, in a process of its own."""
+    lines = ["| peak memory, MB above the imports | engine | batch |", "|---|---:|---:|"]
+    for size in sizes:
+        peaks = []
+        for is_batch in (False, True):
+            program = MEMORY.format(size=size, batch=is_batch)
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=True
+            )
+            peaks.append(float(done.stdout))
+        lines.append(f"| N = {size} | {peaks[0]:.0f} | {peaks[1]:.0f} |")
+    return lines
+
+
+def every_tenth(points: Floats, size: int, batch_ms: float) -> list[str]:
+    """Tolerances and cadences beside the default."""
+    lines = [
+        "| drifting-rings, N = 2,000, chunk 10 | ms a chunk | batch / it | bar |",
+        "|---|---:|---:|---:|",
+    ]
+    for tolerance, every, bar in ((3e-3, 1, 9), (1e-3, 1, 6), (1e-3, 10, 27)):
+        total = spread(points, size, 10, tolerance, every).total_ms
+        cadence = "every chunk" if every == 1 else f"every {every} chunks"
+        lines.append(
+            f"| certified {tolerance:g}, {cadence} | {total:.2f} | {batch_ms / total:.1f} | {bar} |"
+        )
+    return lines
+
+
+BARS: list[tuple[str, str, int, int, Callable[[Row], float], float]] = [
+    (stream, what, size, 10, ratio, bar)
+    for stream in ("drifting-rings", "swiss-roll", "letter")
+    for size in (2000,)
+    for what, ratio, bar in (
+        ("learn", lambda row: row.batch_ms / row.ingest_ms, 45.0),
+        ("learn + view", lambda row: row.batch_ms / row.view_ms, 30.0),
+        ("certified 3e-3", lambda row: row.batch_ms / row.certified_ms, 9.0),
+        ("certified 3e-3, against warm eigsh", lambda row: row.warm_ms / row.certified_ms, 5.0),
+    )
+] + [
+    (stream, "learn + view", size, 10, lambda row: row.batch_ms / row.view_ms, bar)
+    for stream, size, bar in (
+        ("drifting-rings", 500, 3.0),
+        ("digits", 1000, 8.0),
+        ("drifting-rings", 5000, 100.0),
+        ("drifting-rings", 10_000, 150.0),
+    )
+]
+
+
+def bars(rows: list[Row]) -> list[str]:
+    """The bars that this release set itself, met or missed."""
+    lines = [
+        "| bar: batch over ours | stream | N | bar | measured | |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for stream, what, size, chunk, ratio, bar in BARS:
+        for row in rows:
+            if (row.stream, row.size, row.chunk) == (stream, size, chunk):
+                value = ratio(row)
+                verdict = "met" if value >= bar else "**missed**"
+                lines.append(
+                    f"| {what} | {stream} | {size} | {bar:.0f} | {value:.1f} | {verdict} |"
+                )
+    return lines
+
+
+def machine() -> str:
+    """What this ran on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            part.split(":")[1] for part in info.read_text().split("\n") if "model name" in part
+        ]
+        model = names[0].strip() if names else model
+    return (
+        f"{model}, one BLAS thread; Python {platform.python_version()}, numpy {np.__version__}, "
+        f"scipy {scipy.__version__}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and write the page where asked to."""
+    parser = argparse.ArgumentParser(prog="scenarios.benchmarks.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="N up to 2,000 only")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    chosen = parser.parse_args(arguments)
+    threadpool_limits(limits=1, user_api="blas")
+    print(machine(), HEADER, sep="\n\n", flush=True)
+    rows: list[Row] = []
+    others: dict[tuple[str, int], dict[str, float]] = {}
+    for name, points, size, chunk in configurations(chosen.quick):
+        cache = others.setdefault((name, size), {})
+        rows.append(measured(name, points, size, chunk, cache))
+        print(line(rows[-1]), flush=True)
+    rings = next(row for row in rows if (row.size, row.chunk) == (2000, 10))
+    cadence = every_tenth(streams.drifting_rings(4390, 0), 2000, rings.batch_ms)
+    parts = [
+        bars(rows),
+        cadence,
+        transforms(),
+        memory((2000,) if chosen.quick else (2000, 10_000)),
+        graphs.kernels(),
+        graphs.eigenmaps(chosen.quick),
+        [] if chosen.quick else graphs.large(50_000),
+        embeddings.embeddings(500 if chosen.quick else 2000),
+        embeddings.principal(),
+        layouts.pictures(chosen.quick),
+        landmarks.pace(50_000 if chosen.quick else 200_000),
+        landmarks.quality(not chosen.quick),
+        metrics.itml_pace(),
+        metrics.others(),
+        metrics.steps(),
+        metrics.added(20 if chosen.quick else 200),
+    ]
+    for part in parts:
+        print("", *part, sep="\n", flush=True)
+    if chosen.write:
+        PAGE.write_text(page(rows, parts))
+        print(f"\nwrote {PAGE.name}")
+    return 0
+
+
+def page(rows: list[Row], parts: list[list[str]]) -> str:
+    """docs/benchmarks.md."""
+    return "\n".join(
+        [
+            "# Benchmarks",
+            "",
+            "Generated by `make bench`; do not edit. Everything runs side by side in one process, "
+            "with one BLAS thread. Read the ratios; milliseconds are those of this machine.",
+            "",
+            f"Machine: {machine()}.",
+            "",
+            "`learn` is the update alone, with its share of refreshes; `+ view` adds a snapshot "
+            "with `tolerance=None` after every chunk; `certified` one with `tolerance=3e-3`. "
+            "`residual` is the true residual of the last snapshot, by the dense operator, relative "
+            "to the first eigenvalue. `batch` is the dense kernel and `scipy.sparse.linalg.eigsh` "
+            "for ten components and the constant, given the kernel widths; `warm eigsh` is the "
+            "same, started from the known vectors, at tolerance 1e-3; scikit-learn is "
+            "`SpectralEmbedding`. Any update must compute at least the kernel rows. "
+            "k = 10, d = 16 (digits 50).",
+            "",
+            HEADER,
+            *[line(row) for row in rows],
+            "",
+            "## Bars",
+            "",
+            *parts[0],
+            "",
+            "## Tolerance and cadence",
+            "",
+            *parts[1],
+            "",
+            "## Transform",
+            "",
+            *parts[2],
+            "",
+            "## Memory",
+            "",
+            *parts[3],
+            "",
+            "## Kernels",
+            "",
+            "Learn and certify at 3e-3 after every chunk, ten components, default scaling.",
+            "",
+            *parts[4],
+            "",
+            "## Neighbour graphs",
+            "",
+            "`LaplacianEigenmaps` with binary weights of 15 neighbours, ten components, chunks of "
+            "ten, certified at 3e-3 after each. `it` is `kneighbors_graph` and `eigsh(tol=1e-3)`; "
+            "`the rest` is certified less lists, everything but the graph.",
+            "",
+            *parts[5],
+            "",
+            *parts[6],
+            "",
+            "## Other embeddings",
+            "",
+            "A snapshot after every chunk. `refit`: double centring of the dense matrix and "
+            "`eigsh(tol=1e-3)`; of 200 landmarks the graph, their paths, scaling and placing. "
+            "scikit-learn's estimators on the same window.",
+            "",
+            *parts[7],
+            "",
+            *parts[8],
+            "",
+            "## Pictures",
+            "",
+            "The picture beside the lists of neighbours, median of 30 chunks; all that is counted; "
+            "the whole laid out from scratch. Refits of umap-learn where it is installed.",
+            "",
+            *parts[9],
+            "",
+            "## Landmarks",
+            "",
+            "Streams of 200,000 events, the faster of two runs. The reference of the errors is the "
+            "mean of five batch maps (`landmark-stream`). Memory over a million events: "
+            "`make soak`.",
+            "",
+            *parts[10],
+            "",
+            *parts[11],
+            "",
+            "## Metrics",
+            "",
+            *[line for part in parts[12:] for line in [*part, ""]],
+            "Frames and the source's literal update are measured by scenarios: `make scenarios`.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,475 @@
+"""The monitor on streams with and without a change: ``python -m scenarios.benchmarks.drift``.
+
+Run lengths without drift against what was asked for, delays behind a change, and river's detectors
+and a kernel two-sample test on the same streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from river import drift
+
+import streamembed as se
+from scenarios import drift_streams
+from scenarios.drift_streams import (
+    CHANGES,
+    DEPENDENT,
+    FRESH,
+    NULLS,
+    REAL,
+    RECURRING,
+    Change,
+    Draw,
+)
+from streamembed.data.batch import Batch
+from streamembed.drift.monitor_state import SHARE
+from streamembed.logs import write_log
+from streamembed.numeric.arrays import Floats
+
+N_REFERENCE = 1000
+BEFORE, AFTER = 500, 2000
+LENGTH = 12_000
+
+ALL = [
+    *(
+        "nulls",
+        "long",
+        "notes",
+        "delays",
+        "fresh",
+        "sea",
+        "rbf",
+        "renewal",
+        "geometry",
+        "cost",
+        "others",
+    ),
+]
+
+# Changes that the geometry sees.
+SEEN = (
+    *("ring to gaussian", "gaussian to ring", "roll to gaussian", "sd x1.2, all axes"),
+    "correlation .8 to -.8",
+)
+Detector = Callable[[Floats, Floats], Iterable[int]]
+
+
+def first_alarm(stream: Floats, ert: float, seed: int, n_reference: int = N_REFERENCE) -> int:
+    """Events until the monitor alarms, those of its reference not counted; -1 for never."""
+    monitor = se.Monitor(ert=ert, n_reference=n_reference, policy="stop", seed=seed)
+    for start in range(0, len(stream), 1000):
+        for alarm in monitor.learn(stream[start : start + 1000]):
+            return alarm.position - n_reference
+    return -1
+
+
+def null_run(draw: Draw, ert: float, seed: int, n_reference: int, length: int) -> int:
+    """The first false alarm of one stream."""
+    rng = np.random.default_rng([seed, 11])
+    return first_alarm(draw(rng, n_reference + length), ert, seed, n_reference)
+
+
+def run_length(found: list[int], length: int, ert: float) -> tuple[float, float]:
+    """Events watched for one alarm, and the share of streams that alarm before half of ``ert``."""
+    watched = sum(length if one < 0 else one for one in found)
+    alarms = sum(one >= 0 for one in found)
+    early = float(np.mean([0 <= one < ert / 2 for one in found]))
+    return (watched / alarms if alarms else np.inf), early
+
+
+def is_noted(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> bool:
+    """Whether the monitor notes, of a reference, that its events depend on each other."""
+    rng = np.random.default_rng([seed, 16])
+    monitor = se.Monitor(ert=200, n_reference=n_reference, seed=seed)  # soon calibrated
+    monitor.learn(draw(rng, n_reference))
+    return any("autocorrelated" in note for note in monitor.notes)
+
+
+def change_run(change: Change, seed: int, ert: float = 10_000) -> tuple[int, bool]:
+    """Delay behind the change, -1 for none; and whether there was an alarm before it."""
+    rng = np.random.default_rng([seed, 12])
+    before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
+    found = first_alarm(np.concatenate([before, after]), ert, seed)
+    if 0 <= found <= BEFORE:  # a false one: what would have come, had it not
+        return first_behind(before, after, ert, seed), True
+    return (found - BEFORE if found >= 0 else -1), False
+
+
+def first_behind(before: Floats, after: Floats, ert: float, seed: int) -> int:
+    """The delay of a monitor that only sees its reference and the change."""
+    return first_alarm(np.concatenate([before[:N_REFERENCE], after]), ert, seed)
+
+
+def by_river(make: Callable[[int], Any]) -> Detector:
+    """One of river's detectors on every feature."""
+
+    def detect(reference: Floats, stream: Floats) -> Iterable[int]:
+        detectors = [make(stream.shape[1]) for _ in range(stream.shape[1])]
+        for row in reference[-N_REFERENCE:]:
+            for one, value in zip(detectors, row, strict=True):
+                one.update(float(value))
+        for t, row in enumerate(stream):
+            hit = False
+            for one, value in zip(detectors, row, strict=True):
+                one.update(float(value))
+                hit |= bool(one.drift_detected)
+            if hit:
+                yield t + 1
+
+    return detect
+
+
+def by_kernel(reference: Floats, stream: Floats) -> Iterable[int]:
+    """An online kernel two-sample test: MMD of the last 50 events against the reference.
+
+    Its threshold is the largest value of so many windows of the reference as come in 10,000 events,
+    the first half against the second.
+    """
+    mean, sd = reference.mean(axis=0), reference.std(axis=0)
+    sd = np.where(sd > 0, sd, 1.0)
+    rng = np.random.default_rng(0)
+    first, second = (reference[:N_REFERENCE:2] - mean) / sd, (reference[1::2] - mean) / sd
+    spread = np.median(np.linalg.norm(first[:200] - first[200:400], axis=1))
+    directions = rng.standard_normal((first.shape[1], 200)) / spread
+    phases = rng.uniform(0, 2 * np.pi, 200)
+
+    def features(points: Floats) -> Floats:
+        found: Floats = np.cos(points @ directions + phases)
+        return found
+
+    center = features(first).mean(axis=0)
+    pool = features(second)
+    draws = [pool[rng.integers(len(pool), size=50)].mean(axis=0) for _ in range(1000)]
+    line = max(float(((one - center) ** 2).sum()) for one in draws)
+    seen = features((stream - mean) / sd)
+    sums = np.cumsum(np.concatenate([np.zeros((1, 200)), seen]), axis=0)
+    windows = (sums[50:] - sums[:-50]) / 50
+    return (np.flatnonzero(((windows - center) ** 2).sum(axis=1) > line) + 50).tolist()
+
+
+ADWIN: Any = drift.ADWIN  # it has no types
+OTHERS: dict[str, Detector] = {
+    "ADWIN": by_river(lambda d: ADWIN(delta=0.002 / d)),
+    "PageHinkley": by_river(lambda _: drift.PageHinkley()),
+    "KSWIN": by_river(lambda d: drift.KSWIN(alpha=0.005 / d, seed=0)),
+    "online MMD": by_kernel,
+}
+
+
+def other_run(name: str, change: Change, seed: int) -> tuple[int, int]:
+    """Delay of another detector, -1 for none; and its alarms in the events before the change."""
+    rng = np.random.default_rng([seed, 12])
+    before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
+    stream = np.concatenate([before[N_REFERENCE:], after])
+    early = 0
+    for at in OTHERS[name](before[:N_REFERENCE], stream):
+        if at > BEFORE:
+            return at - BEFORE, early
+        early += 1
+    return -1, early
+
+
+def _null(task: tuple[str, float, int, int]) -> int:
+    name, ert, seed, n_reference = task
+    draw = NULLS[name] if name in NULLS else drift_streams.rows(drift_streams.table(name)[0])
+    return null_run(draw, ert, seed, n_reference, 3 * int(ert))
+
+
+def _noted(task: tuple[str, int, int]) -> bool:
+    name, seed, n_reference = task
+    return is_noted({**NULLS, **RECURRING, **DEPENDENT}[name], seed, n_reference)
+
+
+def notes(streams: int, pool: ProcessPoolExecutor) -> None:
+    """References with the note: where it is false, and where it must be there."""
+    for name in (*NULLS, *RECURRING, *DEPENDENT):
+        told = [name]
+        for n_reference in (500, 1000):
+            tasks = [(name, seed, n_reference) for seed in range(streams)]
+            told.append(f"{sum(pool.map(_noted, tasks))} of {streams}")
+        print(" | ".join(told), flush=True)
+
+
+def _delay(task: tuple[str, int]) -> tuple[int, bool]:
+    return change_run(change_of(task[0]), task[1])
+
+
+def _other(task: tuple[str, str, int]) -> tuple[int, int]:
+    return other_run(task[0], change_of(task[1]), task[2])
+
+
+def change_of(name: str) -> Change:
+    """A change by its name."""
+    return CHANGES[name] if name in CHANGES else {**REAL, **FRESH}[name]()
+
+
+def delays(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> list[list[str]]:
+    """A row for each change: bar, median and 90th percentile of the delay, misses."""
+    table = []
+    for name in names:
+        found = list(pool.map(_delay, [(name, seed) for seed in range(streams)]))
+        late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
+        bar = change_of(name).bar
+        misses, early = int((late > AFTER).sum()), sum(one for _, one in found)
+        table.append(
+            [
+                name,
+                "-" if bar is None else str(bar),
+                *(_number(np.quantile(late, q)) for q in (0.5, 0.9)),
+                f"{misses} of {streams}",
+                str(early),
+            ]
+        )
+        print(" | ".join(table[-1]), flush=True)
+    return table
+
+
+def _number(delay: float) -> str:
+    return f"over {AFTER:,}" if delay > AFTER else f"{delay:.0f}"
+
+
+def run_lengths(
+    names: Iterable[str], streams: int, ert: float, n_reference: int, pool: ProcessPoolExecutor
+) -> None:
+    """What was asked for, and what came, of each null stream."""
+    for name in names:
+        tasks = [(name, ert, seed, n_reference) for seed in range(streams)]
+        found = list(pool.map(_null, tasks))
+        mean, early = run_length(found, 3 * int(ert), ert)
+        print(f"{name} | {mean:,.0f} | {mean / ert:.2f} | {early:.2f}", flush=True)
+
+
+def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> None:
+    """Medians of the other detectors, with their alarms in the 500 events before the change."""
+    for name in names:
+        told = [name]
+        for other in OTHERS:
+            found = list(pool.map(_other, [(other, name, seed) for seed in range(streams)]))
+            late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
+            early = np.mean([one for _, one in found])
+            told.append(f"{_number(float(np.median(late)))} ({early:.1f})")
+        print(" | ".join(told), flush=True)
+
+
+def _sea(task: tuple[float, int]) -> bool:
+    """Whether a permutation of the stream alarms; its features never drift."""
+    ert, seed = task
+    stream = np.random.default_rng([seed, 13]).permutation(drift_streams.table("sea")[0])
+    return first_alarm(stream, ert, seed) >= 0
+
+
+def sea(streams: int, pool: ProcessPoolExecutor) -> None:
+    """Permutations that alarm, at a short and a long run length."""
+    for ert, bar in ((50_000.0, 49), (1_000_000.0, 7)):
+        hits = sum(pool.map(_sea, [(ert, seed) for seed in range(streams)]))
+        print(f"sea, asked {ert:,.0f} | {hits} of {streams} | at most {bar} of 60", flush=True)
+
+
+def caught(alarms: list[int], changes: list[int], within: int) -> tuple[int, list[int], int]:
+    """Changes with an alarm before the next, the delays, and the alarms that no change explains."""
+    delays, extra = [], len(alarms)
+    for change, after in zip(changes, [*changes[1:], changes[-1] + within], strict=True):
+        own = [at for at in alarms if change < at <= after]
+        if own:
+            delays.append(own[0] - change)
+            extra -= 1
+    return len(delays), delays, extra
+
+
+def rbf(labels: bool) -> None:
+    """Classes that change places, in a stream whose features never drift."""
+    points, classes, _ = drift_streams.table("interchanging_rbf")
+    monitor = se.Monitor(ert=20_000, labels=labels)
+    monitor.learn(points, y=classes.tolist())
+    changes = list(range(3000, 200_000, 3000))
+    hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
+    told = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
+    print(f"rbf, {'with' if labels else 'without'} labels | {told}", flush=True)
+
+
+def redrawn(rng: np.random.Generator, all_of_them: bool) -> tuple[Floats, list[int]]:
+    """Five clusters, all or one of them in another place every 3,000 events."""
+    centers = 4 * rng.standard_normal((5, 8))
+    parts = []
+    for _ in range(30):
+        own = rng.integers(5, size=3000)
+        parts.append(centers[own] + rng.standard_normal((3000, 8)))
+        chosen = slice(None) if all_of_them else int(rng.integers(5))
+        centers[chosen] = 4 * rng.standard_normal(centers[chosen].shape)
+    return np.concatenate(parts), list(range(3000, 90_000, 3000))
+
+
+def segments(rng: np.random.Generator) -> tuple[Floats, list[int]]:
+    """Points of ten of fifteen classes, others for every segment."""
+    points, classes, _ = drift_streams.table("interchanging_rbf")
+    parts = []
+    for start in range(0, 120_000, 3000):
+        own = np.isin(classes[start : start + 3000], rng.choice(15, 10, replace=False))
+        parts.append(points[start : start + 3000][own])
+    return np.concatenate(parts), np.cumsum([len(part) for part in parts[:-1]]).tolist()
+
+
+def renewal() -> None:
+    """Changes that follow one another: caught, delays, alarms without a change."""
+    streams = {
+        "all clusters redrawn": redrawn(np.random.default_rng(0), True),
+        "one cluster moves": redrawn(np.random.default_rng(1), False),
+        "ten of fifteen classes": segments(np.random.default_rng(2)),
+    }
+    for name, (stream, changes) in streams.items():
+        monitor = se.Monitor(ert=20_000)
+        monitor.learn(stream)
+        hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
+        ends = [f"{np.quantile(late, q):.0f}" for q in (0.5, 0.9)]
+        told = f"{hits} of {len(changes)} | {ends[0]} / {ends[1]} | {extra}"
+        print(f"{name} | {told}", flush=True)
+
+
+def _looks(task: tuple[str, int]) -> int:
+    """Snapshot alarms among eight looks at a stream without a change."""
+    name, seed = task
+    rng = np.random.default_rng([seed, 14])
+    monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
+    monitor.learn(NULLS[name](rng, N_REFERENCE + 4000))
+    return sum(alarm.channel in ("spectrum", "metric") for alarm in monitor.alarms)
+
+
+def _seen(task: tuple[str, int]) -> bool:
+    """Whether the second look behind a change is an alarm, whatever the events said."""
+    name, seed = task
+    change, rng = CHANGES[name], np.random.default_rng([seed, 15])
+    monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
+    monitor.learn(change.before(rng, N_REFERENCE))
+    monitor.learn(change.after(rng, N_REFERENCE))
+    table = monitor.timeline()
+    chosen = pc.is_in(table["channel"], pa.array(["spectrum", "metric"]))
+    loudest = max(table.filter(chosen)["run_length"].to_pylist(), default=0.0)
+    return bool(loudest >= 10_000 * 2 / (1 - SHARE))
+
+
+def looks(streams: int, pool: ProcessPoolExecutor) -> None:
+    """False alarms of the snapshot clock, a look at each; and changes that the second look sees."""
+    for name in NULLS:
+        hits = sum(pool.map(_looks, [(name, seed) for seed in range(streams)]))
+        print(f"geometry, {name} | {hits} in {8 * streams} looks", flush=True)
+    for name in SEEN:
+        count = sum(pool.map(_seen, [(name, seed) for seed in range(20)]))
+        print(f"geometry, {name} | seen at the second look in {count} of 20", flush=True)
+
+
+def cost() -> None:
+    """Milliseconds for 1,000 events, for a reference, and bytes."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((21_000, 16))
+    spent = {}
+    for ert in (math.inf, 1e8):  # no alarm, and no other reference; with inf no look at geometry
+        monitor = se.Monitor(ert=ert)
+        began = time.process_time()
+        monitor.learn(points[:1000])
+        reference = time.process_time() - began
+        monitor.learn(points[1000:1600])  # the first look
+        began = time.process_time()
+        monitor.learn(points[1600:21_000])
+        spent[ert] = (time.process_time() - began) / 19.4
+    against = monitor._against()
+    began = time.process_time()
+    for start in range(1000, 21_000, 500):
+        against.map.scores(points[start : start + 500])
+    plain = (time.process_time() - began) / 20
+    whole = len(monitor.to_bytes())
+    recent = monitor._standing.recent
+    assert recent is not None
+    held = sum(a.nbytes for a in (recent.points, recent.ids, recent.labels))
+    print(
+        f"a reference {reference:.2f} s; 1,000 events {1e3 * spent[1e8]:.1f} ms, of which "
+        f"{1e3 * plain:.1f} are kernel rows, coordinates and features, "
+        f"{1e3 * (spent[math.inf] - plain):.1f} the rest of the channels of events, "
+        f"{1e3 * (spent[1e8] - spent[math.inf]):.1f} two looks at the geometry; state {whole:,} "
+        f"bytes, of which {held:,} are the last events, most of the others the reference"
+    )
+
+
+class Timed(se.Monitor):
+    """A monitor that knows what it has cost."""
+
+    spent = 0.0
+
+    def watch(self, events: Batch, y: Any = None) -> tuple[se.Alarm, ...]:
+        began = time.process_time()
+        try:
+            return super().watch(events, y)
+        finally:
+            self.spent += time.process_time() - began
+
+
+def replays(seeds: int) -> None:
+    """What a monitor adds to a replay, in CPU seconds of the same process, by memory and seed."""
+    names = [f"f{i}" for i in range(16)]
+    for parameters, n in (
+        ({"memory": "landmarks", "size": 1000}, 80_000),
+        ({"size": 2000}, 12_000),
+    ):
+        for seed in range(seeds):
+            points = np.random.default_rng(seed).standard_normal((n, 16))
+            monitor = Timed(seed=seed)
+            with TemporaryDirectory() as folder:
+                write_log(f"{folder}/log", points, names, rows_per_batch=4096)
+                began = time.process_time()
+                se.replay(
+                    f"{folder}/log", se.Engine(**parameters), f"{folder}/run", monitor=monitor
+                )
+                rest = time.process_time() - began - monitor.spent
+            print(
+                f"{parameters}, {n:,} events, {len(monitor.alarms)} alarms: "
+                f"{rest:.1f} s, monitor {monitor.spent:.1f} s, {monitor.spent / rest:.1%}"
+            )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=ALL, choices=ALL, metavar="WHAT")
+    parser.add_argument("--streams", type=int, default=20)
+    parser.add_argument("--null-streams", type=int, default=200)
+    asked = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor(2) as pool:
+        if "nulls" in asked.what:
+            run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
+        if "long" in asked.what:
+            run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
+        if "notes" in asked.what:
+            notes(asked.null_streams, pool)
+        if "delays" in asked.what:
+            delays([*CHANGES, *REAL], asked.streams, pool)
+        if "fresh" in asked.what:
+            delays(FRESH, asked.streams, pool)
+        if "sea" in asked.what:
+            sea(60, pool)
+        if "rbf" in asked.what:
+            rbf(labels=False)
+            rbf(labels=True)
+        if "renewal" in asked.what:
+            renewal()
+        if "geometry" in asked.what:
+            looks(asked.null_streams, pool)
+        if "cost" in asked.what:
+            cost()
+            replays(3)
+        if "others" in asked.what:
+            side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

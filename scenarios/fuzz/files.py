@@ -1,0 +1,354 @@
+"""Damaged and hostile files: ``python -m scenarios.fuzz.files --files 3000 --seed 0``.
+
+*Damaged* files are saved ones of which bytes were flipped, zeroed, cut, moved, put in or appended.
+*Hostile* ones were taken apart, changed where it hurts (a part missing, of another shape or kind,
+NaN, out of its range) and sealed again, so that no checksum tells. Every one of them must be a
+`DamagedFileError`, without a warning. Exit code 1 where one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamembed as se
+from streamembed.errors import DamagedFileError
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.methods.registry import METHODS
+from streamembed.numeric import codec
+from streamembed.storage import archive
+
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    "snapshot": se.Snapshot.load,
+    "engine": se.Engine.load,
+    "unsupervised": UnsupervisedPipeline.load,
+}
+SMALL: dict[str, Any] = {"size": 24, "warm_up": 12, "chunk_size": 4, "n_components": 2}
+METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
+# Arrays of which any number of rows may be kept.
+SAMPLES = ("samples", "recent")
+SIGNED = {"reach", "degree"}
+# What stands for a value of another kind.
+WRONG: list[Any] = [None, "x", -1, {}, [[]], float("nan"), float("inf"), 10**30]
+
+
+@dataclass
+class Result:
+    """What a run found.
+
+    Attributes
+    ----------
+    damaged, hostile : int
+        Files that were tried.
+    failures : list of str
+        What was no `DamagedFileError`: what was done to which file, and what came of it.
+    """
+
+    damaged: int = 0
+    hostile: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def save_all(folder: Path) -> dict[Path, str]:
+    """Files of every kind, by path, and what they hold."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    frame = pa.table(dict(zip("abc", X.T, strict=True)))
+    engines = {name: se.Engine(**SMALL) for name in ("plain", "named", "fresh", "far", "warming")}
+    engines["taught"] = se.Engine(**SMALL, metrics=METRICS)
+    engines["landmarks"] = se.Engine(memory="landmarks", **SMALL)
+    engines["graph"] = se.Engine("laplacian_eigenmaps", **SMALL)
+    engines["radius"] = se.Engine("laplacian_eigenmaps", weights="heat", radius=1.0, **SMALL)
+    for name in ("classical_mds", "kernel_pca", "lle", "isomap"):
+        engines[name] = se.Engine(name, **SMALL)
+    engines["rows"] = se.Engine("isomap", n_landmarks=8, **SMALL)
+    engines["picture"] = se.Engine(picture=True, **SMALL)
+    engines["lists"] = se.Engine(picture=True, kernel="gaussian", **SMALL)
+    alike = (
+        "picture",
+        "lists",
+        "plain",
+        "graph",
+        "radius",
+        "rows",
+        "classical_mds",
+        "kernel_pca",
+        "lle",
+        "isomap",
+    )
+    for name in alike:
+        engines[name].learn(X)
+    engines["named"].learn(frame, ids=[f"k{i}" for i in range(30)])
+    engines["warming"].learn(X[:5], ids=[f"k{i}" for i in range(5)])
+    engines["taught"].learn(X, y=rng.integers(0, 3, 30))
+    engines["landmarks"].learn(X)
+    engines["far"].learn_distances(np.linalg.norm(X[:23, None] - X[:23], axis=2))
+    files: dict[Path, str] = {}
+    for name, engine in engines.items():
+        engine.save(folder / f"{name}.engine")
+        files[folder / f"{name}.engine"] = "engine"
+        if engine.ready:
+            engine.snapshot().save(folder / f"{name}.snapshot")
+            files[folder / f"{name}.snapshot"] = "snapshot"
+    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
+    pipeline.learn(X)
+    pipeline.save(folder / "pipeline")
+    files[folder / "pipeline"] = "unsupervised"
+    return files
+
+
+def damaged(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+    """The bytes after an accident."""
+    n = len(data)
+    start, stop = sorted(rng.integers(0, n, 2).tolist())
+    changed = bytearray(data)
+    kind = str(rng.choice(["flip", "cut", "zero", "append", "insert", "delete", "move"]))
+    if kind == "flip":
+        for place in rng.integers(0, n, rng.integers(1, 4)).tolist():
+            changed[place] ^= 1 << int(rng.integers(8))
+    elif kind == "cut":
+        del changed[start:]
+    elif kind == "zero":
+        changed[start:stop] = bytes(stop - start)
+    elif kind == "append":
+        changed += rng.bytes(int(rng.integers(1, 200)))
+    elif kind == "insert":
+        changed[start:start] = rng.bytes(1)
+    elif kind == "delete":
+        del changed[start]
+    else:
+        changed[start:stop] = changed[start:stop][::-1]
+    return f"{kind} at {start} to {stop}", bytes(changed)
+
+
+def hostile(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
+    """What was changed, and the table, header, kind and version to seal instead of those saved."""
+    table, header = archive.read_table(path, kind)
+    version = str(archive.VERSION)
+    yield "the header is a list", table, [1], kind, version
+    yield "the header is empty", table, {}, kind, version
+    for wrong in ("abc", "", "999", "1", "1.5", "-"):
+        yield f"version {wrong!r}", table, header, kind, wrong
+    yield "another kind", table, header, "pony", version
+    for name in table.column_names:
+        yield f"without the column {name}", table.drop_columns([name]), header, kind, version
+        texts = pa.array(["x"] * table.num_rows)
+        index = table.column_names.index(name)
+        if name not in ("id", "name"):
+            yield f"{name} is text", table.set_column(index, name, texts), header, kind, version
+    if table.num_rows:
+        yield "no rows", table.slice(0, 0), header, kind, version
+    for told, changed in _headers(header, kind):
+        yield told, table, changed, kind, version
+    for told, other in _snapshots(table, header) if kind == "snapshot" else _arrays(table):
+        yield told, other, header, kind, version
+
+
+def _headers(header: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+    """Headers without one of their parts, or with one of another kind."""
+    for place in _places(header):
+        changed = copy.deepcopy(header)
+        inside = changed
+        for key in place[:-1]:
+            inside = inside[key]
+        told = ".".join(map(str, place))
+        was = inside[place[-1]]
+        if "parameters" not in place:
+            del inside[place[-1]]
+            yield f"without {told}", copy.deepcopy(changed)
+        for wrong in WRONG:
+            if _is_fine(place, was, wrong):
+                continue
+            inside[place[-1]] = wrong
+            yield f"{told} is {wrong!r}", copy.deepcopy(changed)
+    if kind != "snapshot":
+        name = "config" if kind == "engine" else "parameters"
+        yield "unknown parameter", {**header, name: {**header[name], "wings": 2}}
+
+
+def _places(header: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Keys of a header, and of the dicts within, but for what a snapshot's metrics tell."""
+    for key, value in header.items():
+        yield (*above, key)
+        free = key == "parameters" or (key == "metrics" and "state" not in above)
+        if isinstance(value, dict) and not free:
+            yield from _places(value, (*above, key))
+
+
+def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
+    """Whether the value may stand there after all."""
+    key = place[-1]
+    if wrong == was or (key == "missed" and wrong is None) or (key == "counted" and wrong == -1):
+        return True
+    if was == codec.ARRAY:
+        return key == "rows" and wrong is None
+    if key in (
+        "ids_kind",
+        "state",
+        "features",
+        "names",
+        "metrics",
+        "graph",
+        "labels",
+        "parameters",
+    ):
+        return wrong is None or isinstance(wrong, (str, dict)) or wrong == [[]]
+    if "config" in place[:-1]:
+        return True  # checked as parameters are, and by their own tests
+    if isinstance(was, str):
+        return isinstance(wrong, str)
+    if key in ("met", "tolerance"):
+        return wrong is None or key == "tolerance"
+    if isinstance(was, bool):
+        return False
+    if key == "bandwidth" and "state" in place:
+        return bool(wrong == 10**30)
+    if isinstance(was, float) and isinstance(wrong, int):
+        return key not in ("bandwidth", "alpha", "diffusion_time", "resolution")
+    if isinstance(was, float) and isinstance(wrong, float):
+        return "certificate" in place
+    # counts of what has happened may be any
+    return isinstance(was, int) and wrong == 10**30
+
+
+def _snapshots(table: Any, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Columns of a snapshot that it cannot have."""
+    # a reach is 0 where nothing differs, and sums of centred rows may have any sign
+    any_sign = {"reach"} if METHODS[header["method"]].room in ("dense", "graph") else SIGNED
+    any_sign = {*any_sign, "picture_kept", "picture_balance", "picture_moved"}  # shares and lengths
+    for index, name in enumerate(table.column_names):
+        if name == "id":
+            again = pa.array([table.column("id")[0].as_py()] * table.num_rows)
+            yield "all ids the same", table.set_column(index, "id", again)
+            yield "ids are floats", table.set_column(index, "id", pa.array(np.ones(table.num_rows)))
+            continue
+        column = table.column(index).combine_chunks()
+        flat = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        width = column.type.list_size if pa.types.is_fixed_size_list(column.type) else 0
+        values = flat.to_numpy(zero_copy_only=False)
+        for told, other in (
+            ("NaN", np.full_like(values, np.nan)),
+            ("infinite", np.full_like(values, np.inf)),
+            ("float32", values.astype(np.float32)),
+            ("whole numbers", np.zeros(len(values), dtype=np.int64)),
+        ):
+            made = pa.array(other)
+            if width:
+                made = pa.FixedSizeListArray.from_arrays(made, width)
+            yield f"{name} {told}", table.set_column(index, name, made)
+        if width > 1 and name != "tracked":
+            fewer = pa.FixedSizeListArray.from_arrays(pa.array(values[: len(column)]), 1)
+            yield f"{name} of another width", table.set_column(index, name, fewer)
+        if not width and name not in any_sign:
+            yield f"{name} 0", table.set_column(index, name, pa.array(np.zeros(table.num_rows)))
+        nulls = pa.nulls(table.num_rows, column.type)
+        yield f"{name} null", table.set_column(index, name, nulls)
+
+
+def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
+    """Arrays of an engine that it cannot have."""
+    arrays = archive.unpack(table)
+    for name, array in arrays.items():
+        yield f"without the array {name}", {key: a for key, a in arrays.items() if key != name}
+        changes: list[tuple[str, Any]] = [("complex", np.zeros(array.shape, dtype=np.complex128))]
+        if array.dtype != object:
+            changes.append(("of one more axis", array[None]))
+        if array.size and not any(part in name for part in SAMPLES):
+            changes.append(("cut", array[:-1]))
+        if array.dtype.kind == "f" and array.size:
+            changes.append(("NaN", np.full_like(array, np.nan)))
+            changes.append(("text", array.astype(str).astype(object).ravel()))
+        if array.dtype.kind in "fi" and array.size:
+            changes.append(("boolean", array.astype(bool)))
+        for told, other in changes:
+            yield f"{name} {told}", {**arrays, name: other}
+
+
+def _is_refused(load: Callable[[Path], Any], path: Path) -> str | None:
+    """None where it is; what happened instead, where it is not."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load(path)
+    except DamagedFileError:
+        return None
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:150]}"
+    return "loaded"
+
+
+def _seal(path: Path, table: Any, header: Any, kind: str, version: str) -> None:
+    """What `archive.write_table` writes, of anything."""
+    usual = archive.VERSION
+    try:
+        archive.VERSION = version  # type: ignore[assignment]
+        archive.write_table(path, table, kind, header)
+    finally:
+        archive.VERSION = usual
+
+
+def run(count: int, seed: int, every: int = 1) -> Result:
+    """Try ``count`` damaged files, and one in ``every`` of the hostile ones."""
+    result = Result()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = save_all(folder)
+        target = folder / "changed"
+        saved = [(path, kind, path.read_bytes()) for path, kind in files.items()]
+        for number in range(count):
+            rng = np.random.default_rng((seed, number))
+            path, kind, data = saved[rng.integers(len(saved))]
+            told, changed = damaged(data, rng)
+            if changed == data:
+                continue
+            target.write_bytes(changed)
+            result.damaged += 1
+            if (found := _is_refused(LOADERS[kind], target)) is not None:
+                result.failures.append(
+                    f"file {number} of seed {seed}, {path.name}, {told}: {found}"
+                )
+        number = 0
+        for path, kind, _ in saved:
+            for told, table, header, other, version in hostile(path, kind):
+                number += 1
+                if number % every:
+                    continue
+                if isinstance(table, dict):
+                    table = archive.table_of(table)
+                json.dumps(header)
+                _seal(target, table, header, other, version)
+                result.hostile += 1
+                if (found := _is_refused(LOADERS[kind], target)) is not None:
+                    result.failures.append(f"{path.name}, {told}: {found}")
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try the files and print those that were not refused."""
+    parser = argparse.ArgumentParser(prog="scenarios.fuzz.files", description=__doc__)
+    parser.add_argument("--files", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args(arguments)
+    result = run(chosen.files, chosen.seed)
+    for failure in result.failures:
+        print(failure)
+    print(
+        f"{result.damaged} damaged and {result.hostile} hostile files, "
+        f"{len(result.failures)} failures"
+    )
+    return int(bool(result.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

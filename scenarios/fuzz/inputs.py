@@ -1,0 +1,542 @@
+"""Hostile calls of everything public: ``python -m scenarios.fuzz.inputs --calls 20000 --seed 0``.
+
+Every call takes each of its arguments from a zoo: valid ones, and values of every kind that
+somebody may pass by mistake. The outcome must be success, or an error of the StreamembedError
+family; never a warning, never a changed object after an error. Each call is a function of the seed
+and its own number, so that one alone can be repeated (``--only``). Exit code 1 where a call broke
+the rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from click.testing import CliRunner
+
+import streamembed as se
+from scenarios.fuzz import hostile
+from scenarios.fuzz.hostile import NAMES, D
+from streamembed import estimators
+from streamembed.cli import command_options
+from streamembed.cli import commands as cli
+from streamembed.errors import ResolutionWarning, StreamembedError
+from streamembed.estimators import DiffusionMap
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
+from streamembed.logs.pair_log import open_pairs
+
+READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
+READERS += ["coverage_distances"]
+HOSTILE = 0.3  # of the arguments; the others are valid
+SMALL: dict[str, Any] = {"size": 30, "warm_up": 12, "chunk_size": 4, "n_components": 2}
+METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
+
+
+@dataclass
+class Result:
+    """What a run found.
+
+    Attributes
+    ----------
+    calls, refused : int
+        Made, and those among them that ended in an error of the family.
+    failures : dict
+        What went wrong, by the number of the call.
+    """
+
+    calls: int = 0
+    refused: int = 0
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+class Zoo:
+    """Everything that calls are made of: arguments of every kind, and objects to call."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the objects once; every call takes a copy."""
+        self.folder = folder
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(40, D))
+        y = rng.integers(0, 3, 40)
+        frame = pa.table(dict(zip(NAMES, X.T, strict=True)))
+        plain, named, warming = se.Engine(**SMALL), se.Engine(**SMALL), se.Engine(**SMALL)
+        landmarks = se.Engine(memory="landmarks", **SMALL)
+        skipping = se.Engine(on_bad_row="skip", **SMALL)
+        taught = se.Engine(**SMALL, metrics=METRICS)
+        far = se.Engine(**SMALL)
+        plain.learn(X)
+        named.learn(frame, ids=[f"k{i}" for i in range(40)])
+        warming.learn(X[:5])
+        landmarks.learn(X)
+        skipping.learn(X, ids=np.arange(40))
+        taught.learn(X, y=y)
+        far.learn_distances(np.linalg.norm(X[:22, None] - X[:22], axis=2))
+        engines = {
+            "fresh": se.Engine(**SMALL),
+            "plain": plain,
+            "named": named,
+            "warming": warming,
+            "landmarks": landmarks,
+            "skipping": skipping,
+            "taught": taught,
+            "distances": far,
+        }
+        pipeline = UnsupervisedPipeline(size=60, warm_up=24, chunk_size=8)
+        pipeline.learn(X)
+        names = [name for name in estimators.__all__ if name != "EmbeddingDrift"]
+        self.estimators = [getattr(estimators, name) for name in names]
+        models: dict[str, Any] = {}
+        for kind in self.estimators:
+            for state, events in (("fresh", 0), ("warm", 40)):
+                parameters = next(iter(kind._unit_test_params()))
+                model = kind(**parameters)
+                for row, label in zip(X[:events].tolist(), y.tolist(), strict=False):
+                    x = dict(zip(NAMES, row, strict=True))
+                    _ = model.learn_one(x, label) if model._supervised else model.learn_one(x)
+                models[f"{kind.__name__} {state}"] = model
+        far_model = estimators.DiffusionMap(metric="precomputed", **SMALL)
+        for i in range(14):
+            far_model.learn_one({**{j: float(i - j) for j in range(i)}, i: 0.0})
+        models["precomputed"] = far_model
+        self.subjects: dict[str, bytes] = {
+            f"{group} {name}": pickle.dumps(one)
+            for group, members in (
+                ("engine", engines),
+                ("model", models),
+                ("snapshot", {n: e.snapshot() for n, e in engines.items() if e.ready}),
+                ("metric", dict(taught.snapshot().metrics)),
+                ("pipeline", {"warm": pipeline, "fresh": UnsupervisedPipeline(size=60)}),
+            )
+            for name, one in members.items()
+        }
+        self._files(plain, pipeline, X, frame)
+
+    def _files(self, plain: se.Engine, pipeline: UnsupervisedPipeline, X: Any, frame: Any) -> None:
+        """One file of each kind, to be read; what is written goes elsewhere."""
+        folder = self.folder
+        plain.save(folder / "engine")
+        plain.snapshot().save(folder / "snapshot")
+        pipeline.save(folder / "pipeline")
+        write_log(folder / "log", X, NAMES)
+        both = np.column_stack([X, X[::-1], np.arange(len(X)) % 2])
+        write_log(folder / "pairs", both, [f"{n}_{s}" for s in (1, 2) for n in NAMES] + ["similar"])
+        (folder / "text").write_text("not Arrow")
+        (folder / "empty").write_bytes(b"")
+        os.mkfifo(folder / "pipe")
+        se.replay(folder / "log", se.Engine(**SMALL), folder / "run")
+
+    def subject(self, rng: np.random.Generator, group: str) -> tuple[str, Any]:
+        """A fresh copy of one of the objects."""
+        names = [name for name in self.subjects if name.startswith(group)]
+        name = names[rng.integers(len(names))]
+        return name, pickle.loads(self.subjects[name])
+
+
+class Call:
+    """One call: draws its arguments, and says what came of it."""
+
+    def __init__(self, zoo: Zoo, seed: int, number: int) -> None:
+        self.zoo = zoo
+        self.rng = np.random.default_rng((seed, number))
+        self.told = ""
+
+    def one(self, choices: list[Any]) -> Any:
+        """One of them."""
+        return choices[self.rng.integers(len(choices))]
+
+    def draw(self, valid: list[Any], hostile: Callable[[], list[Any]]) -> Any:
+        """A valid value, or some hostile one."""
+        if self.rng.random() >= HOSTILE:
+            return self.one(valid)
+        return self.one(hostile())
+
+    def table(self, named: bool = False) -> Any:
+        """Points."""
+        return self.draw(hostile.points(self.rng, named), lambda: hostile.tables(self.rng))
+
+    def column(self, *valid: Any) -> Any:
+        """Labels or ids of four rows, or none."""
+        return self.draw([None, *valid], lambda: hostile.columns(self.rng))
+
+    def scalar(self, *valid: Any) -> Any:
+        """A parameter."""
+        return self.draw(list(valid), hostile.scalars)
+
+    def point(self) -> Any:
+        """A dict of one point."""
+        rows = [row for row in hostile.tables(self.rng) if isinstance(row, list) and row]
+        own = dict(zip(NAMES, self.rng.normal(size=D).tolist(), strict=True))
+        return self.draw([own], lambda: [*hostile.scalars(), *[self.one(row) for row in rows]])
+
+    def path(self, *valid: str) -> Any:
+        """A file to read, or where nothing should be read."""
+        files = [self.zoo.folder / name for name in valid]
+        return self.draw(files, lambda: hostile.paths(self.zoo.folder))
+
+    def target(self) -> Any:
+        """A file to write: its own folder, so that no call writes what another reads."""
+        (self.zoo.folder / "out").mkdir(exist_ok=True)
+        name = self.zoo.folder / "out" / f"f{self.rng.integers(3)}"
+        taken = {"snapshot", "engine", "pipeline", "log", "text", "empty", "pairs"}
+        paths = [
+            p
+            for p in hostile.paths(self.zoo.folder)
+            if not (isinstance(p, Path) and p.name in taken)
+        ]
+        return self.draw([name], lambda: [p for p in paths if not isinstance(p, bytes)])
+
+    def way(self) -> str:
+        """What to call."""
+        weights = np.array(list(WAYS.values()), dtype=np.float64)
+        return str(self.rng.choice(list(WAYS), p=weights / weights.sum()))
+
+    def make(self, way: str) -> None:
+        """Call it, warnings being errors."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ResolutionWarning)
+            getattr(self, way)()
+
+    # ------------------------------------------------------------------ what is called
+
+    def engine(self) -> Any:
+        """Parameters of an engine; one that is made learns a little."""
+        choices = {
+            "method": ("diffusion_map",),
+            "n_components": (1, 2, np.int64(3)),
+            "memory": ("window", "landmarks", "all"),
+            "size": (20, 30),
+            "half_life": (None, None, 50.0),
+            "bandwidth": ("auto", 1.0, np.float32(0.7)),
+            "alpha": (0, 1.0, Fraction(1, 2)),
+            "diffusion_time": (0, 1, Decimal("0.5")),
+            "rank": ("auto", 8),
+            "tolerance": (None, 1e-2),
+            "chunk_size": (1, 5),
+            "warm_up": (None, 12),
+            "scaling": ("standard", None),
+            "metrics": ((), ["itml"], ("fenn", "must_link")),
+            "on_bad_row": ("raise", "skip"),
+            "seed": (0, np.uint8(3)),
+        }
+        few = self.rng.permutation(list(choices))[:3].tolist()
+        engine = se.Engine(**{**SMALL, **{name: self.scalar(*choices[name]) for name in few}})
+        engine.learn(self.rng.normal(size=(20, D)))
+        engine.save(self.zoo.folder / "out-engine")
+        return engine.snapshot() if engine.ready else None
+
+    def learn(self) -> Any:
+        """Points, labels and ids into an engine; the bytes must not change where it refuses."""
+        name, engine = self.zoo.subject(self.rng, "engine")
+        named, way = "named" in name, self.rng.integers(5)
+        self.told = name
+        before = self._bytes(engine)
+        try:
+            if way < 3:
+                ids = [None] if "k" not in name else [[f"n{i}" for i in range(4)]]
+                y = self.column([0, 1, 0, 1]) if "taught" in name else None
+                return engine.learn(self.table(named), y=y, ids=self.column(*ids))
+            if way == 3:
+                similar = self.column([True, False, True, False])
+                return engine.learn_pairs(self.table(named), self.table(named), similar)
+            rows = self.draw(
+                [self.rng.random((1, 22))], lambda: hostile.rows_of_distances(self.rng)
+            )
+            return engine.learn_distances(rows, self.column(None))
+        except StreamembedError:
+            if self._bytes(engine) != before:
+                raise AssertionError("a refused call changed the engine") from None
+            raise
+
+    def _bytes(self, engine: se.Engine) -> bytes:
+        path = self.zoo.folder / "state"
+        engine.save(path)
+        return path.read_bytes()
+
+    def snapshot(self) -> Any:
+        """Reading, moving and writing of snapshots."""
+        name, snapshot = self.zoo.subject(self.rng, "snapshot")
+        self.told = name
+        method = self.one([*READERS, "save"])
+        if method == "save":
+            return snapshot.save(self.target())
+        if method.endswith("distances"):
+            rows = self.draw(
+                [np.ones((2, len(snapshot.ids)))], lambda: hostile.rows_of_distances(self.rng)
+            )
+            return getattr(snapshot, method)(rows)
+        return getattr(snapshot, method)(self.table("named" in name))
+
+    def metric(self) -> Any:
+        """A metric, made or used."""
+        name, metric = self.zoo.subject(self.rng, "metric")
+        self.told = name
+        way = self.rng.integers(5)
+        if way == 0:
+            matrices = [np.eye(2), np.diag([2.0, 0.0]), [[1, 0], [0, 1]]]
+            matrix = self.draw(matrices, lambda: [*hostile.tables(self.rng), *hostile.scalars()])
+            certificate = self.scalar(None, {"status": "ok"})
+            return se.Mahalanobis.of(matrix, self.scalar(None, 1, 2), certificate)
+        if way == 1:
+            return metric.unscaled(self.scalar(1.0, [1.0, 2.0, 3.0]))
+        X, Y = self.table(), self.table()
+        if way == 2:
+            return metric.transform(X)
+        return metric.distances(X, Y) if way == 3 else metric.squared_distances(X, Y)
+
+    def pipeline(self) -> Any:
+        """The unsupervised pipeline and the generator of pairs."""
+        name, pipeline = self.zoo.subject(self.rng, "pipeline")
+        self.told = name
+        way = self.rng.integers(7)
+        if way == 0:
+            return pipeline.learn(self.table())
+        if way == 1:
+            return pipeline.transform(self.table())
+        if way == 2:
+            return pipeline.save(self.target())
+        if way == 3:
+            return UnsupervisedPipeline.load(self.path("pipeline"), self.scalar(None))
+        if way == 4:
+            return UnsupervisedPipeline.of(self.table(), warm_up=4)
+        if way == 5:
+            names: tuple[str, ...] = (
+                "n_components",
+                "diffusion_time",
+                "memory",
+                "size",
+                "half_life",
+                "bandwidth",
+            )
+            names += ("alpha", "warm_up", "chunk_size", "candidates", "buffer", "percentiles")
+            names += ("similar_below", "dissimilar_above", "by_mass", "decay", "gamma", "shrunk")
+            few = self.rng.permutation([*names, "graph", "seed"])[:2].tolist()
+            return UnsupervisedPipeline(**{name: self.one(hostile.scalars()) for name in few})
+        names = (
+            "n_components",
+            "diffusion_time",
+            "percentiles",
+            "similar_below",
+            "dissimilar_above",
+            "candidates",
+        )
+        few = self.rng.permutation([*names, "buffer", "decay", "seed"])[:2].tolist()
+        generator = se.PairGenerator(**{name: self.one(hostile.scalars()) for name in few})
+        return generator.update(
+            self.draw([self.zoo.subject(self.rng, "snapshot")[1]], hostile.scalars)
+        )
+
+    def estimator(self) -> Any:
+        """A river face: built, taught, asked."""
+        if self.rng.random() < 0.2:
+            kind = self.one(self.zoo.estimators)
+            own = next(iter(kind._unit_test_params()))
+            names = [name for name in kind.__init__.__code__.co_varnames[1:] if name != "self"]
+            names = names[: kind.__init__.__code__.co_argcount - 1]
+            few = self.rng.permutation(names)[:2].tolist() if names else []
+            self.told = kind.__name__
+            return kind(**{**own, **{name: self.one(hostile.scalars()) for name in few}})
+        name, model = self.zoo.subject(self.rng, "model")
+        self.told = name
+        supervised = model._supervised
+        before = pickle.dumps(model)
+        way = self.rng.integers(6)
+        try:
+            if way == 0:
+                y = [self.scalar(0, 1, "a", None)] if supervised else []
+                return model.learn_one(self.point(), *y)
+            if way == 1:
+                y = [self.column([0, 1, 0, 1])] if supervised else []
+                return model.learn_many(self.table(True), *y)
+            if way == 2:
+                return model.transform_one(self.point())
+            if way == 3:
+                return model.transform_many(self.table(True))
+            if way == 4 and supervised:
+                similar = self.column([True, False, True, False])
+                return model.learn_pairs(self.table(True), self.table(True), similar)
+            return model.snapshot() if hasattr(model, "snapshot") else model.metric
+        except StreamembedError:
+            if not isinstance(model, DiffusionMap) and pickle.dumps(model) != before:
+                raise AssertionError("a refused call changed the estimator") from None
+            raise
+
+    def file(self) -> Any:
+        """Loading and saving, logs and runs."""
+        way = self.rng.integers(9)
+        features = self.scalar(None, NAMES, ["a"], ["*"])
+        if way == 0:
+            return se.Snapshot.load(self.path("snapshot"))
+        if way == 1:
+            return se.Engine.load(self.path("engine"))
+        if way == 2:
+            return self.zoo.subject(self.rng, "engine")[1].save(self.target())
+        if way == 3:
+            return [len(part) for part in open_log(self.path("log"), features)]
+        if way == 4:
+            return describe_log(self.path("log", "run"), features)
+        if way == 5:
+            return [len(part.left) for part in open_pairs(self.path("pairs"))]
+        if way == 6:
+            rows = self.draw([[[], [1.0], [1.0, 2.0]]], lambda: hostile.rows_of_distances(self.rng))
+            given = {"format": self.scalar("stream", "parquet"), "ids": self.column()}
+            return write_distance_log(self.target(), rows, **given)
+        if way == 7:
+            given = {
+                "format": self.scalar("stream", "file", "parquet"),
+                "rows_per_batch": self.scalar(1, 4096),
+                "ids": self.column([1, 2, 3, 4]),
+                "labels": self.column([1, 2, 3, 4]),
+            }
+            return write_log(self.target(), self.table(), self.scalar(NAMES), **given)
+        engine = self.zoo.subject(self.rng, "engine")[1]
+        with tempfile.TemporaryDirectory(dir=self.zoo.folder) as own:
+            return se.replay(
+                self.path("log"),
+                self.draw([engine], hostile.scalars),
+                self.draw([Path(own) / "run"], lambda: [self.zoo.folder / "run", "\0", 5, None]),
+                snapshot_every=self.scalar(None, 4),
+                features=features,
+                pairs=self.draw([None], lambda: hostile.paths(self.zoo.folder)),
+                on_bad_row=self.scalar("skip", "raise"),
+                overwrite=self.scalar(False, True) if self.rng.random() < 0.1 else False,
+                progress=self.scalar(None),
+            )
+
+    def command(self) -> Any:
+        """The command line: documented exit codes, never a traceback."""
+        folder = self.zoo.folder
+        words = [
+            "-1",
+            "0",
+            "nan",
+            "1e400",
+            "x",
+            "",
+            "none",
+            "auto",
+            "ü",
+            "9" * 400,
+            "1,2",
+            "-",
+            "--",
+        ]
+        files = [str(p) for p in hostile.paths(folder) if isinstance(p, (str, Path))]
+        files = [name for name in files if "\0" not in name and "\ud800" not in name]
+
+        def value(*valid: str) -> str:
+            return str(self.draw(list(valid), lambda: words))
+
+        def path(name: str) -> str:
+            return str(self.draw([str(folder / name)], lambda: files))
+
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            out = f"{own}/out"
+            few = self.rng.permutation(list(command_options.HELP))[:2].tolist()
+            flags = [part for n in few for part in ("--" + n.replace("_", "-"), value("2", "1"))]
+            commands = [
+                ["replay", path("log"), "--run", out, "--warm-up", "12", "--size", "30", *flags],
+                [
+                    "transform",
+                    path("snapshot"),
+                    path("log"),
+                    "-o",
+                    out,
+                    "--features",
+                    value("a,b,c"),
+                ],
+                ["inspect", path("log"), *self.one([[], ["--json"]])],
+                ["inspect", self.one(files)],
+            ]
+            arguments = self.one(commands)
+            self.told = " ".join(arguments)[:300]
+            done = CliRunner().invoke(cli.main, arguments, input="")
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        if done.exit_code not in (0, 2, 3, 4):
+            raise AssertionError(f"exit code {done.exit_code}")
+        return done
+
+
+WAYS = {
+    "engine": 2,
+    "learn": 6,
+    "snapshot": 3,
+    "metric": 2,
+    "pipeline": 1,
+    "estimator": 5,
+    "file": 3,
+    "command": 1,
+}
+
+
+def call(zoo: Zoo, seed: int, number: int) -> tuple[bool, str | None]:
+    """Make one call; whether it was refused, and what went wrong, None where nothing did."""
+    one = Call(zoo, seed, number)
+    way = one.way()
+    try:
+        one.make(way)
+    except StreamembedError as error:
+        try:
+            str(error)
+        except Exception as broken:
+            return True, f"{way} {one.told}: its message fails: {broken!r}"
+        return True, None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        last = [f for f in frames if "fuzz_inputs" not in f.filename][:1] + frames[-3:]
+        where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(last))
+        said = str(error).split("\n")[0][:160]
+        return False, f"{way} [{one.told}] {type(error).__name__}: {said} ({where})"
+    return False, None
+
+
+def run(count: int, seed: int) -> Result:
+    """Make ``count`` calls."""
+    result = Result()
+    with tempfile.TemporaryDirectory() as folder:
+        zoo = Zoo(Path(folder))
+        for number in range(count):
+            refused, failure = call(zoo, seed, number)
+            result.calls += 1
+            result.refused += refused
+            if failure is not None:
+                result.failures[number] = failure
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the calls and print what broke the rule."""
+    parser = argparse.ArgumentParser(prog="scenarios.fuzz.inputs", description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="repeat one call, with its traceback")
+    chosen = parser.parse_args(arguments)
+    if chosen.only is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            one = Call(Zoo(Path(folder)), chosen.seed, chosen.only)
+            one.make(one.way())
+        return 0
+    result = run(chosen.calls, chosen.seed)
+    for number, failure in result.failures.items():
+        print(f"call {number} of seed {chosen.seed}: {failure}")
+    print(f"{result.calls} calls, {result.refused} refused, {len(result.failures)} failures")
+    return int(bool(result.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

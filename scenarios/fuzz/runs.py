@@ -1,0 +1,263 @@
+"""Hostile conditions of runs: ``python -m scenarios.fuzz.runs``.
+
+Bits flip in the database, in the files beside it and in the tables; files end early, at every page
+and at every byte of the last record; a file system is full, and has room again; eight processes
+read while one writes. Whatever is not as it was written must be found, or be without any effect.
+Exit code 1 where it is not; the seed and the place are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import streamembed as se
+from scenarios.fuzz.kills import SMALL, log_of, replay
+from streamembed.errors import DamagedFileError, FileError, StreamembedError
+from streamembed.runs import verify
+from streamembed.storage import database
+
+POINTS = np.random.default_rng(7).standard_normal((2000, 3))
+PAGE = 4096
+
+
+def written(folder: Path) -> list[Path]:
+    """A run of calls and a replay, with files beside their databases."""
+    database.LARGEST_BLOB = 20_000
+    with se.open_run(folder / "online", SMALL, checkpoint_every=100) as run:
+        for start in range(0, 400, 50):
+            run.learn(POINTS[start : start + 50], batch_id=str(start))
+    replay(log_of(folder, "points", 1), folder / "replay", "points")
+    return [folder / "online", folder / "replay"]
+
+
+def digest(run: Path) -> list[bytes]:
+    """What a reader gets of a run."""
+    with se.read_run(run) as reader:
+        found = [reader.snapshot(at).to_bytes() for at in reader.positions]
+        return [*found, reader.engine().to_bytes(), str(reader.timeline().to_pydict()).encode()]
+
+
+def is_silent(run: Path, expected: list[bytes]) -> bool:
+    """Whether nobody says that something is wrong, and something is."""
+    try:
+        if verify(run).troubles:
+            return False
+    except StreamembedError:
+        return False
+    try:
+        return digest(run) != expected
+    except StreamembedError:
+        return False
+
+
+def files_of(run: Path) -> list[Path]:
+    return sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+def flip(runs: list[Path], flips: int, seed: int) -> tuple[int, int]:
+    """Single bits, uniformly over all files: how many were found, and how many were harmless."""
+    rng = np.random.default_rng(seed)
+    expected = {run: digest(run) for run in runs}
+    found = harmless = 0
+    for number in range(flips):
+        run = runs[int(rng.integers(len(runs)))]
+        files = files_of(run)
+        sizes = np.array([path.stat().st_size for path in files], dtype=float)
+        path = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
+        whole = path.read_bytes()
+        at, bit = int(rng.integers(len(whole))), int(rng.integers(8))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        if is_silent(run, expected[run]):
+            raise AssertionError(f"flip {number} of seed {seed}: {path.name}, byte {at}, bit {bit}")
+        with_trouble = _has_trouble(run)
+        found, harmless = found + with_trouble, harmless + (not with_trouble)
+        path.write_bytes(whole)
+    return found, harmless
+
+
+def _has_trouble(run: Path) -> bool:
+    try:
+        return bool(verify(run).troubles)
+    except StreamembedError:
+        return True
+
+
+def truncate(run: Path, every: int) -> int:
+    """The database at every page, the newest file beside it at every byte: how many cuts.
+
+    Everybody reads that file as the record that it is. That the store refuses the record is asked
+    of every byte; of every ``every``-th one the whole run is looked at, as for a page.
+    """
+    expected = digest(run)
+    cuts = [(run / database.NAME, at) for at in _pages(run / database.NAME)]
+    parts = files_of(run / database.BESIDE)
+    count = len(cuts)
+    if parts:
+        last = max(parts, key=lambda path: path.stat().st_mtime_ns)
+        count += refused(run, last)
+        cuts += [(last, at) for at in range(0, last.stat().st_size, every)]
+    for path, at in cuts:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:at])
+        if is_silent(run, expected):
+            raise AssertionError(f"{path.name} cut at byte {at} of {len(whole)}")
+        path.write_bytes(whole)
+    return count
+
+
+def refused(run: Path, file: Path) -> int:
+    """A record in a file of its own is refused wherever that ends early: how many cuts."""
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    with database.Database.open(run) as store:
+        of = [(chain, n) for chain in store.chains() for n, _ in store.numbers(chain)]
+        own = [record for record in of if not _is_read(store, *record)]
+        assert len(own) == 1, own
+        for at in range(len(whole)):
+            file.write_bytes(whole[:at])
+            if _is_read(store, *own[0]):
+                raise AssertionError(f"{file.name} cut at byte {at} of {len(whole)} is read")
+        file.write_bytes(whole)
+        assert _is_read(store, *own[0])
+    return len(whole)
+
+
+def _is_read(store: database.Database, chain: str, number: int) -> bool:
+    try:
+        store.read(chain, number)
+    except DamagedFileError:
+        return False
+    return True
+
+
+def _pages(path: Path) -> range:
+    return range(0, path.stat().st_size, PAGE)
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path | None]:
+    """A file system of that size; None where this process may not make one."""
+    folder = Path(tempfile.mkdtemp())
+    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    made = (
+        shutil.which("mount")
+        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
+    )
+    try:
+        yield folder if made else None
+    finally:
+        if made:
+            subprocess.run(["umount", "-l", str(folder)], capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fill() -> str:
+    """A run on a disk that is full at some batch, and has room again."""
+    with small_disk(3) as disk:
+        if disk is None:
+            return "a full disk: not tried, for no file system can be made here"
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(1 << 20))
+        acknowledged = 0
+        try:
+            with se.open_run(disk / "run", SMALL, checkpoint_every=50) as run:
+                for start in range(0, len(POINTS), 50):
+                    run.learn(POINTS[start : start + 50], batch_id=str(start))
+                    acknowledged = start + 50
+        except FileError:
+            pass
+        else:
+            raise AssertionError("the disk was never full")
+        ballast.unlink()
+        with se.open_run(disk / "run", SMALL, checkpoint_every=50) as run:
+            if run.position not in (acknowledged, acknowledged + 50):
+                raise AssertionError(f"{acknowledged} acknowledged, {run.position} are there")
+            plain = se.Engine(**SMALL)
+            for start in range(0, run.position, 50):
+                plain.learn(POINTS[start : start + 50])
+            if run.engine.to_bytes() != plain.to_bytes():
+                raise AssertionError("the engine has other bytes after a full disk")
+            run.learn(POINTS[:50])
+    return f"a full disk: {acknowledged} events acknowledged, all there once it had room again"
+
+
+def _read(folder: str, told: Any, counts: Any) -> None:
+    seen = count = 0
+    while not told.is_set():
+        with se.read_run(folder) as reader:
+            positions = reader.positions
+            snapshot = reader.snapshot()
+            rows = reader.timeline()["position"].to_pylist()
+        if positions[-1] < seen or snapshot.position < seen or rows != sorted(rows):
+            raise AssertionError(f"read {positions[-1]} and {snapshot.position} after {seen}")
+        seen, count = snapshot.position, count + 1
+    counts.put(count)
+
+
+def share(seconds: float, readers: int) -> tuple[int, int]:
+    """One writes, others read: how many batches, and how many whole reads."""
+    context = multiprocessing.get_context("fork")
+    told, counts = context.Event(), context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        run_of = str(Path(folder) / "run")
+        with se.open_run(run_of, SMALL, checkpoint_every=20) as run:
+            run.learn(POINTS[:60])
+            others = [
+                context.Process(target=_read, args=(run_of, told, counts)) for _ in range(readers)
+            ]
+            for other in others:
+                other.start()
+            until, batches = time.monotonic() + seconds, 0
+            while time.monotonic() < until:
+                start = batches * 10 % 1900
+                run.learn(POINTS[start : start + 10])
+                batches += 1
+            told.set()
+            total = sum(counts.get(timeout=60) for _ in others)
+            for other in others:
+                other.join(60)
+    if any(other.exitcode for other in others):
+        raise AssertionError("a reader saw a torn state")
+    return batches, total
+
+
+def main() -> None:
+    """Exit code 1 at the first thing that is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flips", type=int, default=3000)
+    parser.add_argument(
+        "--every", type=int, default=1000, help="look at the whole run at every so many-th byte"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = written(Path(folder))
+        found, harmless = flip(runs, asked.flips, asked.seed)
+        print(f"{asked.flips} flipped bits: {found} found, {harmless} without effect, 0 silent")
+        cuts = sum(truncate(run, asked.every) for run in runs)
+        print(f"{cuts} cuts, at every page and of the last file at every byte: 0 silent")
+    print(fill())
+    batches, reads = share(asked.seconds, asked.readers)
+    print(f"{reads} reads by {asked.readers} readers beside {batches} batches: 0 torn")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (AssertionError, DamagedFileError) as error:
+        print(f"WRONG: {error}")
+        sys.exit(1)

@@ -1,0 +1,448 @@
+"""The monitor: its laws, its alarms, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamembed as se
+from scenarios.benchmarks.drift import is_noted
+from scenarios.drift_streams import DEPENDENT, NULLS, RECURRING
+from streamembed.drift import monitor_timeline
+from streamembed.errors import (
+    BadRowError,
+    DamagedFileError,
+    FeatureError,
+    InputError,
+    NotReadyError,
+    ParameterError,
+)
+from streamembed.numeric.arrays import Floats
+
+QUICK: dict[str, Any] = {"ert": 500, "n_reference": 200}
+
+
+def points(n: int, seed: int = 0, d: int = 3) -> Floats:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def moved(n: int, by: float, seed: int = 1, d: int = 3) -> Floats:
+    return points(n, seed, d) + by * np.eye(d)[0]
+
+
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_calls_leave_no_trace(seed: int) -> None:
+    """Any split, with saves in between, gives the alarms and the bytes of one call."""
+    rng = np.random.default_rng(seed)
+    stream = np.concatenate([points(400, seed), moved(500, 1.5, seed + 1)])
+    ids = [f"e{i}" for i in range(len(stream))]
+    whole = se.Monitor(**QUICK)
+    alarms = whole.learn(stream, ids)
+    cut, found, at = se.Monitor(**QUICK), [], 0
+    while at < len(stream):
+        stop = at + int(rng.choice([1, 3, 9, 10, 11, 160]))
+        found += cut.learn(stream[at:stop], ids[at:stop])
+        at = stop
+        if rng.random() < 0.1:
+            cut = se.Monitor.from_bytes(cut.to_bytes())
+    assert tuple(found) == alarms == whole.alarms
+    assert cut.to_bytes() == whole.to_bytes()
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    made = se.Monitor(**QUICK)
+    made.learn(np.concatenate([points(400), moved(60, 2.0)]))
+    assert made.alarms
+    made.save(tmp_path / "monitor.arrow")
+    again = se.Monitor.load(tmp_path / "monitor.arrow")
+    assert again.to_bytes() == made.to_bytes()
+    assert pickle.loads(pickle.dumps(made)).to_bytes() == made.to_bytes()
+    assert again.timeline().equals(made.timeline())
+    data = bytearray(made.to_bytes())
+    for at in np.random.default_rng(0).integers(len(data), size=30):
+        data[at] ^= 4
+        with pytest.raises(DamagedFileError):
+            se.Monitor.from_bytes(bytes(data))
+        data[at] ^= 4
+
+
+@pytest.mark.long
+def test_an_alarm_names_what_has_changed() -> None:
+    """Ranked first, onset within 50 events, ids of its own."""
+    right = near = tried = 0
+    for seed in range(5):
+        made = se.Monitor(seed=seed)
+        names = ["height", "width", "depth"]
+        before = pd.DataFrame(points(1400, seed), columns=names)
+        if made.learn(before):
+            continue  # a false alarm, one in 25
+        after = pd.DataFrame(points(300, seed + 100), columns=names)
+        after["width"] += 1.0
+        alarms = made.learn(after)
+        alarm = alarms[0]
+        tried += 1
+        right += alarm.features[0][0] == "width" and "'width' moved by +" in alarm.sentence
+        near += abs(alarm.onset - 1400) <= 50
+        assert 1400 < alarm.position <= 1500
+        assert len(alarm.events) == 10
+        assert all(alarm.onset <= number < alarm.position for _, number, _ in alarm.events)
+        assert json.loads(json.dumps(alarm.as_dict()))["channel"] == alarm.channel
+        np.testing.assert_allclose(sum(share for _, share in alarm.components), 1.0)
+    assert tried >= 4
+    assert right == tried
+    assert near == tried
+
+
+def test_policies() -> None:
+    """renew takes the new as normal; hold says away, and back; stop watches no more."""
+    away = np.concatenate([points(400), moved(900, 3.0), points(1500, 5), moved(300, 3.0, 7)])
+    renewed = se.Monitor(**QUICK)
+    alarms = renewed.learn(away)
+    assert alarms[0].position <= 420
+    assert renewed.reference[0].shape == (200, 3)
+    assert {"relearning", "watching", "collecting"} <= set(renewed.timeline()["state"].to_pylist())
+
+    held = se.Monitor(**{**QUICK, "ert": 20_000}, policy="hold")
+    first = held.learn(away[:1300])
+    assert (len(first), held.is_alarmed, held.state) == (1, True, "watching")
+    assert held.learn(away[1300:2800]) == ()
+    assert not held.is_alarmed  # after 640 quiet events
+    assert len(held.learn(away[2800:])) == 1
+
+    stopped = se.Monitor(**QUICK, policy="stop")
+    assert len(stopped.learn(away)) == 1
+    assert (stopped.state, stopped.position) == ("stopped", len(away))
+
+
+def test_a_monitor_that_never_alarms() -> None:
+    """With an infinite run length, whatever comes."""
+    made = se.Monitor(ert=math.inf, n_reference=200)
+    assert made.learn(np.concatenate([points(400), moved(600, 50.0)])) == ()
+    assert made.state == "watching"
+    again = se.Monitor.from_bytes(made.to_bytes())
+    assert (again.ert, again.threshold) == (math.inf, made.threshold)
+
+
+@pytest.mark.long
+def test_a_longer_run_length_never_alarms_earlier() -> None:
+    stream = np.concatenate([points(400), moved(600, 0.7)])
+    first = []
+    for ert in (200, 1_000, 5_000, 100_000):
+        made = se.Monitor(ert=ert, n_reference=200, policy="stop")
+        alarms = made.learn(stream)
+        first.append(alarms[0].position if alarms else math.inf)
+    assert first == sorted(first)
+
+
+def test_units_and_the_order_of_columns_do_not_matter() -> None:
+    """x -> a x + c, column by column, and columns in another order: the same run lengths."""
+    stream = np.concatenate([points(400), moved(100, 0.5)])
+    names = np.array(["a", "b", "c"])
+
+    def lengths(values: Floats, order: list[int], orders: bool = True) -> Any:
+        made = se.Monitor(ert=1e6, n_reference=200)
+        made.learn(pd.DataFrame(values[:, order], columns=names[order] if orders else None))
+        return np.log(made.timeline()["run_length"].drop_null().to_numpy())
+
+    plain = lengths(stream, [0, 1, 2])
+    np.testing.assert_allclose(lengths(stream * [1e6, 1e-3, 7.0] + [3.0, -9.0, 0.0], [0, 1, 2]),
+                               plain, atol=1e-6)  # fmt: skip
+    np.testing.assert_array_equal(lengths(stream, [2, 0, 1]), plain)
+
+
+def test_one_far_event_is_no_alarm_and_ten_are() -> None:
+    """Scores are clipped; a chunk that lies outside is seen by coverage."""
+    for far in (1e3, 1e100):
+        made = se.Monitor(ert=10_000, n_reference=500)
+        stream = points(800)
+        stream[700] = far
+        assert made.learn(stream) == ()
+        (alarm,) = made.learn(np.full((10, 3), far))
+        assert alarm.run_length > 10_000
+        assert math.isfinite(alarm.features[0][1])
+
+
+ODD = {
+    "duplicates": np.repeat(points(20), 20, axis=0),
+    "all the same": np.full((400, 3), 7.0),
+    "a constant feature": points(400) * [1.0, 0.0, 1.0],
+    "two islands": points(400) + 1e4 * (np.arange(400) % 2)[:, None],
+    "tiny": points(400) * 1e-300,
+    "huge": points(400) * 1e140,
+    "whole numbers": np.round(points(400)),
+    "one feature": points(400, d=1),
+    "more features than events": points(400, d=500),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_references_are_watched_without_a_nan(kind: str) -> None:
+    """Run lengths are numbers for whatever comes after them; a NaN would mean silence."""
+    made = se.Monitor(ert=1_000, n_reference=200, policy="hold")
+    d = ODD[kind].shape[1]
+    made.learn(ODD[kind])
+    made.learn(points(120, 3, d))
+    made.learn(np.full((30, d), 1e149))
+    told = made.timeline().filter(pa.compute.is_valid(made.timeline()["channel"]))
+    assert told.num_rows > 0
+    assert np.isfinite(told["run_length"].to_numpy()).all()
+    assert np.isfinite(told["statistic"].to_numpy()).all()
+    made.components()
+    assert made.alarms  # the last thirty are like nothing before
+
+
+def test_labels_are_watched_on_request() -> None:
+    """Two classes change places: silent without labels, seen with them; permuted ones are noise."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(["a", "b"], 1200)
+    X = points(1200) + np.where(labels == "a", 1.0, -1.0)[:, None]
+    swapped = labels.copy()
+    swapped[800:] = np.where(labels[800:] == "a", "b", "a")
+    config: dict[str, Any] = {"ert": 5_000, "n_reference": 600}
+    assert se.Monitor(**config).learn(X, y=swapped) == ()
+    assert se.Monitor(**config, labels=True).learn(X, y=labels) == ()
+    (alarm,) = se.Monitor(**config, labels=True).learn(X, y=swapped)
+    assert (alarm.channel, alarm.onset // 50) == ("labels", 16)
+
+
+def test_of_a_snapshot() -> None:
+    """Watches from the first event on; landmarks and distances are refused."""
+    engine = se.Engine(size=400, warm_up=300)
+    engine.learn(pd.DataFrame(points(600), columns=["a", "b", "c"]))
+    made = se.Monitor.of(engine.snapshot(), ert=1_000)
+    assert (made.state, made.position) == ("watching", 0)
+    assert made.learn(pd.DataFrame(points(100, 2), columns=["a", "b", "c"])) == ()
+    (alarm,) = made.learn(pd.DataFrame(moved(60, 2.0), columns=["a", "b", "c"]))
+    assert (alarm.features[0][0], alarm.onset // 20) == ("a", 5)
+    sparse = se.Engine(memory="landmarks", size=200, warm_up=100)
+    sparse.learn(points(900))
+    with pytest.raises(InputError, match="landmarks"):
+        se.Monitor.of(sparse.snapshot())
+    apart = se.Engine(size=150, warm_up=100)
+    apart.learn_distances(np.linalg.norm(points(150)[:, None] - points(150), axis=2))
+    with pytest.raises(InputError, match="no points"):
+        se.Monitor.of(apart.snapshot())
+    with pytest.raises(InputError, match="must be a Snapshot"):
+        se.Monitor.of(engine)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"ert": 99}, "ert=99 must be"),
+        ({"ert": math.nan}, "ert=nan must be"),
+        ({"ert": "often"}, "ert='often'"),
+        ({"n_reference": 99}, "n_reference=99 must be"),
+        ({"n_coordinates": 0}, "n_coordinates=0"),
+        ({"policy": "forget"}, "policy='forget' must be one of"),
+        ({"labels": 1}, "labels=1 must be"),
+        ({"scaling": "max"}, "scaling='max'"),
+        ({"bandwidth": -1}, "bandwidth=-1"),
+        ({"seed": -1}, "seed=-1"),
+        ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
+    ],
+)
+def test_parameters_are_checked(parameters: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError) as refused:
+        se.Monitor(**parameters)
+    assert told in str(refused.value)
+
+
+def test_notes_say_what_is_scattered() -> None:
+    assert se.Monitor().notes == ()
+    assert "n_reference=1000 is below 5,000" in se.Monitor(ert=100_000).notes[0]
+    assert "is below 500" in se.Monitor(**QUICK).notes[0]
+
+
+def test_nothing_is_half_applied() -> None:
+    """Bad rows, other features, ids of another kind: an error, and the same bytes as before."""
+    made = se.Monitor(**QUICK)
+    made.learn(points(250))
+    before = made.to_bytes()
+    bad = points(20)
+    bad[3, 1] = np.nan
+    with pytest.raises(BadRowError, match="nothing was watched"):
+        made.learn(bad)
+    with pytest.raises(FeatureError):
+        made.learn(points(5, d=4))
+    with pytest.raises(InputError, match="one kind"):
+        made.learn(points(5), ids=list("abcde"))
+    with pytest.raises(InputError):
+        made.learn("points")
+    assert made.to_bytes() == before
+    skipping = se.Monitor(**QUICK, on_bad_row="skip")
+    skipping.learn(bad)
+    assert (skipping.position, skipping.rejected) == (19, 1)
+    assert skipping.learn([]) == ()
+
+
+def test_before_there_is_a_reference() -> None:
+    made = se.Monitor(**QUICK)
+    made.learn(points(150))
+    assert made.timeline().num_rows == 0
+    for name in ("reference", "threshold", "calibration"):
+        with pytest.raises(NotReadyError, match="150 of 200"):
+            getattr(made, name)
+    with pytest.raises(NotReadyError):
+        made.components()
+    with pytest.raises(ParameterError, match="same parameters"):
+        made.become(se.Monitor())
+    assert repr(made) == "<Monitor, ert 500: collecting at event 150, 0 alarms>"
+
+
+def test_the_timeline_is_bounded_and_keeps_the_loudest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor_timeline, "MOST", 16)
+    rng = np.random.default_rng(0)
+    logs = rng.standard_normal((3000, 7))
+    ends = 10 * np.arange(1, 3001)
+    kept = monitor_timeline.empty()
+    at = 0
+    while at < 3000:
+        stop = at + int(rng.integers(1, 200))
+        part = slice(at, stop)
+        memories = np.zeros((len(ends[part]), 7), dtype=np.int64)
+        kept = kept.followed_by(ends[part], "watching", logs[part], logs[part], memories)
+        at = stop
+    assert len(kept.positions) <= 16
+    np.testing.assert_array_equal(kept.logs.max(axis=0), logs.max(axis=0))
+    assert kept.positions[-1] == 30_000
+    once = monitor_timeline.empty().followed_by(
+        ends, "watching", logs, logs, np.zeros((3000, 7), dtype=np.int64)
+    )
+    assert kept.logs.tobytes() == once.logs.tobytes()
+    assert kept.length == once.length
+
+
+def test_state_is_bounded() -> None:
+    """Beside the reference and the events that are looked back at."""
+    made = se.Monitor(ert=math.inf, n_reference=200)
+    made.learn(points(3000))
+    size = len(made.to_bytes())
+    made.learn(points(20_000))
+    assert len(made.to_bytes()) < 1.5 * size
+
+
+def test_what_never_changed_and_does() -> None:
+    """Equal rows are no drift; another value is, however small; words that are true."""
+    flat = se.Monitor(n_reference=300)
+    assert flat.learn(np.ones((900, 3))) == ()
+    (alarm,) = flat.learn(np.full((30, 3), 2.0))
+    assert (alarm.onset, alarm.position, alarm.channel) == (900, 910, "features")
+    stream = np.c_[points(900), np.full(900, 0.1)]
+    stream[600:, 3] = 0.1 + 1e-9
+    found = se.Monitor(ert=10_000, n_reference=300).learn(
+        pd.DataFrame(stream, columns=list("abcd"))
+    )
+    assert found[0].position == 610
+    assert "'d' is constant at another value" in found[0].sentence
+    dead = pd.DataFrame(points(900), columns=list("abc"))
+    dead.loc[600:, ["a", "b"]] = 0.0
+    words = [alarm.sentence for alarm in se.Monitor(n_reference=300).learn(dead)]
+    assert any("2 features are constant now, 'a' among them" in one for one in words)
+
+
+def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
+    """The border of pictures: each of 400 pixels once in a thousand events, not all in 500."""
+    rng = np.random.default_rng(7)
+    chances, fresh, said = [], [], []
+    for seed in range(3):
+        pixels = np.where(rng.random((1500, 400)) < 0.001, rng.random((1500, 400)), 0.0)
+        stream = np.c_[rng.standard_normal((1500, 2)), pixels]
+        monitor = se.Monitor(ert=10_000, n_reference=500, policy="stop", seed=seed)
+        said += [alarm.sentence for alarm in monitor.learn(stream)]
+        against = monitor._against()
+        chances.append(against.chance)
+        fresh.append((stream[500:, against.constant] != 0.0).any(axis=1).mean())
+    assert not [one for one in said if "that never did" in one]
+    # 3,000 events, of which a fifth have such a pixel
+    assert np.mean(chances) == pytest.approx(np.mean(fresh), rel=0.2)
+    assert np.mean(fresh) > 50 / 500
+
+
+def test_alarms_are_finite_and_strict_json() -> None:
+    made = se.Monitor(ert=500, n_reference=300)
+    made.learn(points(300, d=2) * 1e-160)
+    (alarm,) = made.learn(np.full((100, 2), 1e150))
+    json.dumps(alarm.as_dict(), allow_nan=False)
+
+
+def test_labels_that_come_later_in_the_same_call_leave_no_trace() -> None:
+    """Only those of the reference count, however the stream is cut."""
+    X, y = points(600, d=2), ["a", "b"] * 150 + ["c", "a"] * 150
+    config: dict[str, Any] = {"ert": 500, "n_reference": 200, "labels": True, "policy": "hold"}
+    one, two = se.Monitor(**config), se.Monitor(**config)
+    alarms = one.learn(X, y=y)
+    assert two.learn(X[:250], y=y[:250]) + two.learn(X[250:], y=y[250:]) == alarms
+    assert one.to_bytes() == two.to_bytes()
+    with pytest.raises(InputError, match="no labels came"):
+        one.learn(X)
+    unlabelled = se.Monitor(**config)
+    unlabelled.learn(X, y=[None] * 600)
+    assert "they are not watched" in unlabelled.notes[0]
+
+
+def test_a_stream_that_stays_away_is_one_alarm() -> None:
+    """Of events, and of the geometry, which events may not see."""
+    angle = np.random.default_rng(1).random(2000) * 2 * np.pi
+    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * points(2000, 2, 2)
+    held = se.Monitor(ert=1e12, n_reference=500, policy="hold")
+    held.learn(points(1000, 3, 2))
+    assert [alarm.channel for alarm in held.learn(ring)] == ["spectrum"]
+    assert held.is_alarmed
+    lasting = se.Monitor(ert=5000, n_reference=500, policy="hold")
+    lasting.learn(points(500))
+    assert len(lasting.learn(moved(3000, 0.5))) == 1
+    assert lasting.is_alarmed
+
+
+def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
+    made = monitor_timeline.empty()
+    for i in range(3000):
+        row = np.zeros((1, 7))
+        at, phase = np.array([110 * (i + 1)]), ("watching", "relearning")[i % 2]
+        made = made.followed_by(at, phase, row, row, np.zeros((1, 7), dtype=np.int64))
+    assert len(made.positions) <= monitor_timeline.MOST
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_streams_that_alarm_too_often_by_dependence_are_noted(name: str) -> None:
+    """The note was missing for AR(1) .7 to .98, a Markov chain and changing volatility."""
+    assert is_noted(DEPENDENT[name], 0)
+
+
+@pytest.mark.parametrize("name", [*NULLS, *RECURRING])
+def test_streams_that_keep_the_rate_are_not_noted(name: str) -> None:
+    """Alternating events, blocks of three and a rare flag had the note, though they are fine."""
+    assert not is_noted({**NULLS, **RECURRING}[name], 0)
+
+
+def test_the_note_says_how_much_and_what_to_do() -> None:
+    """Channel, autocorrelation, how often alarms come, and a distance that makes the rate hold."""
+    stream = DEPENDENT["AR(1) 0.9"](np.random.default_rng(0), 1000)
+    made = se.Monitor(ert=200, n_reference=1000)
+    made.learn(stream[:999])
+    assert made.notes == ()
+    made.learn(stream[999:])
+    (note,) = made.notes
+    assert re.search(r"autocorrelated \(in '\w+' 0\.[89]\d at lag 1;", note)
+    assert "about 10 times (or more) as often as you ask for" in note
+    # of 1,000 events the coefficient is estimated as .84 to .95, and .84 ** 4 = .95 ** 13 = .5
+    stride = int(note.rsplit(" ", 1)[1])
+    assert 4 <= stride <= 13
+    assert se.Monitor.from_bytes(made.to_bytes()).notes == made.notes
+    thinned = DEPENDENT["AR(1) 0.9"](np.random.default_rng(1), 1000 * stride)[::stride]
+    again = se.Monitor(ert=200, n_reference=1000)
+    again.learn(thinned)
+    assert again.notes == ()

@@ -1,0 +1,440 @@
+"""Landmarks: the rule against its slow restatement, conservation, forgetting, and their map."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamembed as se
+from scenarios.streams import drifting_rings, still_rings, swiss_roll
+from streamembed.errors import DuplicateIdError, ResolutionWarning
+from streamembed.landmarks import absorption
+from streamembed.landmarks.absorption import Cover, Points, absorb
+from tests.oracles import oracle
+
+# most of these supports are too small for their bandwidth, on purpose; one test is about that
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+
+
+def small(**changes: Any) -> se.Engine:
+    parameters = {
+        "memory": "landmarks",
+        "size": 40,
+        "chunk_size": 10,
+        "scaling": None,
+        "kernel": "gaussian",
+        "bandwidth": 1.5,
+        "warm_up": 30,
+    }
+    return se.Engine(**{**parameters, **changes})
+
+
+def blob(n: int, seed: int = 0, width: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, width))
+
+
+# ---------------------------------------------------------------- the rule
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(3, 25),
+    st.integers(1, 60),
+    st.sampled_from([None, 20.0, 300.0]),
+    st.sampled_from(["blob", "grid", "moving", "outliers"]),
+    st.integers(0, 10**6),
+)
+def test_the_cover_is_the_rule(
+    size: int, chunk: int, half_life: float | None, kind: str, seed: int
+) -> None:
+    """Same landmarks, same masses as the slow restatement, after every chunk, whatever the data."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((4 * size + 50, 2))
+    if kind == "grid":  # duplicates and ties
+        points = np.round(2.0 * points)
+    if kind == "moving":
+        points[:, 0] += np.linspace(0.0, 30.0, len(points))
+    if kind == "outliers":
+        points[rng.random(len(points)) < 0.02] *= 50.0
+    slow = oracle.LandmarkCover(size, half_life)
+    engine = se.Engine(
+        n_components=1,
+        memory="landmarks",
+        size=size,
+        half_life=half_life,
+        chunk_size=chunk,
+        warm_up=size,
+        scaling=None,
+        kernel="gaussian",
+        bandwidth=1.0,
+    )
+    cuts = [size, *range((size // chunk + 1) * chunk, len(points), chunk)]
+    for start, stop in zip([0, *cuts], cuts, strict=False):
+        engine.learn(points[start:stop])
+        assert engine.pending == 0
+        slow.learn(points[start:stop])
+        if kind == "grid":  # ties are broken by rounding: mass and radius remain
+            assert len(engine.support_ids) == len(slow.landmarks)
+            continue
+        births = sorted(each[0] for each in slow.landmarks)
+        assert engine.support_positions.tolist() == births
+        masses = [each[2] for each in sorted(slow.landmarks, key=lambda each: each[0])]
+        assert engine._intake.state is not None
+        support = engine._intake.state.support
+        np.testing.assert_allclose(support.masses[support.oldest_first], masses, rtol=1e-9)
+    assert engine._intake.state is not None
+    total = sum(each[2] for each in slow.landmarks)
+    np.testing.assert_allclose(engine._intake.state.support.masses.sum(), total, rtol=1e-12)
+
+
+def test_the_nearest_neighbours_are_mended_exactly() -> None:
+    """After hundreds of insertions the closest pair is that of a computation from scratch."""
+    points = blob(3000, 1) * np.linspace(1.0, 5.0, 3000)[:, None]
+    engine = small(size=60, warm_up=30)
+    for start in range(0, 3000, 10):
+        engine.learn(points[start : start + 10])
+        state = engine._intake.state
+        if state is None:
+            continue
+        assert state.cover is not None
+        n = len(state.support)
+        exact = absorption.cover_of(Points(state.support.scaled, points[:0], n), n)
+        np.testing.assert_array_equal(state.cover.nearest, exact.nearest)
+        np.testing.assert_allclose(state.cover.nearest_d2, exact.nearest_d2, rtol=1e-12)
+
+
+def test_mass_is_conserved() -> None:
+    """20,000 events weigh 20,000; with a half-life, the geometric sum."""
+    points = drifting_rings(20_000, 0, window=5000)
+    for half_life in (None, 700.0):
+        engine = small(size=50, half_life=half_life, chunk_size=100, bandwidth=1.0)
+        engine.learn(points)
+        fading = 1.0 if half_life is None else 2.0 ** (-1.0 / half_life)
+        total = 20_000 if half_life is None else (1.0 - fading**20_000) / (1.0 - fading)
+        masses = engine.snapshot().masses
+        # 20,000 sums of which each rounds: n eps = 4e-12
+        np.testing.assert_allclose(masses.sum(), total, rtol=4e-12)
+        assert (masses > 0).all()
+        assert len(masses) == 50
+
+
+def test_the_radius_only_grows_where_nothing_is_forgotten() -> None:
+    """Until a stale landmark leaves, no pair is ever closer than the closest before."""
+    points = swiss_roll(600, 0)
+    engine = small(size=100, warm_up=100, bandwidth=1.0)
+    before = 0.0
+    for start in range(0, 600, 10):  # nothing is old enough to be stale
+        engine.learn(points[start : start + 10])
+        if engine.ready:
+            now = engine.snapshot().resolution
+            assert now >= before
+            before = now
+
+
+def test_duplicates_add_mass_and_nothing_else() -> None:
+    """Five places, each visited many times: five landmarks with the exact counts."""
+    places = np.array([[0.0, 0], [1, 0], [0, 1], [3, 3], [-2, 1]])
+    visits = np.random.default_rng(3).integers(5, size=1000)
+    engine = small(size=20, n_components=2)
+    engine.learn(places[visits])
+    snapshot = engine.snapshot()
+    assert snapshot.resolution == 0.0
+    for point, mass in zip(snapshot.points, snapshot.masses, strict=True):
+        assert mass == (visits == np.flatnonzero((places == point).all(axis=1))[0]).sum()
+
+
+def test_old_outliers_make_room() -> None:
+    """A place that was visited once, long ago, gives up its slot before any of the mass does."""
+    size = 30
+    points = blob(100 * size, 4)
+    points[60] = [30.0, 30.0, 30.0]
+    points[2900] = [-40.0, 0.0, 0.0]  # novel, when the first is old and a 50th of the mean mass
+    engine = small(size=size, warm_up=30, bandwidth=3.0)
+    engine.learn(points)
+    held = engine.support_ids.tolist()
+    assert 60 not in held
+    assert 2900 in held
+
+
+def test_what_has_faded_makes_room() -> None:
+    """A cloud that moved away ten half-lives ago has no mass, and hardly a place."""
+    first, then = blob(2000, 5), blob(4000, 6) + 20.0
+    engine = small(size=40, half_life=200.0, bandwidth=3.0)
+    engine.learn(first)
+    engine.learn(then)
+    snapshot = engine.snapshot()
+    far = snapshot.points[:, 0] < 10.0
+    assert snapshot.masses[far].sum() < 1e-5 * snapshot.masses.sum()
+    assert far.sum() < 20
+    assert np.isfinite(snapshot.coordinates).all()
+    assert snapshot.certificate.met
+
+
+# ---------------------------------------------------------------- the map on it
+
+
+def test_the_map_is_the_weighted_batch_map() -> None:
+    """At full rank: eigenvalues to 1e-8 and coordinates of the oracle with the same masses."""
+    points = still_rings(600, 0)
+    engine = small(size=60, rank=60, n_components=4, warm_up=60, tolerance=1e-9)
+    for start in range(0, 600, 60):
+        engine.learn(points[start : start + 60])
+        snapshot = engine.snapshot()
+        truth = oracle.diffusion_map(snapshot.points, 1.5, 1.0, snapshot.masses)
+        np.testing.assert_allclose(snapshot.eigenvalues, truth.eigenvalues[1:5], atol=1e-8)
+        np.testing.assert_allclose(snapshot.stationary, truth.pi, rtol=1e-9)
+        expected = oracle.diffusion_coordinates(truth, 4, 1.0)
+        found = oracle.align_signs(snapshot.coordinates, expected)
+        gaps = -np.diff(truth.eigenvalues[:6])
+        clear = np.minimum(gaps[:-1], gaps[1:]) > 1e-3
+        np.testing.assert_allclose(found[:, clear], expected[:, clear], atol=1e-7)
+        new = still_rings(650, 0)[600:]
+        extended = oracle.nystrom_extension(truth, snapshot.points, new, 4, 1.0)
+        found = oracle.align_signs(snapshot.transform(new), extended)
+        np.testing.assert_allclose(found[:, clear], extended[:, clear], atol=1e-6)
+
+
+def test_a_mass_is_as_good_as_copies() -> None:
+    """Doubling every event changes no eigenvalue and no coordinate."""
+    points = blob(200, 7)
+    once, twice = (small(size=200, warm_up=n, tolerance=1e-7) for n in (50, 100))
+    once.learn(points)
+    twice.learn(np.repeat(points, 2, axis=0))
+    np.testing.assert_array_equal(twice.snapshot().masses, 2.0 * once.snapshot().masses)
+    ours, theirs = once.snapshot(), twice.snapshot()
+    np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, atol=1e-9)
+    found = oracle.align_signs(twice.snapshot().coordinates, ours.coordinates)
+    np.testing.assert_allclose(found, ours.coordinates, atol=1e-5)  # 1e-7 over the gap
+
+
+@pytest.mark.parametrize("half_life", [None, 400.0])
+def test_certificates_are_true(half_life: float | None) -> None:
+    """Every snapshot of a drifting stream against the dense answer on its own support."""
+    points = drifting_rings(6000, 0, window=1500)
+    engine = small(
+        size=280, half_life=half_life, chunk_size=50, bandwidth=0.6, n_components=6, warm_up=280
+    )
+    for start in range(0, 6000, 750):
+        engine.learn(points[start : start + 750])
+        if not engine.ready:
+            continue
+        snapshot = engine.snapshot()
+        truth = oracle.diffusion_map(snapshot.points, 0.6, 1.0, snapshot.masses)
+        vectors = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+        residual = oracle.true_residual(truth.S, vectors, snapshot.eigenvalues)
+        assert snapshot.certificate.met
+        assert residual <= 1.05 * snapshot.certificate.residual + 1e-6  # float32 ring
+        np.testing.assert_allclose(snapshot.eigenvalues, truth.eigenvalues[1:7], atol=1e-3)
+
+
+def test_mass_alone_costs_no_factor() -> None:
+    """Events within the radius leave the factor as it is, the same object."""
+    engine = small(size=50, warm_up=50)
+    points = blob(2000, 8)
+    engine.learn(points)
+    assert engine._intake.state is not None
+    held, factor = engine.support_ids, engine._intake.state.factor
+    before = engine.snapshot()
+    engine.learn(
+        engine._intake.state.support.points[:10]
+    )  # nothing is nearer to a landmark than itself
+    np.testing.assert_array_equal(engine.support_ids, held)
+    assert engine._intake.state.factor is factor
+    assert engine.snapshot().masses.sum() == before.masses.sum() + 10
+    assert engine.snapshot().certificate.met
+
+
+# ---------------------------------------------------------------- laws
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(1, 299), max_size=4), st.sampled_from([None, 150.0]))
+def test_any_cut_gives_the_same_bits(cuts: list[int], half_life: float | None) -> None:
+    """Whole, in parts, and saved and loaded in between."""
+    points = drifting_rings(300, 1, window=150)  # 40 landmarks: most chunks evict
+    whole, parts = small(half_life=half_life), small(half_life=half_life)
+    whole.learn(points)
+    for start, stop in zip([0, *sorted(set(cuts))], [*sorted(set(cuts)), 300], strict=True):
+        parts.learn(points[start:stop])
+        again = se.Engine.__new__(se.Engine)
+        again.__setstate__(parts.__getstate__())
+        parts = again
+    ours, theirs = whole.snapshot(), parts.snapshot()
+    for name in ("coordinates", "eigenvalues", "ids", "masses", "points", "degrees"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert ours.resolution == theirs.resolution
+
+
+def test_a_snapshot_keeps_its_resolution_on_disk(tmp_path: Any) -> None:
+    """Save and load, bit for bit."""
+    engine = small()
+    engine.learn(blob(500, 9))
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "snapshot.arrow")
+    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
+    assert loaded.resolution == snapshot.resolution > 0
+    np.testing.assert_array_equal(loaded.masses, snapshot.masses)
+
+
+def test_a_coarse_cover_is_warned_of_once() -> None:
+    """Above half a bandwidth, with both numbers and what to do."""
+    engine = small(size=10, bandwidth=0.5, warm_up=10)
+    engine.learn(blob(300, 10))
+    with pytest.warns(ResolutionWarning, match=r"the 10 landmarks are \d\.\d+ bandwidths apart"):
+        assert engine.snapshot().resolution > 0.5
+    engine.learn(blob(10, 11))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert engine.snapshot().resolution > 0.5
+
+
+def test_rescaling_keeps_the_masses() -> None:
+    """Centre and scale are those of the weighted support; the cover is that of the new scale."""
+    points = blob(800, 12) * [1.0, 5.0, 0.2] + 3.0
+    engine = small(scaling="standard", bandwidth="auto")
+    engine.learn(points)
+    before = engine.snapshot()
+    engine.rescale()
+    after = engine.snapshot()
+    np.testing.assert_array_equal(after.masses, before.masses)
+    weights = before.masses / before.masses.sum()
+    np.testing.assert_allclose(after.center, weights @ before.points, rtol=1e-12)
+    assert engine._intake.state is not None
+    assert engine._intake.state.cover is not None
+    scaled = engine._intake.state.support.scaled
+    exact = absorption.cover_of(Points(scaled, scaled[:0], 40), 40)
+    np.testing.assert_array_equal(engine._intake.state.cover.nearest_d2, exact.nearest_d2)
+    engine.learn(points)
+    assert engine.snapshot().masses.sum() == pytest.approx(1600)
+
+
+def test_an_id_may_come_again_once_it_is_merged_away() -> None:
+    """Held ids are those of the landmarks and of what waits; a refused call changes nothing."""
+    engine = small(size=30, chunk_size=5)
+    names = [f"n{i}" for i in range(400)]
+    engine.learn(blob(400, 13), ids=names)
+    held = set(engine.support_ids.tolist())
+    gone = next(name for name in names if name not in held)
+    kept = engine.support_ids.tolist()[0]
+    before = pickled(engine)
+    with pytest.raises(
+        DuplicateIdError, match=f"id '{kept}' \\(row 20\\) is already in the support"
+    ):
+        engine.learn(blob(21, 14), ids=[f"m{i}" for i in range(20)] + [kept])
+    assert pickled(engine) == before
+    assert engine.learn(blob(1, 15), ids=[gone]).accepted == 1
+
+
+def test_refused_duplicates_in_a_long_call_leave_no_trace() -> None:
+    """The chunks before the culprit were learned, and are taken back: ring, masses, pending."""
+    engine = small(size=30, chunk_size=5)
+    engine.learn(blob(203, 16), ids=[f"n{i}" for i in range(203)])
+    before, snapshot = pickled(engine), engine.snapshot()
+    ids = [f"m{i}" for i in range(60)]
+    ids[58] = "m57"  # in the same chunk: whatever is merged meanwhile
+    with pytest.raises(DuplicateIdError, match="row 58"):
+        engine.learn(blob(60, 17), ids=ids)
+    assert pickled(engine) == before
+    assert engine.snapshot() is snapshot
+    skipping = small(size=30, chunk_size=5, on_bad_row="skip")
+    assert skipping.learn(blob(60, 17), ids=ids).rejected[0].reason == "duplicate id"
+
+
+def pickled(engine: se.Engine) -> Any:
+    saved = engine.__getstate__()
+    return saved["header"], {name: array.tobytes() for name, array in saved["arrays"].items()}
+
+
+def test_the_smallest_supports_work() -> None:
+    """Three landmarks and one component, far apart or all alike."""
+    for points in (blob(100, 18), np.zeros((100, 2)), np.arange(100.0)[:, None] * 1e6):
+        engine = small(size=3, n_components=1, warm_up=3, chunk_size=1, bandwidth=1.0)
+        engine.learn(points)
+        snapshot = engine.snapshot()
+        assert np.isfinite(snapshot.coordinates).all()
+        assert snapshot.masses.sum() == pytest.approx(100)
+
+
+def test_huge_offsets_do_not_mislead() -> None:
+    """At 1e8 from the origin the product that finds the nearest slot still does."""
+    points = blob(500, 19)
+    near, far = small(), small()
+    near.learn(points)
+    far.learn(points + 2.0**27)  # exact in float64
+    np.testing.assert_array_equal(near.support_ids, far.support_ids)
+
+
+def test_an_empty_cover_has_no_radius() -> None:
+    """Nor has one with a free slot."""
+    nothing = np.zeros(0, dtype=np.int64)
+    assert Cover.empty().radius2(5) == 0.0
+    two = np.array([[0.0], [1.0]])
+    taken = absorb(Cover.empty(), np.zeros(0), Points(two[:0], two, 5), np.ones(2), 5, nothing)
+    assert taken.cover.radius2(5) == 0.0
+    assert taken.cover.radius2(2) == 1.0
+
+
+# ---------------------------------------------------------------- forgetting fast
+
+
+def finite(snapshot: se.Snapshot, points: np.ndarray) -> None:
+    certificate = snapshot.certificate
+    assert np.isfinite(snapshot.coordinates).all()
+    assert np.isfinite(snapshot.eigenvalues).all()
+    figures = certificate.residual, certificate.outside, certificate.gap, certificate.angle_bound
+    assert np.isfinite(figures).all()
+    assert np.isfinite(snapshot.transform(points)).all()
+
+
+def test_a_short_half_life_does_not_wedge_the_engine() -> None:
+    """Degrees of faded landmarks were zero in float32, and every later chunk a LinAlgError."""
+    rng = np.random.default_rng(0)
+    engine = se.Engine(
+        memory="landmarks",
+        size=300,
+        half_life=5.0,
+        chunk_size=256,
+        n_components=3,
+        warm_up=100,
+        scaling=None,
+        kernel="gaussian",
+        bandwidth=0.1,
+    )
+    for _ in range(12):
+        points = rng.normal(size=(256, 3))
+        engine.learn(points)
+        finite(engine.snapshot(), points[:3])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_any_half_life_keeps_the_map_finite(alpha: float, seed: int) -> None:
+    """From a thousandth of an event up, any size, chunk and bandwidth, without a warning."""
+    rng = np.random.default_rng((seed, int(alpha)))
+    size = int(rng.choice([10, 40, 257, 300]))  # above 256 the ring is in float32
+    chunk = int(rng.choice([1, 7, 100, 256])) if size < 100 else int(rng.choice([60, 256]))
+    engine = se.Engine(
+        memory="landmarks",
+        size=size,
+        half_life=float(10.0 ** rng.uniform(-3.0, 4.0)),
+        chunk_size=chunk,
+        n_components=int(rng.choice([2, 5])),
+        warm_up=min(size, 30),
+        kernel="gaussian",
+        bandwidth=float(rng.choice([0.01, 0.1, 1.0])),
+        alpha=alpha,
+        scaling=str(rng.choice(["standard", ""])) or None,
+    )
+    events = size + 3 * chunk + 60
+    points = rng.normal(size=(events, int(rng.choice([1, 3]))))
+    points += rng.choice([0.0, 0.01]) * np.arange(events)[:, None]
+    for start in range(0, events, 90):
+        engine.learn(points[start : start + 90])
+        finite(engine.snapshot(), points[:3])
+    engine.rescale()
+    finite(engine.snapshot(), points[:3])

@@ -1,0 +1,604 @@
+"""Classical scaling and kernel PCA: the definition at every chunk, certificates, laws."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import orthogonal_procrustes
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+from sklearn.decomposition import KernelPCA as SklearnKernelPCA
+
+import streamembed as se
+from scenarios.fuzz import dense_answers
+from streamembed.errors import BadRowError, DegenerateMapWarning, InputError, ParameterError
+from streamembed.estimators import ClassicalMDS, KernelPCA
+from streamembed.manifold import centering
+from streamembed.numeric.arrays import Floats
+
+DIGITS = load_digits().data / 16.0
+TOLERANCE = 3e-3
+
+
+def centred_matrix(matrix: Floats, masses: Floats) -> Floats:
+    """S by its definition."""
+    n, shares = len(masses), masses / masses.sum()
+    center = np.eye(n) - np.outer(np.ones(n), shares)
+    weighted: Floats = np.sqrt(masses)[:, None] * (center @ matrix @ center.T) * np.sqrt(masses)
+    return weighted
+
+
+def oracle(matrix: Floats, masses: Floats, k: int) -> tuple[Floats, Floats]:
+    """The first k eigenvalues of S and the coordinates."""
+    values, vectors = np.linalg.eigh(centred_matrix(matrix, masses))
+    values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
+    return values, vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(masses)[:, None]
+
+
+def check(snapshot: se.Snapshot, matrix: Floats) -> None:
+    """What the certificate says is so, by the dense matrix."""
+    k, certificate = len(snapshot.eigenvalues), snapshot.certificate
+    weighted = centred_matrix(matrix, snapshot.masses)
+    values = np.append(np.linalg.eigvalsh(weighted)[::-1], np.zeros(k + 1))
+    noise = 1e-12 * np.abs(matrix).max() * len(matrix) * snapshot.masses.max()
+    if values[0] <= noise:
+        assert (snapshot.eigenvalues <= noise).all()
+        return
+    unit = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+    errors = np.linalg.norm(weighted @ unit - unit * snapshot.eigenvalues, axis=0)
+    residual = float(errors.max() / values[0])
+    assert residual <= certificate.residual * 1.01 + 1e-9
+    assert certificate.residual <= 1.05 * residual + 1e-8  # and what rounding may add
+    assert values[k] <= certificate.outside_bound * (1.0 + 1e-9) + noise
+    assert certificate.outside <= max(values[k], 0.0) + (residual + 1e-6) * values[0]
+    if certificate.met:
+        assert residual <= TOLERANCE
+        missing = np.maximum(values[:k], 0.0) - snapshot.eigenvalues
+        assert missing.max() <= 1.01 * TOLERANCE * values[0]
+
+
+def kernel(snapshot: se.Snapshot) -> Floats:
+    """H of a snapshot of points, restated."""
+    z = (snapshot.points - snapshot.center) / snapshot.scale
+    if snapshot.kernel == "gaussian":
+        matrix: Floats = np.exp(-cdist(z, z, "sqeuclidean") / snapshot.bandwidth**2)
+        return matrix
+    if snapshot.kernel == "polynomial":
+        product: Floats = (snapshot.gamma * z @ z.T + snapshot.coef0) ** snapshot.degree
+        return product
+    if snapshot.kernel == "cosine":
+        lengths = np.linalg.norm(z, axis=1)
+        unit = z / np.where(lengths > 0, lengths, 1.0)[:, None]
+        cosines: Floats = unit @ unit.T
+        return cosines
+    if snapshot.method == "pca":
+        products: Floats = z @ z.T
+        return products
+    return -0.5 * cdist(z, z, "sqeuclidean")
+
+
+# ---------------------------------------------------------------------- the definition
+
+WAYS: list[dict[str, Any]] = [
+    {"method": "classical_mds"},
+    {"method": "kernel_pca", "bandwidth": 3.0},
+    {"method": "kernel_pca", "kernel": "polynomial"},
+    {"method": "kernel_pca", "kernel": "cosine"},
+    {"method": "pca"},
+]
+IDS = ["mds", "gaussian", "polynomial", "cosine", "pca"]
+
+
+@pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: str) -> None:
+    """On digits through a turnover, without a rung that takes all pairs at once in the window."""
+    engine = se.Engine(**way, memory=memory, size=150, n_components=4, scaling=None)
+    rungs = []
+    for start in range(0, 400, 20):
+        engine.learn(DIGITS[start : start + 20])
+        if engine.ready:
+            snapshot = engine.snapshot()
+            assert snapshot.certificate.met
+            check(snapshot, kernel(snapshot))
+            rungs.append(snapshot.rung)
+    if memory == "window":
+        assert rungs.count("exact") <= 2
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_streams_have_true_certificates(seed: int) -> None:
+    """Sizes, chunks, kinds of data and kernels by the seed, also what is nearly degenerate."""
+    rng = np.random.default_rng(seed)
+    d, size = int(rng.integers(1, 15)), int(rng.integers(40, 150))
+    points = rng.standard_normal((size + 120, d)) * 10.0 ** rng.uniform(-2, 2)
+    points = [
+        points,
+        rng.standard_normal((4, d))[rng.integers(4, size=len(points))] + 0.05 * points,
+        np.round(points),
+        points + 1e4 * np.linspace(0, 1, len(points))[:, None],
+    ][seed % 4]
+    points[rng.integers(len(points), size=2)] *= 50.0
+    engine = se.Engine(
+        **WAYS[seed // 4 + (seed % 4 > 1)],
+        n_components=int(rng.integers(1, 6)),
+        memory=str(rng.choice(["window", "landmarks"])),
+        size=size,
+        scaling=None,
+        chunk_size=int(rng.choice([1, 7, 30])),
+    )
+    for start in range(0, len(points), 25):
+        engine.learn(points[start : start + 25])
+        if engine.ready:
+            check(engine.snapshot(), kernel(engine.snapshot()))
+            assert engine.snapshot().certificate.met
+
+
+@pytest.mark.parametrize(
+    ("way", "theirs"),
+    [
+        (WAYS[1], {"kernel": "rbf", "gamma": 1 / 9}),
+        (WAYS[2], {"kernel": "poly", "degree": 3, "coef0": 1}),
+        (WAYS[3], {"kernel": "cosine"}),
+        (WAYS[4], {"kernel": "linear"}),
+    ],
+    ids=IDS[1:],
+)
+def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Coordinates of the support and of new points, up to signs, at a tolerance of 1e-9."""
+    engine = se.Engine(**way, size=200, n_components=3, scaling=None, tolerance=1e-9)
+    engine.learn(DIGITS[:230])
+    snapshot = engine.snapshot()
+    fitted = SklearnKernelPCA(3, **theirs).fit(snapshot.points - snapshot.center)
+    np.testing.assert_allclose(snapshot.eigenvalues, fitted.eigenvalues_, rtol=1e-10)
+    # every row of theirs, as it must be: columns divided by mistaken means would pass without this
+    for points in (snapshot.points, DIGITS[300:340]):
+        ours, other = snapshot.transform(points), fitted.transform(points - snapshot.center)
+        signs = np.sign((ours * other).sum(axis=0))
+        np.testing.assert_allclose(ours * signs, other, atol=1e-7)
+    np.testing.assert_allclose(snapshot.transform(snapshot.points), snapshot.coordinates, atol=1e-7)
+
+
+@pytest.mark.parametrize("half", ["mean row", "own mean"])
+def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str) -> None:
+    """The classic error, made on purpose: `test_it_is_scikit_learns` would fail."""
+    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None)
+    engine.learn(DIGITS[:120])
+    snapshot = engine.snapshot()
+    z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center
+    rows = (new @ z.T * snapshot.gamma + 1.0) ** 3
+    shares, mean_row = snapshot.stationary, snapshot.stationary @ kernel(snapshot)
+    whole = centering.center_rows(rows, mean_row, shares)
+    part = rows - mean_row if half == "mean row" else rows - (rows @ shares)[:, None]
+    targets = snapshot.masses[:, None] * snapshot.coordinates / snapshot.eigenvalues
+    right = snapshot.transform(DIGITS[130:140])
+    np.testing.assert_allclose(whole @ targets, right, atol=1e-9)
+    # constants of a row vanish in centred coordinates; the mean row does not
+    off = np.abs(part @ targets - right).max()
+    assert off < 1e-9 if half == "mean row" else off > 1e-2
+
+
+# ---------------------------------------------------------------------- laws of distances
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("extra", [0, 3])
+def test_distances_are_kept(d: int, extra: int) -> None:
+    """Of points with an offset of 100 through many replacements; extra components are zero."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((3000, d)) + 100.0
+    engine = se.Engine("classical_mds", n_components=d + extra, size=80, scaling=None)
+    for start in range(0, 3000, 100):
+        engine.learn(points[start : start + 100])
+    snapshot = engine.snapshot()
+    truth = cdist(snapshot.points, snapshot.points)
+    found = cdist(snapshot.coordinates, snapshot.coordinates)
+    np.testing.assert_allclose(found, truth, atol=1e-10 * truth.max())
+    assert not snapshot.coordinates[:, d:].any()
+    assert (snapshot.eigenvalues[d:] == 0.0).all()
+    assert set(range(d, d + extra)) <= set(snapshot.certificate.cut)
+    assert snapshot.certificate.met
+    assert snapshot.certificate.negative_mass < 1e-9
+    new = rng.standard_normal((20, d)) + 100.0
+    both = np.vstack([snapshot.coordinates, snapshot.transform(new)])
+    truth = cdist(np.vstack([snapshot.points, new]), np.vstack([snapshot.points, new]))
+    np.testing.assert_allclose(cdist(both, both), truth, atol=1e-10 * truth.max())
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_the_plain_view_says_how_far_it_is_off(way: dict[str, Any], memory: str) -> None:
+    """By rows that are drawn, within a factor of three; also where the frame has just been renewed.
+
+    Eigenvalues of the frame were once cut at 1, as those of a walk are.
+    """
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((480, 8)) * np.arange(8, 0, -1)
+    engine = se.Engine(**way, n_components=3, size=200, memory=memory, tolerance=None)
+    engine.learn(points[:400])
+    for start in range(400, 480, 20):
+        engine.learn(points[start : start + 20])
+        snapshot = engine.snapshot()
+        weighted = centred_matrix(kernel(snapshot), snapshot.masses)
+        unit = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
+        errors = np.linalg.norm(weighted @ unit - unit * snapshot.eigenvalues, axis=0)
+        residual = float(errors.max() / np.linalg.eigvalsh(weighted)[-1])
+        certificate = snapshot.certificate
+        assert certificate.method == "sampled rows"
+        assert certificate.met is None
+        assert residual <= 0.1  # measured: 0.015 at most
+        assert residual / 3 <= certificate.residual + 1e-9 <= 3 * residual + 1e-8
+
+
+def test_masses_are_duplicates() -> None:
+    """Landmarks with masses have the map of as many points in their places."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 3))
+    engine = se.Engine(
+        "classical_mds", n_components=2, memory="landmarks", size=40, scaling=None, warm_up=40
+    )
+    engine.learn(points[:40])
+    engine.learn(points[rng.integers(0, 40, 300)])  # again, and so mass for what is there
+    snapshot = engine.snapshot()
+    counts = snapshot.masses.astype(int)
+    np.testing.assert_array_equal(counts, snapshot.masses)
+    assert counts.max() > 5
+    several = np.repeat(snapshot.points, counts, axis=0)
+    values, coordinates = oracle(
+        -0.5 * cdist(several, several, "sqeuclidean"), np.ones(len(several)), 2
+    )
+    np.testing.assert_allclose(snapshot.eigenvalues, values, rtol=1e-10)
+    ours = np.repeat(snapshot.coordinates, counts, axis=0)
+    turn, _ = orthogonal_procrustes(ours, coordinates)
+    np.testing.assert_allclose(ours @ turn, coordinates, atol=1e-9)
+
+
+def test_the_mean_over_single_anchors_is_double_centring() -> None:
+    """<x_i - a, x_j - a> of every anchor a, averaged, is -J D^2 J / 2."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((30, 4))
+    d2 = cdist(points, points, "sqeuclidean")
+    anchored = [0.5 * (d2[:, [a]] + d2[[a]] - d2) for a in range(30)]
+    mean = np.mean(anchored, axis=0)
+    # the average still has the anchors' own mean in it: what is left is a constant a row and column
+    center = np.eye(30) - 1.0 / 30.0
+    np.testing.assert_allclose(center @ mean @ center, -0.5 * center @ d2 @ center, atol=1e-12)
+    matrix = centred_matrix(-0.5 * d2, np.ones(30))
+    np.testing.assert_allclose(matrix, center @ mean @ center, atol=1e-12)
+
+
+def rows_of(points: Floats, metric: str, size: int) -> Iterator[Floats]:
+    """Distance rows of a window."""
+    for i in range(len(points)):
+        yield cdist(points[i : i + 1], points[max(0, i - size) : i], metric)[0]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+def test_distance_rows(metric: str) -> None:
+    """The same as points where they are Euclidean; others say how far they are from it."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((260, 4))
+    engine = se.Engine("classical_mds", n_components=3, size=120, tolerance=1e-6)
+    for i, row in enumerate(rows_of(points, metric, 120)):
+        engine.learn_distances([row])
+        if engine.ready and i % 20 == 9:
+            snapshot = engine.snapshot()
+            held = points[snapshot.ids]
+            check(snapshot, -0.5 * cdist(held, held, metric) ** 2)
+            assert snapshot.certificate.met
+    snapshot = engine.snapshot()
+    held = points[snapshot.ids]
+    share = snapshot.certificate.negative_mass
+    matrix = centred_matrix(-0.5 * cdist(held, held, metric) ** 2, np.ones(len(held)))
+    values = np.linalg.eigvalsh(matrix)
+    truth = np.abs(values[values < 0]).sum() / np.abs(values).sum()
+    if metric == "euclidean":
+        assert share < 1e-9
+    else:  # of what the factor keeps
+        assert 0.02 < share < 1.5 * truth
+    new = rng.standard_normal((5, 4))
+    placed = snapshot.transform_distances(cdist(new, held, metric))
+    assert placed.shape == (5, 3)
+    if metric == "euclidean":
+        plain = se.Engine("classical_mds", n_components=3, size=120, scaling=None, tolerance=1e-6)
+        plain.learn(points)
+        turn, _ = orthogonal_procrustes(plain.snapshot().coordinates, snapshot.coordinates)
+        np.testing.assert_allclose(plain.snapshot().transform(new) @ turn, placed, atol=1e-4)
+
+
+def test_distances_that_break_the_triangle_survive() -> None:
+    """Anything symmetric: finite coordinates and a share of negative eigenvalues."""
+    rng = np.random.default_rng(0)
+    table = np.abs(rng.standard_normal((120, 120)))
+    table = table + table.T
+    np.fill_diagonal(table, 0.0)
+    engine = se.Engine("classical_mds", n_components=4, size=60)
+    engine.learn_distances([table[i, max(0, i - 60) : i] for i in range(120)])
+    snapshot = engine.snapshot()
+    assert np.isfinite(snapshot.coordinates).all()
+    assert 0.3 < snapshot.certificate.negative_mass < 0.6
+    check(snapshot, -0.5 * table[60:, 60:] ** 2)
+    with pytest.raises(BadRowError, match="inf"):
+        snapshot.transform_distances(np.where(np.arange(60) == 3, np.inf, 1.0)[None])
+
+
+# ---------------------------------------------------------------------- laws of the house
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: Path) -> None:
+    """One call, many calls, and a file in between."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((330, 5))
+
+    def made() -> se.Engine:
+        return se.Engine(**way, n_components=3, size=90)
+
+    one, many = made(), made()
+    one.learn(points)
+    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 330], strict=True):
+        many.learn(points[start:stop])
+        if many.ready:
+            many.snapshot()
+        many.save(tmp_path / "engine")
+        many = se.Engine.load(tmp_path / "engine")
+    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
+        engine.snapshot().save(path)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
+    loaded = se.Snapshot.load(tmp_path / "one")
+    new = rng.standard_normal((9, 5))
+    snapshot = one.snapshot()
+    np.testing.assert_array_equal(loaded.transform(new), snapshot.transform(new))
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(loaded)).transform(new), loaded.transform(new)
+    )
+    for i in range(9):
+        np.testing.assert_allclose(
+            snapshot.transform(new[i : i + 1])[0], snapshot.transform(new)[i], atol=1e-12
+        )
+
+
+# of seed 39 the first column of the polynomial kernel once came back with a cosine of -0.79
+@pytest.mark.parametrize(("way", "seed"), [*((way, 0) for way in WAYS), (WAYS[2], 39)])
+def test_axes_keep_still(way: dict[str, Any], seed: int) -> None:
+    """Between consecutive snapshots of a stationary stream no column changes its sign.
+
+    One that gives its place to another has a cosine of about 0 with it: -0.25 at the least in 40
+    streams.
+    """
+    points = np.random.default_rng(seed).standard_normal((500, 5)) * [4, 3, 2, 1, 0.5]
+    engine = se.Engine(**way, n_components=3, size=150, scaling=None)
+    engine.learn(points[:200])
+    before = engine.snapshot()
+    for start in range(200, 500, 10):
+        engine.learn(points[start : start + 10])
+        after = engine.snapshot()
+        shared, left, right = np.intersect1d(before.ids, after.ids, return_indices=True)
+        assert len(shared) > 100
+        was, now = before.coordinates[left], after.coordinates[right]
+        sizes = np.linalg.norm(was, axis=0) * np.linalg.norm(now, axis=0)
+        assert ((was * now).sum(axis=0) > -0.4 * sizes).all()
+        before = after
+
+
+@pytest.mark.parametrize(
+    ("way", "far"), [*((way, 1e52) for way in WAYS), (WAYS[0], 1e120), (WAYS[2], 1e8)]
+)
+def test_outliers_come_and_go(way: dict[str, Any], far: float) -> None:
+    """Whatever the power of an outlier, nothing overflows, and nothing of it is left behind.
+
+    Rows of the polynomial kernel once became infinite and stayed in the ring; sums of rows kept
+    the rounding of what had left.
+    """
+    points = np.random.default_rng(0).standard_normal((180, 4))
+    points[75] = far
+    engine = se.Engine(**way, n_components=2, size=60, warm_up=60, chunk_size=5, scaling=None)
+    for start in range(0, 180, 5):
+        engine.learn(points[start : start + 5])
+        if start < 60:
+            continue
+        snapshot = engine.snapshot()
+        assert np.isfinite(snapshot.coordinates).all()
+        assert snapshot.certificate.met
+        if start > 135:  # the outlier has left
+            check(snapshot, kernel(snapshot))
+            again = snapshot.transform(snapshot.points)
+            assert np.abs(again - snapshot.coordinates).max() <= 1e-2 * np.abs(again).max()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"method": "pca"},
+        {"method": "classical_mds"},
+        {"method": "kernel_pca", "kernel": "cosine"},
+        {"method": "kernel_pca", "kernel": "polynomial", "degree": 1},
+    ],
+    ids=lambda way: way.get("kernel", way["method"]),
+)
+def test_components_beyond_the_rank_are_zeros_and_the_snapshot_warns(way: dict[str, Any]) -> None:
+    """Six of ten columns were zeros without a word; the width stays ten, and one warning is due."""
+    points = np.random.default_rng(2).standard_normal((150, 4))
+    engine = se.Engine(**way, n_components=10, size=200)
+    engine.learn(points)
+    told = r"rank .*, 4 \(features: 4\): 6 of 10 components are zeros; use n_components=4"
+    with pytest.warns(DegenerateMapWarning, match=told):
+        snapshot = engine.snapshot()
+    assert snapshot.coordinates.any(axis=0).tolist() == [True] * 4 + [False] * 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.learn(points[:20])
+        assert engine.snapshot().coordinates.shape == (170, 10)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_degenerate_data(way: dict[str, Any], memory: str) -> None:
+    """All points equal, then two, then many: zero coordinates, and life afterwards."""
+    rng = np.random.default_rng(0)
+    engine = se.Engine(**way, n_components=2, size=60, memory=memory, scaling=None, warm_up=20)
+    engine.learn(np.ones((80, 3)))
+    with pytest.warns(DegenerateMapWarning, match="all 2 components are zeros"):
+        snapshot = engine.snapshot()
+    assert not snapshot.coordinates.any()
+    assert np.isfinite(snapshot.transform(np.array([[1.0, 2.0, 1e100]]))).all()
+    engine.learn(np.tile([[2.0, 1.0, 1.0]], (30, 1)))
+    check(engine.snapshot(), kernel(engine.snapshot()))
+    engine.learn(rng.standard_normal((100, 3)))
+    check(engine.snapshot(), kernel(engine.snapshot()))
+    assert engine.snapshot().certificate.met
+
+
+def test_options_that_do_nothing_are_refused() -> None:
+    """Each names the method that has it."""
+    for method, options in (
+        ("classical_mds", {"kernel": "gaussian"}),
+        ("classical_mds", {"bandwidth": 1.0}),
+        ("classical_mds", {"alpha": 1.0}),
+        ("kernel_pca", {"alpha": 1.0}),
+        ("kernel_pca", {"diffusion_time": 2.0}),
+        ("kernel_pca", {"degree": 2}),
+        ("kernel_pca", {"kernel": "cosine", "bandwidth": 1.0}),
+        ("diffusion_map", {"degree": 2}),
+        ("diffusion_map", {"kernel": "polynomial"}),
+        ("laplacian_eigenmaps", {"gamma": 1.0}),
+    ):
+        with pytest.raises(ParameterError, match=next(iter(options))):
+            se.Engine(method, **options)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="polynomial"):
+        se.Engine("kernel_pca", kernel="cubic")
+    engine = se.Engine("kernel_pca", kernel="cosine")
+    with pytest.raises(InputError, match="kernel='gaussian'"):
+        engine.learn_distances([[]])
+
+
+# ---------------------------------------------------------------------- objects
+
+
+def edits(a: str, b: str) -> float:
+    """Levenshtein's distance."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return float(row[-1])
+
+
+LETTERS = np.random.default_rng(0)
+WORDS = ["".join(LETTERS.choice(list("abcd"), LETTERS.integers(2, 7))) for _ in range(90)]
+
+
+def test_objects_by_a_function_of_two() -> None:
+    """The map of words by their edit distance is that of the table."""
+    model = ClassicalMDS(n_components=3, metric=edits, size=40, warm_up=30)
+    for word in WORDS:
+        model.learn_one(word)
+    snapshot = model.snapshot()
+    held = [WORDS[i] for i in snapshot.ids]
+    table = np.array([[edits(a, b) for b in held] for a in held])
+    check(snapshot, -0.5 * table**2)
+    placed = model.transform_many(["abba", "dad"])
+    rows = np.array([[edits(x, b) for b in held] for x in ("abba", "dad")])
+    np.testing.assert_array_equal(placed, snapshot.transform_distances(rows))
+    one = list(model.transform_one("abba").values())
+    np.testing.assert_allclose(one, placed[0], atol=1e-12)
+    assert len(model._things) <= 50
+    again = pickle.loads(pickle.dumps(model))
+    again.learn_one("cab")
+    model.learn_one("cab")
+    assert again.transform_one("bad") == model.transform_one("bad")
+
+
+def test_a_kernel_by_a_callable_is_that_kernel() -> None:
+    """k(a, b) of vectors against the same kernel by its name."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((120, 3))
+    mean = points[:40].mean(axis=0)
+
+    def product(a: Floats, b: Floats) -> float:
+        return float((a @ b / 3.0 + 1.0) ** 3)
+
+    objects = KernelPCA(2, kernel=product, size=60, warm_up=40)
+    objects.learn_many(list(points - mean))
+    named = KernelPCA(2, kernel="polynomial", size=60, warm_up=40, scaling=None)
+    named.learn_many(points)
+    ours, theirs = objects.snapshot(), named.snapshot()
+    np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, rtol=1e-6)
+    new = rng.standard_normal((7, 3))
+    placed, other = objects.transform_many(list(new - mean)), named.transform_many(new)
+    signs = np.sign((placed * other).sum(axis=0))
+    np.testing.assert_allclose(placed * signs, other, atol=2e-2 * np.abs(other).max())
+
+
+def test_functions_that_are_no_distances_are_refused() -> None:
+    """By name of the pair; nothing is learned."""
+    bad: list[tuple[Any, str]] = [
+        (lambda a, b: 1.0, "of an object and itself"),
+        (lambda a, b: float(a > b), "symmetric"),
+        (lambda a, b: "far", "finite number"),
+        (lambda a, b: -abs(a - b), "negative"),
+    ]
+    for metric, said in bad:
+        model = ClassicalMDS(metric=metric, warm_up=10)
+        with pytest.raises(InputError, match=said):
+            model.learn_many([3, 1, 2])
+    with pytest.raises(ParameterError, match="callable"):
+        ClassicalMDS(metric="hamming")
+    with pytest.raises(ParameterError, match="degree"):
+        KernelPCA(kernel=lambda a, b: a * b, degree=2)
+
+
+@pytest.mark.parametrize("method", ["classical_mds", "kernel_pca", "isomap", "lle"])
+def test_scaling_is_taken_anew_when_the_window_first_fills(method: str) -> None:
+    """A feature that hardly varies in the warm-up does not rule the map for ever."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 3))
+    points[:50, 0] *= 1e-3
+    engine = se.Engine(method, size=200)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    assert snapshot.frame.epoch >= 1
+    spread = ((snapshot.points - snapshot.center) / snapshot.scale).std(axis=0)
+    assert spread.max() < 2.0
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    """A distance in its place gave a map of zeros, certified."""
+    with pytest.raises(InputError, match="semidefinite"):
+        KernelPCA(kernel=lambda a, b: abs(a - b)).learn_many([0.0, 1.0, 3.0])
+    with pytest.raises(ParameterError, match="kernel="):
+        KernelPCA(metric=lambda a, b: abs(a - b))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("power", [-120, 76, 90, 148])
+def test_products_above_1e150_were_clipped(power: int) -> None:
+    """Principal components of values above 1e75 were those of another matrix, and met."""
+    X = np.random.default_rng(9880000).normal(size=(100, 3)) * [3, 2, 1]
+    engine = se.Engine("pca", size=100, scaling=None)
+    engine.learn(X * 10.0**power)
+    snapshot = engine.snapshot()
+    truth = np.linalg.svd(X - X.mean(axis=0))[1][:2] ** 2
+    # within the tolerance of 3e-3
+    np.testing.assert_allclose(snapshot.eigenvalues / 10.0 ** (2 * power), truth, rtol=3e-3)
+    assert snapshot.certificate.met
+
+
+@pytest.mark.parametrize("how", ["cityblock", "chebyshev", "rounded"])
+@pytest.mark.parametrize("method", ["classical_mds", "isomap"])
+def test_negative_mass_counted_only_what_the_factor_keeps(method: str, how: str) -> None:
+    """A third to a half of it was left out: .20 was given where .31 is true."""
+    X = np.random.default_rng(3).normal(size=(300, 4))
+    d = np.round(2 * cdist(X, X)) / 2 if how == "rounded" else cdist(X, X, how)
+    engine = se.Engine(method, size=300)
+    engine.learn_distances([d[i, :i] for i in range(300)])
+    snapshot = engine.snapshot()
+    answer = dense_answers.answer(snapshot, d)
+    # 32 numbers of a quadrature; .023 was the worst of 40 draws
+    assert snapshot.certificate.negative_mass == pytest.approx(answer.negative_mass, abs=0.03)

@@ -1,0 +1,316 @@
+"""Laplacian eigenmaps: a graph of neighbours, kept up to date, certified without any ring."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import streamembed as se
+from scenarios import streams
+from scenarios.fuzz import certificate
+from streamembed.errors import InputError, ParameterError, ResolutionWarning
+from streamembed.estimators import LaplacianEigenmaps
+from streamembed.methods import neighbor_graph
+
+POINTS = np.random.default_rng(0).standard_normal((400, 3))
+SMALL: dict[str, Any] = {"size": 150, "warm_up": 40, "n_components": 3}
+
+
+def engine_of(**changes: Any) -> se.Engine:
+    return se.Engine("laplacian_eigenmaps", **{**SMALL, **changes})
+
+
+def same(left: se.Snapshot, right: se.Snapshot) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name))
+        for name in ("psi", "coordinates", "eigenvalues", "ids", "reaches", "widths")
+    )
+
+
+# ---------------------------------------------------------------- the definition
+
+
+def test_certificates_hold_against_dense_answers() -> None:
+    """A small part of ``python -m scenarios.fuzz.certificate --kernel graph``."""
+    result = certificate.run(streams=3, seed=60_000, most=2, kernel="graph")
+    assert result.wrong == []
+    assert result.unmet == []
+
+
+@pytest.mark.parametrize("weights", ["self_tuning", "binary", "heat"])
+def test_every_chunk_of_a_window_is_certified(weights: str) -> None:
+    """On a roll through a turnover, by the block alone: no rung that takes all pairs at once."""
+    points = streams.swiss_roll(600, 0)
+    engine = se.Engine("laplacian_eigenmaps", size=250, n_components=4, weights=weights)
+    engine.learn(points[:300])
+    for start in range(300, 600, 10):
+        engine.learn(points[start : start + 10])
+        snapshot = engine.snapshot()
+        assert snapshot.certificate.met
+        assert snapshot.rung in ("view", "polish")
+    assert certificate.check(snapshot, 3e-3) == []
+
+
+def test_a_column_in_the_place_of_another_is_missed_by_one() -> None:
+    """Swap a true column for the next: the count says 1, the probes do not let it pass."""
+    engine = se.Engine("laplacian_eigenmaps", size=300, n_components=3, tolerance=1e-3)
+    engine.learn(streams.swiss_roll(300, 0))
+    assert engine.snapshot(counted=True).certificate.missed == 0
+    state, config = engine._intake.state, engine.config
+    assert state is not None
+    values, psi = neighbor_graph.view(state, 5)
+    swapped = [0, 1, 3]
+    assert neighbor_graph.count_missed(state, values[:3], psi[:, :3], config) == 0
+    assert neighbor_graph.count_missed(state, values[swapped], psi[:, swapped], config) == 1
+    # a block without that column cannot be certified as it is
+    assert state.sparse is not None
+    block = state.sparse.block
+    keep = [0, 1, *range(3, len(block.values))]
+    blind = replace(block, psi=block.psi[:, keep], values=block.values[keep])
+    view = next(
+        neighbor_graph.climb(replace(state, sparse=replace(state.sparse, block=blind)), config)
+    )
+    assert view.outside.bound > view.values[2] + 1e-3
+    snapshot = engine.snapshot()
+    assert snapshot.certificate.met
+    np.testing.assert_allclose(snapshot.eigenvalues, values[:3], atol=1e-3)
+
+
+def test_counts_are_made_now_and_then_and_kept() -> None:
+    """Every tenth of a turnover; elsewhere ``missed`` is None unless it is asked for."""
+    engine = engine_of()
+    engine.learn(POINTS[:300])
+    told = []
+    for start in range(300, 400, 5):
+        engine.learn(POINTS[start : start + 5])
+        told.append(engine.snapshot().certificate.missed)
+    assert told.count(0) >= 4
+    assert None in told
+    assert engine.snapshot(counted=True).certificate.missed == 0
+    assert engine.snapshot().certificate.missed is None  # who counts leaves no trace
+
+
+# ---------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"memory": "landmarks", "size": 60},
+        {"memory": "all"},
+        {"weights": "binary", "radius": 0.7},
+    ],
+)
+def test_any_cut_and_any_save_give_the_same_bits(changes: dict[str, Any], tmp_path: Path) -> None:
+    whole, parts = engine_of(**changes), engine_of(**changes)
+    whole.learn(POINTS)
+    for start in range(0, 400, 37):
+        parts.learn(POINTS[start : start + 37])
+        if start in (37, 111, 222):  # in the growth, and after it
+            parts.save(tmp_path / "engine")
+            parts = se.Engine.load(tmp_path / "engine")
+    assert same(whole.snapshot(), parts.snapshot())
+    whole.snapshot().save(tmp_path / "snapshot")
+    loaded = se.Snapshot.load(tmp_path / "snapshot")
+    new = POINTS[:50] + 0.01
+    np.testing.assert_array_equal(loaded.transform(new), whole.snapshot().transform(new))
+    np.testing.assert_array_equal(loaded.coverage(new), whole.snapshot().coverage(new))
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
+def test_distances_are_as_good_as_points(memory: str) -> None:
+    """Rows of distances, and the points themselves unscaled: one map."""
+    d = cdist(POINTS, POINTS)
+    changes: dict[str, Any] = {"memory": memory, "scaling": None, "size": 80, "tolerance": 1e-6}
+    by_points, by_rows = engine_of(**changes), engine_of(**changes)
+    by_points.learn(POINTS[:200])
+    for i in range(200):
+        first = max(0, i - 80) if memory == "window" else 0
+        by_rows.learn_distances([d[i, first:i]])
+    ours, theirs = by_rows.snapshot(), by_points.snapshot()
+    np.testing.assert_array_equal(ours.ids, theirs.ids)
+    np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, atol=1e-6)
+    rows = cdist(POINTS[300:310], POINTS[theirs.ids])
+    np.testing.assert_allclose(
+        np.abs(ours.transform_distances(rows)), np.abs(theirs.transform(POINTS[300:310])), atol=1e-2
+    )
+
+
+def test_the_unit_of_all_features_does_not_matter() -> None:
+    """Nor a shift: neighbours are the same, and weights relative to widths."""
+    plain, moved = engine_of(scaling=None), engine_of(scaling=None)
+    plain.learn(POINTS)
+    moved.learn(16.0 * POINTS + 8.0)  # exact in binary
+    np.testing.assert_allclose(
+        plain.snapshot().eigenvalues, moved.snapshot().eigenvalues, atol=1e-6
+    )
+
+
+def test_a_new_point_has_the_coordinates_of_its_place() -> None:
+    """Between its neighbours'; a point of the support has its own; reverse neighbours count."""
+    points = streams.swiss_roll(1500, 0)
+    engine = se.Engine("laplacian_eigenmaps", size=1000, n_components=2, scaling=None)
+    engine.learn(points[:1000])
+    snapshot = engine.snapshot()
+    np.testing.assert_array_equal(snapshot.transform(points[:1000]), snapshot.coordinates)
+    found = snapshot.transform(points[1000:])
+    near = cdist(points[1000:], points[:1000]).argmin(axis=1)
+    away = found - snapshot.coordinates[near]
+    assert np.sqrt((away**2).mean()) < 0.2  # the root mean square of psi is 1
+    # just beside the support, in all directions: those that would have it among theirs count too
+    beside = points[:1000] + 1e-6
+    extension = snapshot._extension
+    blind = replace(extension, reaches2=np.zeros(1000))  # type: ignore[type-var]
+    errors = [
+        np.sqrt(((one.coordinates(beside) - snapshot.coordinates) ** 2).mean())
+        for one in (extension, blind)
+    ]
+    assert errors[0] < errors[1]
+
+
+def test_coverage_falls_with_the_distance() -> None:
+    engine = engine_of()
+    engine.learn(POINTS)
+    snapshot = engine.snapshot()
+    inside = snapshot.coverage(POINTS[:40] * 0.5)
+    assert inside.mean() > 0.8
+    assert snapshot.coverage(np.full((1, 3), 12.0))[0] < 1e-6
+    assert np.isfinite(snapshot.transform([[1e9, 0.0, 0.0]])).all()
+
+
+def test_axes_hold_still() -> None:
+    """Consecutive snapshots of a still stream: no coordinate changes its sign or its place."""
+    points = streams.swiss_roll(900, 3)
+    engine = se.Engine("laplacian_eigenmaps", size=400, n_components=2, scaling=None)
+    engine.learn(points[:500])
+    before = engine.snapshot()
+    for start in range(500, 900, 10):
+        engine.learn(points[start : start + 10])
+        after = engine.snapshot()
+        moved = after.psi[:-10] - before.psi[10:]
+        assert np.sqrt((moved**2).mean(axis=0)).max() < 0.5
+        before = after
+
+
+def test_no_memory_for_pairs_of_points() -> None:
+    """8,000 slots: a ring would take 256 MB; lists, walk and block take a few."""
+    points = np.random.default_rng(1).standard_normal((8000, 3))
+    engine = se.Engine("laplacian_eigenmaps", size=8000, warm_up=8000, tolerance=None)
+    tracemalloc.start()
+    engine.learn(points)
+    engine.snapshot()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_parts_and_isolated_points_are_told() -> None:
+    """Parts are eigenvalues 1, exactly; a point that nothing joins has coordinates 0."""
+    groups = np.concatenate([POINTS[:60] * 0.1, POINTS[60:120] * 0.1 + 20.0])
+    engine = se.Engine("laplacian_eigenmaps", size=120, n_components=2, scaling=None)
+    engine.learn(groups)
+    snapshot = engine.snapshot()
+    assert snapshot.n_connected == 2
+    assert snapshot.eigenvalues[0] == pytest.approx(1.0, abs=1e-12)
+    sides = np.sign(snapshot.psi[:, 0])
+    assert (sides[:60] == sides[0]).all()
+    assert (sides[60:] == -sides[0]).all()
+    alone = np.concatenate([groups, [[500.0, 0.0, 0.0]]])
+    within = se.Engine(
+        "laplacian_eigenmaps",
+        size=121,
+        n_components=2,
+        scaling=None,
+        weights="binary",
+        radius=3.0,
+        warm_up=121,
+    )
+    within.learn(alone)
+    snapshot = within.snapshot()
+    assert snapshot.certificate.isolated == 1
+    assert snapshot.n_connected == 3
+    assert (snapshot.coordinates[-1] == 0.0).all()
+    assert (snapshot.transform([[1000.0, 0.0, 0.0]]) == 0.0).all()
+    assert snapshot.coverage([[1000.0, 0.0, 0.0]]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        np.ones((90, 2)),
+        np.arange(90.0)[:, None] % 2,
+        np.repeat(POINTS[:3], 30, axis=0),
+        POINTS[:20],
+        np.concatenate([POINTS[:88], [[1e6, 0, 0], [0, -1e6, 0]]]),
+        POINTS[:90] * 1e149,
+        POINTS[:90] * 1e-150,
+    ],
+    ids=["equal", "two values", "copies", "few", "outliers", "huge", "tiny"],
+)
+@pytest.mark.parametrize("weights", ["self_tuning", "binary", "heat"])
+def test_hard_data_stay_finite(points: np.ndarray, weights: str) -> None:
+    for scaling in ("standard", None):
+        engine = se.Engine(
+            "laplacian_eigenmaps", size=80, warm_up=8, weights=weights, scaling=scaling
+        )
+        engine.learn(points)
+        snapshot = engine.snapshot()
+        assert np.isfinite(snapshot.coordinates).all()
+        assert snapshot.certificate.met
+        found, covered = snapshot.transform_with_coverage(points[:5] * 1.01)
+        assert np.isfinite(found).all()
+        assert np.isfinite(covered).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"kernel": "gaussian"}, "kernel='gaussian' is for method='diffusion_map'"),
+        ({"alpha": 1.0}, "alpha=1.0 is for method='diffusion_map'"),
+        ({"rank": 40}, "rank=40 is for method='diffusion_map'"),
+        ({"diffusion_time": 2.0}, "diffusion_time=2.0 is for method='diffusion_map'"),
+        ({"bandwidth": 2.0}, "bandwidth=2.0 is for weights='heat'"),
+        ({"radius": 2.0}, "radius=2.0 needs weights='binary' or 'heat'"),
+        ({"weights": "cosine"}, "weights='cosine' must be one of"),
+        ({"method": "diffusion_map", "weights": "heat"}, "weights='heat' is for method='laplacian"),
+        ({"method": "diffusion_map", "radius": 1.0}, "radius=1.0 is for method='laplacian"),
+        ({"size": 10**7}, "size=10000000 must be at most 1000000"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        se.Engine(**{"method": "laplacian_eigenmaps", **changes})
+
+
+def test_distances_of_a_huge_window_are_refused() -> None:
+    """Their ring would be the n x n that a graph of points does without."""
+    with pytest.raises(InputError, match=r"size=50000: their ring would take 10\.0 GB"):
+        se.Engine("laplacian_eigenmaps", size=50_000).learn_distances([[], [1.0]])
+
+
+def test_landmarks_of_a_graph_are_never_too_coarse(recwarn: pytest.WarningsRecorder) -> None:
+    """What a kernel loses between them a graph does not have: nothing is said of bandwidths."""
+    engine = engine_of(memory="landmarks", size=12, warm_up=12, n_components=2, n_neighbors=3)
+    engine.learn(POINTS)
+    engine.snapshot()
+    assert not [one for one in recwarn if one.category is ResolutionWarning]
+
+
+def test_the_river_face_is_the_engine() -> None:
+    """The same bits as the engine of these parameters."""
+    model = LaplacianEigenmaps(size=100, warm_up=40, n_neighbors=8)
+    model.learn_many(POINTS[:200])
+    engine = se.Engine("laplacian_eigenmaps", size=100, warm_up=40, n_neighbors=8)
+    engine.learn(POINTS[:200])
+    assert same(model.snapshot(), engine.snapshot())
+    assert len(model.transform_one(dict(zip("012", POINTS[0].tolist(), strict=True)))) == 2

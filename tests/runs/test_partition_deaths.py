@@ -1,0 +1,207 @@
+"""Workers that die at bad moments, roots that end before them, rows that nobody can use."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from streamembed.errors import BadRowError, ColumnWarning, ParameterError
+from streamembed.logs import write_log
+from streamembed.runs import worker_process
+from streamembed.runs.partitioned import Partitioned, replay_partitions
+
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
+FIXED: dict[str, Any] = {"size": 50, "chunk_size": 50, "round_every": 200, "scaling": None}
+X = np.random.default_rng(0).standard_normal((1000, 2))
+
+
+def logged(folder: Path, *parts: np.ndarray) -> Path:
+    folder.mkdir()
+    for number, part in enumerate(parts):
+        write_log(folder / f"{number}.parquet", part, ["x", "y"], format="parquet")
+    return folder
+
+
+def replayed(log: Path, run: Path, **changes: Any) -> Partitioned:
+    return replay_partitions(log, run, **{"workers": 1, **FIXED, **changes})
+
+
+def files_of(run: Path) -> list[bytes]:
+    return [(run / name).read_bytes() for name in FILES]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_worker_killed_within_a_message_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a message ends with an OSError, not with the end of the file."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    replayed(log, tmp_path / "one")
+    plain, calls = Connection.recv, []
+
+    def recv(self: Connection) -> Any:
+        calls.append(self)
+        if len(calls) in (1, 5):  # a summary, and a checkpoint
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+            raise OSError("got end of file during message")
+        return plain(self)
+
+    monkeypatch.setattr(Connection, "recv", recv)
+    replayed(log, tmp_path / "two", workers=2)
+    assert len(calls) > 5
+    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
+
+
+def idle() -> None:
+    """A worker in the middle of a long round."""
+    threading.Thread(target=worker_process._end_with_the_root, daemon=True).start()
+    time.sleep(600)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_root(number: int) -> None:
+    """However it ends, and whatever they are doing."""
+    code = (
+        "import multiprocessing, tests.runs.test_partition_deaths as own\n"
+        "child = multiprocessing.get_context('spawn').Process(target=own.idle)\n"
+        "child.start(); print(child.pid, flush=True); child.join()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    root = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert root.stdout is not None
+    pid = int(root.stdout.readline())
+    time.sleep(0.2)
+    assert not is_gone(pid)
+    root.send_signal(number)
+    root.wait()
+    root.stdout.close()
+    wait_for(lambda: is_gone(pid))
+
+
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    """Every worker imports it, and would begin the same replay."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import streamembed as se\nse.replay_partitions({str(log)!r}, "
+        f"{str(tmp_path / 'run')!r}, workers=2)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+def test_where_no_row_can_be_learned_all_are_told(tmp_path: Path) -> None:
+    """Rejected and counted; under "raise" the first is an error."""
+    log = logged(tmp_path / "log", np.full((30, 2), np.nan), np.full((20, 2), np.inf))
+    done = replayed(log, tmp_path / "skip")
+    assert (done.learned, done.rejected, done.snapshot) == (0, 50, None)
+    with pytest.raises(BadRowError, match="row 0 of partition 0"):
+        replayed(log, tmp_path / "raise", on_bad_row="raise")
+
+
+@pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])
+@pytest.mark.parametrize("scaling", ["standard", "global", None])
+def test_a_row_out_of_reach_is_rejected(kernel: str, scaling: str | None, tmp_path: Path) -> None:
+    """Its distance, in units of the first events, has no square; where it has, it is an event."""
+    points = 1e-12 * X
+    points[700] = 1e149
+    log = logged(tmp_path / "log", points)
+    done = replayed(log, tmp_path / "run", kernel=kernel, scaling=scaling, round_every=100)
+    far = 0 if scaling is None else 1
+    assert (done.learned, done.rejected) == (1000 - far, far)
+    assert done.snapshot is not None
+    assert np.isfinite(done.snapshot.coordinates).all()
+
+
+def test_a_log_that_has_changed_is_another_log(tmp_path: Path) -> None:
+    """Other data under the same names, or the same files in another order: not gone on with."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    replayed(log, tmp_path / "run")
+    kept = files_of(tmp_path / "run")
+    (log / "0.parquet").rename(log / "9.parquet")
+    with pytest.raises(ParameterError, match=r"partitions\[0\]|first_rows"):
+        replayed(log, tmp_path / "run")
+    (log / "9.parquet").rename(log / "0.parquet")
+    assert replayed(log, tmp_path / "run").resumed_at == 3
+    write_log(log / "1.parquet", X[500:900], ["x", "y"], format="parquet")
+    with pytest.raises(ParameterError, match="partitions"):
+        replayed(log, tmp_path / "run")
+    assert files_of(tmp_path / "run") == kept
+
+
+def test_columns_in_doubt_are_told(tmp_path: Path) -> None:
+    """As of a replay: left out, and named in a warning."""
+    (tmp_path / "log").mkdir()
+    table = np.column_stack([X, np.arange(1000.0)])
+    path = tmp_path / "log" / "0.parquet"
+    write_log(path, table, ["x", "y", "customer_id"], format="parquet")
+    with pytest.warns(ColumnWarning, match="customer_id"):
+        done = replayed(tmp_path / "log", tmp_path / "run")
+    assert done.columns.features == ("x", "y")
+
+
+def test_files_that_are_gone_are_written_again(tmp_path: Path) -> None:
+    """Of a run that is whole, by the same call."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+    replayed(log, tmp_path / "run")
+    kept = files_of(tmp_path / "run")
+    (tmp_path / "run" / "snapshot.arrow").unlink()
+    (tmp_path / "run" / "rejected.parquet").write_bytes(b"")
+    replayed(log, tmp_path / "run")
+    assert files_of(tmp_path / "run") == kept
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    """Before 0 of the clock, too: a partition without events has no time of its own."""
+    times = np.arange(1000.0) - 20_000
+    changes = {"time": "t", "clock": "event_time", "half_life": 100.0}
+    found = []
+    for extra in (False, True):
+        folder = tmp_path / f"log{extra}"
+        folder.mkdir()
+        for number in range(2):
+            half = slice(500 * number, 500 * number + 500)
+            table = np.column_stack([X[half], times[half]])
+            write_log(folder / f"{number}.parquet", table, ["x", "y", "t"], format="parquet")
+        if extra:
+            none = np.zeros((0, 3))
+            write_log(folder / "2.parquet", none, ["x", "y", "t"], format="parquet")
+        replayed(folder, tmp_path / f"run{extra}", **changes)
+        found.append(se.LandmarkSet.load(tmp_path / f"run{extra}" / "landmarks.arrow"))
+    plain, more = found
+    assert more.time == plain.time == times[-1]
+    assert more.masses.tobytes() == plain.masses.tobytes()

@@ -1,0 +1,136 @@
+"""Counters: exact, added up, never a word of a client, fewer than 200 series."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scenarios.fuzz import hostile
+from streamembed.serving import http_endpoints
+from streamembed.serving.counters import BUCKETS, CALLS, CODES, REASONS, Counts, added, reason_of
+
+LARGEST = 200
+
+
+def status(counts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(("epoch", "position", "age", "residual", "met", "resolution", "mass"), 1)
+    beside = {"open": 0, "waiting": 0, "restarts": 0, "snapshot": told}
+    return {"ready": True, "counts": counts, **beside, **more}
+
+
+def series(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_there_are_never_more_than_200_series() -> None:
+    """Even where every call has ended in every way."""
+    counts = Counts()
+    for kind in CALLS:
+        for code in CODES:
+            counts.request(kind, code, 0.001, rows=1)
+    counts.rejected(REASONS.values())
+    found = series(http_endpoints.metrics_of(status(counts.told())))
+    assert len(CALLS) * len(CODES) < len(found) < LARGEST
+    names = {re.split(r"[{]", name)[0] for name in found}
+    assert all(name.startswith("streamembed_") for name in names)
+
+
+def test_counters_count() -> None:
+    """Buckets are cumulative, and end with all."""
+    counts = Counts()
+    for seconds in (0.0001, 0.0003, 0.003, 100.0):
+        counts.request("transform", "ok", seconds, rows=10)
+    counts.request("transform", "invalid")
+    counts.learned(7)
+    found = series(http_endpoints.metrics_of(status(counts.told())))
+    assert found['streamembed_requests_total{call="transform",code="ok"}'] == 4
+    assert found['streamembed_requests_total{call="transform",code="invalid"}'] == 1
+    assert found['streamembed_rows_total{call="transform"}'] == 40
+    assert found["streamembed_events_learned_total"] == 7
+    bucket = 'streamembed_request_seconds_bucket{{call="transform",le="{}"}}'.format
+    assert [found[bucket(end)] for end in (0.00025, 0.0005, 0.0025, 0.005, 10.0, "+Inf")] == [
+        *(1, 2, 2, 3, 3, 4)
+    ]
+    assert len(BUCKETS) + 1 == sum("_bucket{" in name for name in found)
+
+
+def test_counts_of_processes_add_up() -> None:
+    """Of a reader that died, too: a counter never goes back."""
+    one, other = Counts(), Counts()
+    for counts in (one, other):
+        counts.request("learn", "ok", 0.1, rows=5)
+    other.request("get", "ok", 0.1)
+    total = added(added({}, one.told()), other.told())
+    assert total["requests"] == {"learn ok": 2, "get ok": 1}
+    assert total["rows"] == {"learn": 10}
+    assert sum(total["buckets"]["learn"]) == 2
+    assert added(total, {}) == total
+
+
+@pytest.mark.parametrize("text", ["", "a name that a client chose", "null in 'x'", "duplicate id"])
+def test_a_reason_is_one_of_few(text: str) -> None:
+    """Whatever is said of a row."""
+    assert reason_of(text) in set(REASONS.values())
+
+
+def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health needs none."""
+    monkeypatch.setattr(http_endpoints, "MISSING", "no module")
+    with http_endpoints.Health("127.0.0.1", 0, lambda: status({})) as health:
+        for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 501), ("/x", 404)):
+            connection = http.client.HTTPConnection("127.0.0.1", health.port, timeout=30)
+            connection.request("GET", path)
+            assert connection.getresponse().status == code
+            connection.close()
+
+
+@contextlib.contextmanager
+def health(host: str) -> Iterator[int]:
+    """Port of a server of counters."""
+    with http_endpoints.Health(host, 0, lambda: status({})) as server:
+        yield server.port
+
+
+def ask(port: int, host: bytes, path: bytes = b"/metrics") -> int:
+    """Status of a request with such a header ``Host``."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            return int(answer.readline().split()[1])
+
+
+def test_counters_are_not_for_another_name(capfd: pytest.CaptureFixture[str]) -> None:
+    """A site whose name leads here (DNS rebinding) reads none; health and readiness tell no more
+    than that the server is there.
+    """
+    with health("127.0.0.1") as port:
+        for host in hostile.hosts(np.random.default_rng(0), port, 150):
+            assert ask(port, host) == 403, host
+        assert ask(port, b"evil.example", b"/healthz") == ask(port, b"", b"/readyz") == 200
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("127.0.0.1", b"127.0.0.1:%d"),
+        ("127.0.0.1", b"LocalHost:%d"),
+        ("127.0.0.1", b"127.0.0.1"),  # a port that a container maps to another
+        ("0.0.0.0", b"10.1.2.3:%d"),
+        ("0.0.0.0", b"[fe80::1]:%d"),
+        ("0.0.0.0", socket.gethostname().encode() + b":%d"),
+        ("localhost", b"localhost:%d"),
+    ],
+)
+def test_counters_are_for_addresses_and_own_names(host: str, asked: bytes) -> None:
+    """As Prometheus asks for them."""
+    with health(host) as port:
+        assert ask(port, asked.replace(b"%d", b"%d" % port)) == 200
