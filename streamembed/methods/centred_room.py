@@ -289,7 +289,9 @@ def _measure(
     errors = image - vectors * values
     k = config.n_components
     outside = Outside(float(values[k]) if len(values) > k else 0.0, 1.0, values[:k])
-    return Pairs(values, vectors, errors, outside, operator.normal, rounding, rung, operator.unit)
+    # what the unit is taken from may be rounding: zeros are certified by `decompose` alone
+    normal, unit = operator.normal, operator.unit
+    return Pairs(values, vectors, errors, outside, normal, rounding, rung, unit, floor=0.0)
 
 
 def _polish(
