@@ -1,7 +1,8 @@
 """Partitions of a log as actors of a Ray cluster; the root stays in the program that calls.
 
 Ray decides where actors run, starts them again, and carries bytes. What is learned, merged and
-published is `streamembed.runs.partitioned`, and so the run is the same bytes as of `replay --workers`.
+published is `streamembed.runs.partitioned`, and so the run is the same bytes as of `replay
+--workers`.
 
 Needs Ray: ``pip install "streamembed[ray]"``.
 """

@@ -1,7 +1,8 @@
 """The usual way to serve a model: FastAPI, pydantic models and JSON, one process by uvicorn.
 
-``python -m scenarios.baselines.http_server SNAPSHOT`` prints its port. `scenarios.benchmarks.serving` asks
-it beside our own, where fastapi, pydantic and uvicorn are installed.
+``python -m scenarios.baselines.http_server SNAPSHOT`` prints its port.
+`scenarios.benchmarks.serving` asks it beside our own, where fastapi, pydantic and uvicorn are
+installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Side by side, in one process, one BLAS thread: ``python -m scenarios.benchmarks.bench [--quick] [--write]``.
+"""Side by side, one BLAS thread: ``python -m scenarios.benchmarks.bench [--quick] [--write]``.
 
 Prints ratios, and with ``--write`` (what ``make bench`` passes) writes docs/benchmarks.md. Gates
 nothing: the bars are reported beside the figures, met or missed.

@@ -1,4 +1,4 @@
-"""CPU of a server per request, beside the bare transform: ``python -m scenarios.benchmarks.serving``.
+"""CPU of a server per request, beside the transform: ``python -m scenarios.benchmarks.serving``.
 
 A thousand landmarks, 16 features, 8 components, coverage, too, over the loopback. Counted are CPU
 seconds of the server's processes, as the system tells them (Linux), and those of the same transform

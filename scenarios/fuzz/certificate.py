@@ -368,7 +368,8 @@ def _stream(seed: int, most: int, result: Result, kernel: str | None) -> None:
         result.met += bool(snapshot.certificate.met)
         result.informative += snapshot.certificate.angle_bound < 1.0
         result.rungs[snapshot.rung] += 1
-        smallest = 1.1 * rounding_norm(np.float64, len(snapshot.ids))  # that doubles can show
+        # that doubles can show; eigenvalues below 1e-13 are none
+        smallest = max(1.1 * rounding_norm(np.float64, len(snapshot.ids)), 1e-13)
         possible = snapshot.eigenvalues[0] * parameters["tolerance"] > smallest
         if snapshot.method in dense_answers.CENTRED or snapshot.method == "lle":
             possible = False  # relative to a norm that may be any number of times larger

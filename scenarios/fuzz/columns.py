@@ -31,7 +31,7 @@ from streamembed.logs import event_log
 from streamembed.logs.log_file import LogFile
 from streamembed.logs.log_writer import open_writer
 from streamembed.logs.paths import probe_files
-from streamembed.runs.transform_log import transform_log
+from streamembed.runs.log_transform import transform_log
 
 __all__ = ["CHOICES", "LARGEST", "Name", "growth", "open_", "replay", "slope", "steps_of"]
 

@@ -206,7 +206,7 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
     near, _ = _joined(d2, snapshot)
     n, root = len(d2), np.sqrt(snapshot.masses)
     rebuilt = np.eye(n)
-    for i, row in enumerate(near):
+    for i, row in enumerate(near if n > 1 else []):
         apart = scaled[row] - scaled[i]
         size = float(np.abs(apart).max())
         apart = apart / size if size > 0 else apart
@@ -217,12 +217,12 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
     rebuilt *= root[:, None] / root
     matrix = rebuilt.T @ rebuilt
     constant = root / np.linalg.norm(root)
-    norm = float(np.abs(matrix).sum(axis=1).max())
+    norm = float(np.abs(matrix).sum(axis=1).max()) or 1.0
     with one_blas_thread():
         values, vectors = scipy.linalg.eigh(matrix + norm * np.outer(constant, constant))
     unit = snapshot.certificate.outside
-    if not 0.0 < unit < np.inf:
-        unit = 1.0
+    if not 0.0 < unit < np.inf:  # nothing is left out
+        unit = float(snapshot.eigenvalues.max()) or 1.0
     thetas = unit / (np.maximum(values, 0.0) + unit)
     thetas[np.abs(constant @ vectors) > 0.5] = 0.0
     dense = (vectors * thetas) @ vectors.T
@@ -233,4 +233,5 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
         return result
 
     parts = connected_components(_joined(d2, snapshot)[1], directed=False)[0]
-    return Answer(dense, to_operator, 1e-14 * norm / unit, parts)
+    # weights are known to the condition of a ridge of 1e-3; values to the rounding of the matrix
+    return Answer(dense, to_operator, 1e-10 + 1e-14 * norm / unit, parts)

@@ -3,9 +3,9 @@
 One call of every kind is broken off at every function entry and every line of `streamembed` that
 it comes to. After each, the engine must be what it was before the call, or after whole chunks of
 it, to the byte; and the stream, taken up again from there, must end in the bytes of an undisturbed
-one. So must every estimator and the monitor (`scenarios.fuzz.interrupted_estimators`): as before the
-call, as after it or, where the call has many events, as after some of them. Exit code 1 where one
-does not; the failing place is printed.
+one. So must every estimator and the monitor (`scenarios.fuzz.interrupted_estimators`): as before
+the call, as after it or, where the call has many events, as after some of them. Exit code 1 where
+one does not; the failing place is printed.
 """
 
 from __future__ import annotations

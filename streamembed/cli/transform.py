@@ -14,7 +14,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, NotAFileError, ParameterError, shown
 from streamembed.logs.event_log import choice_of, open_chosen
 from streamembed.runs import run_folder
-from streamembed.runs.transform_log import transform_log
+from streamembed.runs.log_transform import transform_log
 
 __all__ = ["command"]
 

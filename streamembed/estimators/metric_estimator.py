@@ -2,9 +2,10 @@
 
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
 that somebody knows to be alike or not. An *event* is one labelled point or one pair. Features are
-settled by the first events; from then on a course (`streamembed.metric_learners.training_stream`) feeds the
-metric's learner, chunk by chunk of the stream's own positions. So learning event by event or many
-at a time is the same, bit for bit; and so is an engine that learns the metric beside its map.
+settled by the first events; from then on a course (`streamembed.metric_learners.training_stream`)
+feeds the metric's learner, chunk by chunk of the stream's own positions. So learning event by event
+or many at a time is the same, bit for bit; and so is an engine that learns the metric beside its
+map.
 """
 
 from __future__ import annotations

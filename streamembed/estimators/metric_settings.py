@@ -43,7 +43,7 @@ OF_PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every parameter of `streamembed.estimators.unsupervised_pipeline.UnsupervisedPipeline`, with its default.
+    """Every parameter of `UnsupervisedPipeline`, with its default.
 
     The meaning of each is told there; this class is where they are checked. A number of any kind is
     kept as a plain int or float.

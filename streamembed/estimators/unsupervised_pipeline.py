@@ -6,8 +6,8 @@
                           -> map of half of them -> pairs -> ITML -> A_1 |-> shrink -> metric
                           -> map of the others   -> pairs -> ITML -> A_2 |
 
-Each line is a strand (`streamembed.estimators.replicate`). The metric is a pure function of the pairs
-that are remembered, computed when asked: a pair that changes its kind leaves no trace in it.
+Each line is a strand (`streamembed.estimators.replicate`). The metric is a pure function of the
+pairs that are remembered, computed when asked: a pair that changes its kind leaves no trace in it.
 
 Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures and their measure.
 """

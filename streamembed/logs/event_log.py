@@ -2,9 +2,9 @@
 
 A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, told apart
 by their first bytes; ``-`` is standard input. Which columns are what is told in
-`streamembed.logs.log_columns`. Every whole row before the first damage is handed out, then `LogError`
-says where it ended. Arrow checks the structure of a file, not its content: a bit flipped inside a
-number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
+`streamembed.logs.log_columns`. Every whole row before the first damage is handed out, then
+`LogError` says where it ended. Arrow checks the structure of a file, not its content: a bit flipped
+inside a number goes unnoticed, but for Parquet pages with checksums (`write_log` writes them).
 
 A row is known by its number, counted from 0 over all files in reading order; formats, batches
 and row groups do not matter. So whoever has taken n rows of a log goes on with ``log.batches(n)``,
@@ -406,9 +406,10 @@ def open_chosen(paths: Paths, choice: Choice) -> EventLog:
     for file in readable:
         own = Found.of(str(file), dict(file.columns or ()), head, choice)
         _check_same(file, _layout(file, own, choice), first, layout)
-        if log_columns.id_kind(file, has.get("id")) != ids:
+        kind = log_columns.id_kind(file, has.get("id"))
+        if kind != ids:
             raise FeatureError(
-                f"{file} has {log_columns.id_kind(file, has.get('id'))}, but {first} has {ids}; all "
+                f"{file} has {kind}, but {first} has {ids}; all "
                 "files of a log must have the same kind of ids: read the files separately"
             )
         for name in {*file.names}.difference(layout.columns, used):

@@ -38,8 +38,8 @@ def merge(
     The result is the same bytes for every order of the sets; the same set twice counts once, and
     of each partition the newest counts. Mass is conserved. Landmarks that are too many are thinned
     by one radius: each that is left out has one that stays within it, and leaves its mass to the 8
-    nearest of these (`streamembed.landmarks.net`). More than 8 sets are merged by groups of 8 by the
-    numbers of their partitions, level by level: their radii add.
+    nearest of these (`streamembed.landmarks.net`). More than 8 sets are merged by groups of 8 by
+    the numbers of their partitions, level by level: their radii add.
 
     Parameters
     ----------

@@ -67,7 +67,11 @@ def update(
     weights, bottom, rows = room.weights, room.bottom, room.rows + len(slots)
     if len(slots):
         lists, changed = lists.replace(slots, near, held.births)
-        changed = np.union1d(changed, slots)
+        # a list with a refilled slot may be the same slots at the same distances, elsewhere
+        refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
+        refilled[slots] = True
+        around = np.flatnonzero(refilled[_first(lists)].any(axis=1))
+        changed = np.union1d(np.union1d(changed, around), slots)
         grown = np.zeros((n - len(weights), weights.shape[1]))
         weights = np.concatenate([weights, grown])
         weights[changed] = barycentric.weights_of(held.scaled, _first(lists), changed, config.reg)

@@ -1,9 +1,9 @@
 """The centred room: classical scaling and kernel PCA, from a tracked matrix to certified pairs.
 
 It shares ring, degrees and factor with the dense room (`state.Dense`); the factor is of the matrix
-itself, and the mean is taken out in the view (`streamembed.manifold.centering`). The rungs are those
-of the dense ladder in the order of their cost; the spectrum has both signs, so that steps which
-need a positive operator are Rayleigh-Ritz steps here.
+itself, and the mean is taken out in the view (`streamembed.manifold.centering`). The rungs are
+those of the dense ladder in the order of their cost; the spectrum has both signs, so that steps
+which need a positive operator are Rayleigh-Ritz steps here.
 
 Everything is measured in units of a norm that is twice the largest value which the factor knows:
 the certificate's inequalities are about operators with a spectrum below 1, and an eigenvalue that
@@ -289,7 +289,9 @@ def _measure(
     errors = image - vectors * values
     k = config.n_components
     outside = Outside(float(values[k]) if len(values) > k else 0.0, 1.0, values[:k])
-    return Pairs(values, vectors, errors, outside, operator.normal, rounding, rung, operator.unit)
+    # what the unit is taken from may be rounding: zeros are certified by `decompose` alone
+    normal, unit = operator.normal, operator.unit
+    return Pairs(values, vectors, errors, outside, normal, rounding, rung, unit, floor=0.0)
 
 
 def _polish(

@@ -1,8 +1,8 @@
 """What a learner is, and what is known of every metric, whoever made it.
 
 A learner is the rule of one metric: settings, and four verbs on states that it does not keep.
-`streamembed.metric_learners.training_stream` feeds it chunk by chunk, for an estimator and for an engine
-alike; so a metric of one name has one answer.
+`streamembed.metric_learners.training_stream` feeds it chunk by chunk, for an estimator and for an
+engine alike; so a metric of one name has one answer.
 """
 
 from __future__ import annotations

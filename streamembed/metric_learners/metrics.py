@@ -1,9 +1,10 @@
 """The metrics of an engine: what they are taught, and until then what its embedding suggests.
 
-Labelled points and pairs that somebody knows go to a course (`streamembed.metric_learners.training_stream`)
-in the caller's units: the very one that an estimator has, so that a metric of one name is the same
-here and there. Pairs that the embedding separates (`learn_generated`) are a guess beside it, in
-the units of the kernel: a metric is the guess for as long as its course knows nothing.
+Labelled points and pairs that somebody knows go to a course
+(`streamembed.metric_learners.training_stream`) in the caller's units: the very one that an
+estimator has, so that a metric of one name is the same here and there. Pairs that the embedding
+separates (`learn_generated`) are a guess beside it, in the units of the kernel: a metric is the
+guess for as long as its course knows nothing.
 """
 
 from __future__ import annotations

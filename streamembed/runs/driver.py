@@ -114,7 +114,8 @@ class Driver:
     sink
         Is handed what comes of it.
     every
-        Events between snapshots, a multiple of the chunk size (`streamembed.runs.replay_log.cadence`).
+        Events between snapshots, a multiple of the chunk size
+        (`streamembed.runs.replay_log.cadence`).
     on_bad_row
         "skip" or "raise", as in `streamembed.replay`.
     pairs

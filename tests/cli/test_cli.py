@@ -25,9 +25,9 @@ from streamembed.errors import ParameterError, StoppedError
 from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import Config
-from streamembed.runs import transform_log as transform
+from streamembed.runs import log_transform
 from streamembed.runs.driver import Driver
-from streamembed.runs.transform_log import transform_log
+from streamembed.runs.log_transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -351,7 +351,7 @@ def test_transform_says_that_the_folder_does_not_exist(
     def vanishes(*_: Any) -> Any:
         return pa.OSFile(str(output.parent / "no" / "x.part"), "wb")
 
-    monkeypatch.setattr(transform, "open_writer", vanishes)
+    monkeypatch.setattr(log_transform, "open_writer", vanishes)
     output = tmp_path / "t.arrow"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == exit_codes.IO
@@ -540,7 +540,7 @@ def test_an_interrupt_has_a_code(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transform, "_embed", stop)
+    monkeypatch.setattr(log_transform, "_embed", stop)
     output = tmp_path / "out.parquet"
     done = call("transform", run / "snapshot.arrow", log, "-o", output)
     assert done.exit_code == exit_codes.INTERRUPTED

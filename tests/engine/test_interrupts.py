@@ -211,8 +211,11 @@ def test_a_call_of_a_metric_that_breaks_off_changes_nothing(
     def boom(*arguments: Any, **named: Any) -> Any:
         raise KeyboardInterrupt
 
-    for place in ("streamembed.metric_learners.training_stream.extend", "streamembed.metric_learners.training_stream.flush",
-                  "streamembed.manifold.principal_stream.extend"):  # fmt: skip
+    for place in (
+        "streamembed.metric_learners.training_stream.extend",
+        "streamembed.metric_learners.training_stream.flush",
+        "streamembed.manifold.principal_stream.extend",
+    ):
         monkeypatch.setattr(place, boom)
     with pytest.raises(KeyboardInterrupt):
         case.run(model)

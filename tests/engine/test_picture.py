@@ -21,7 +21,7 @@ from streamembed.estimators import LiveMap
 from streamembed.layout import forces, forces_numba
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.numeric.arrays import Floats
-from streamembed.runs.transform_log import transform_log
+from streamembed.runs.log_transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((260, 4))
 POINTS[:90] += 4.0

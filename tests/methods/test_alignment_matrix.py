@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import LocallyLinearEmbedding as SklearnLLE
 
 import streamembed as se
+from scenarios.fuzz import certificate as fuzz_certificate
 from scenarios.streams import swiss_roll
 from streamembed.errors import DegenerateMapWarning, InputError, ParameterError
 from streamembed.numeric.arrays import Floats
@@ -214,3 +215,14 @@ def test_a_single_landmark_was_never_met() -> None:
     assert certificate.met
     assert certificate.residual == 0.0
     assert certificate.outside == certificate.outside_bound == np.inf
+
+
+def test_a_refilled_slot_at_the_same_distance_left_weights_as_they_were() -> None:
+    """On a lattice another point in the slot of a neighbour changed neither list nor distances."""
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 4, size=(400, 3)).astype(float)
+    engine = se.Engine("lle", size=70, n_neighbors=15, scaling=None, chunk_size=1)
+    for position in range(0, 400, 10):
+        engine.learn(points[position : position + 10])
+        if engine.ready:
+            assert fuzz_certificate.check(engine.snapshot(), 3e-3) == []

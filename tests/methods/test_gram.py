@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 
 import streamembed as se
+from scenarios.fuzz import certificate as fuzz_certificate
 from scenarios.fuzz import dense_answers
 from streamembed.errors import BadRowError, DegenerateMapWarning, InputError, ParameterError
 from streamembed.estimators import ClassicalMDS, KernelPCA
@@ -602,3 +603,9 @@ def test_negative_mass_counted_only_what_the_factor_keeps(method: str, how: str)
     answer = dense_answers.answer(snapshot, d)
     # 32 numbers of a quadrature; .023 was the worst of 40 draws
     assert snapshot.certificate.negative_mass == pytest.approx(answer.negative_mass, abs=0.03)
+
+
+def test_zeros_in_the_unit_of_a_wrong_factor_were_met() -> None:
+    """Far from the centre all of the factor is rounding; in its unit the true values were none."""
+    result = fuzz_certificate.run(streams=1, seed=833996)
+    assert result.wrong == []
