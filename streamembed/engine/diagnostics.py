@@ -171,7 +171,13 @@ def degenerate(snapshot: Snapshot) -> str | None:
     """Why a map says little of most points, and what to do; None where it does not."""
     certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
     room, count = METHODS[snapshot.method].room, len(snapshot.ids)
-    if not snapshot.coordinates.any() and certificate.met is False:
+    if room == "curved" and certificate.isolated > APART * count:
+        return (
+            f"{certificate.isolated} of {count} points are outside of the largest of "
+            f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
+            "neighbours (n_neighbors=), or one engine a part"
+        )
+    if room == "dense" and not snapshot.coordinates.any() and certificate.met is False:
         return (
             f"all {k} components are zeros, because the {count} points differ by less than the "
             "kernel's float32 values can show: call engine.rescale() if their units have changed, "
@@ -189,12 +195,6 @@ def degenerate(snapshot: Snapshot) -> str | None:
             f"n_components={k} is above the rank of the {count} points that are held, {shown}"
             f"{f' (features: {d})' if d else ''}: {k - shown} of {k} components are zeros; use "
             f"n_components={shown}"
-        )
-    if room == "curved" and certificate.isolated > APART * count:
-        return (
-            f"{certificate.isolated} of {count} points are outside of the largest of "
-            f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
-            "neighbours (n_neighbors=), or one engine a part"
         )
     if room == "rebuilt" and snapshot.n_connected > 1:
         return (

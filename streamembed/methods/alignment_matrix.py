@@ -30,6 +30,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import Rebuilt, State
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral import certificate
+from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
 
 __all__ = ["build", "climb", "count_parts", "update", "view"]
@@ -112,6 +113,10 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
     """Solves of more and more steps; the first from what the state has."""
     assert state.rebuilt is not None
     assert state.lists is not None
+    if state.coincide:  # any weights rebuild them
+        none, empty = Outside(0.0, 0.0, np.zeros(0)), np.zeros((len(state.support), 0))
+        yield Pairs(np.zeros(0), empty, empty, none, normalisation(state), 0.0, "view")
+        return
     start, held = state.rebuilt.bottom.vectors, state.support
     for rung, most in RUNGS.items():
         near, weights = state.lists, state.rebuilt.weights

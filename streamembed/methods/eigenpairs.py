@@ -40,6 +40,8 @@ class Pairs:
         What values, errors and all else here are in units of.
     floor : float
         See `certificate.certify`.
+    negative_mass : float or None
+        See `Certificate`, where all eigenvalues are known.
     """
 
     values: Floats
@@ -51,6 +53,7 @@ class Pairs:
     rung: str
     unit: float = 1.0
     floor: float = certificate.NOTHING
+    negative_mass: float | None = None
 
     @property
     def residuals(self) -> Residuals:

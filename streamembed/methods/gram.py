@@ -36,6 +36,7 @@ __all__ = [
     "Known",
     "climb",
     "decompose",
+    "is_tracked",
     "known_of",
     "negative_mass",
     "normalisation",
@@ -55,9 +56,11 @@ BATCH_SHARE = 0.2
 # Eigenvalues below this share of the norm are rounding of the centring.
 NOTHING = 1e-11
 TINY = float(np.finfo(np.float64).tiny)
+# Entries of H above this have squares of which a sum is not finite.
+LARGEST_TRACKED = 1e150
 # Columns of the factor whose part of the trace is taken as it is; columns and steps of the
 # quadrature of all others (docs/algorithms/classical-mds.md has its errors).
-LEADING, COLUMNS, STEPS = 24, 8, 4
+LEADING, COLUMNS, STEPS = 24, 8, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,16 +122,22 @@ def unit_of(values: Floats) -> float:
     return 2.0 * max(float(np.abs(values).max(initial=0.0)), TINY)
 
 
+def is_tracked(at: Known) -> bool:
+    """Whether the factor can be relied on: squares of the entries of H must be finite."""
+    weights = at.graph.weights
+    ends = weights.diagonal(), weights[0]  # of a kernel the largest; of distances a quarter of it
+    return max(float(np.abs(entries).max()) for entries in ends) < LARGEST_TRACKED
+
+
 def negative_mass(at: Known, seed: int) -> float:
     """Share of negative eigenvalues in the sum of all sizes: N / (trace + 2 N).
 
     N is that of the leading columns of the factor, and an estimate of all others; the trace is
     exact. Of few points, or without a factor, all eigenvalues are computed.
     """
-    if at.graph.n <= SMALLEST_FACTORED or at.factor.rank == 0:
-        values = np.linalg.eigvalsh(_dense(at) / max(_largest_entry(at), TINY))
-        total = float(np.abs(values).sum())
-        return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
+    if at.graph.n <= SMALLEST_FACTORED or not is_tracked(at):
+        dense: Floats = _dense(at) / max(_largest_entry(at), TINY)
+        return _negative_share(np.linalg.eigvalsh(dense).astype(np.float64))
     masses, normal, constant = at.masses, at.normal, at.normal.constant
     row = at.graph.product(masses[:, None])[:, 0]
     unit = float(np.abs(row).max())  # of entries of one sign, as here, a bound on the norm
@@ -154,6 +163,12 @@ def negative_mass(at: Known, seed: int) -> float:
     return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0
 
 
+def _negative_share(values: Floats) -> float:
+    """Of the sum of all sizes."""
+    total = float(np.abs(values).sum())
+    return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Centred:
     """S in units of ``unit``."""
@@ -172,7 +187,7 @@ class _Centred:
 def climb(at: Known, config: Config) -> Iterator[Pairs]:
     """The results of the ladder, rung by rung, computed only when the next one is requested."""
     graph, normal, n = at.graph, at.normal, at.graph.n
-    if n <= SMALLEST_FACTORED:
+    if n <= SMALLEST_FACTORED or not is_tracked(at):
         yield decompose(at, config)
         return
     factor, masses, rung = at.factor, at.masses, "view"
@@ -325,7 +340,8 @@ def decompose(at: Known, config: Config) -> Pairs:
     following = float(values[shown]) if shown < len(values) else 0.0
     following = following if following > rounding else 0.0
     outside = Outside(following, following, values[:shown])
-    return Pairs(values[:kept], chosen, errors, outside, normal, rounding, "exact", unit, floor)
+    mass, found = _negative_share(values), values[:kept]
+    return Pairs(found, chosen, errors, outside, normal, rounding, "exact", unit, floor, mass)
 
 
 def _dense(at: Known) -> Floats:

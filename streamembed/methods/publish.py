@@ -24,6 +24,7 @@ from streamembed.methods import (
 )
 from streamembed.methods.eigenpairs import Pairs
 from streamembed.methods.geodesic_gram import Paths
+from streamembed.methods.gram import Known
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
@@ -60,6 +61,8 @@ class Columns:
         Components of the kernel's graph.
     paths : Paths or None
         Of Isomap: the shortest paths that were used.
+    negative_mass : float or None
+        See `Certificate`, where all eigenvalues are known.
     """
 
     psi: Floats
@@ -71,6 +74,7 @@ class Columns:
     rung: str
     n_connected: int
     paths: Paths | None = None
+    negative_mass: float | None = None
 
 
 def publish(state: State, config: Config, counted: bool = False) -> Columns:
@@ -82,7 +86,7 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
         reading = geodesic_gram.read(state, config)
         columns = _best(geodesic_gram.climb(reading, state, config), state, config)
         described, paths = geodesic_gram.describe(columns.certificate, reading, state)
-        described = replace(described, negative_mass=gram.negative_mass(reading.at, config.seed))
+        described = _with_negative_mass(described, columns, reading.at, config)
         return replace(columns, certificate=described, paths=paths)
     if state.sparse is not None:
         columns = _best(neighbor_graph.climb(state, config), state, config)
@@ -100,14 +104,23 @@ def publish(state: State, config: Config, counted: bool = False) -> Columns:
             return _estimate(state, config)
         return _best(refinement.climb(state, config), state, config)
     at = gram.known_of(state)
-    if config.tolerance is None:
+    if config.tolerance is None and gram.is_tracked(at):
         columns = _estimate(state, config)
     else:
         columns = _best(gram.climb(at, config), state, config)
     if state.distances is None:  # a kernel of points
         return columns
-    described = replace(columns.certificate, negative_mass=gram.negative_mass(at, config.seed))
+    described = _with_negative_mass(columns.certificate, columns, at, config)
     return replace(columns, certificate=described)
+
+
+def _with_negative_mass(
+    described: Certificate, columns: Columns, at: Known, config: Config
+) -> Certificate:
+    mass = columns.negative_mass
+    if mass is None:
+        mass = gram.negative_mass(at, config.seed)
+    return replace(described, negative_mass=mass)
 
 
 def _best(rungs: Iterator[Pairs], state: State, config: Config) -> Columns:
@@ -228,6 +241,7 @@ def _turn(
         movement,
         pairs.rung,
         _count_components(state, config, residuals, pairs),
+        negative_mass=pairs.negative_mass,
     )
 
 

@@ -64,7 +64,7 @@ def climb(state: State, config: Config) -> Iterator[Pairs]:
         yield _decompose(state, config)
         return
     operator, starts, images, strength = _normalise(state, config)
-    if _coincide(state):
+    if state.coincide:  # all weights are 1, and the constant is all there is
         none = Outside(0.0, 0.0, np.zeros(0))
         empty = np.zeros((n, 0))
         yield Pairs(np.zeros(0), empty, empty, none, operator.normal, 0.0, "view")
@@ -126,15 +126,6 @@ def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, 
         scaling[:, None] * images,
         strength,
     )
-
-
-def _coincide(state: State) -> bool:
-    """True where no two slots differ: all weights are 1, and the constant is all there is."""
-    if state.distances is None:
-        points = state.support.points
-        return bool((points[-1] == points[0]).all() and (points == points[0]).all())
-    slots = np.arange(state.graph.n)
-    return not (state.distances.rows(slots[:1]).any() or state.distances.rows(slots).any())
 
 
 def _parts(state: State, normal: Normalisation, most: int) -> Floats:

@@ -284,6 +284,15 @@ class State:
         return self.curved is not None or (self.dense is not None and self.dense.centred)
 
     @property
+    def coincide(self) -> bool:
+        """Whether no two slots differ."""
+        if self.distances is None:
+            points = self.support.points
+            return bool((points[-1] == points[0]).all() and (points == points[0]).all())
+        slots = np.arange(len(self.support))
+        return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
+
+    @property
     def counting(self) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         masses = self.support.masses

@@ -86,8 +86,9 @@ class Certificate:
         Of a graph of neighbours: points that nothing joins; of Isomap: those outside of the largest
         part. Their coordinates are 0.
     negative_mass : float
-        Of classical scaling and Isomap: the share of negative eigenvalues in the sum of all sizes,
-        estimated to about 0.02; 0 where the distances are those of points in a Euclidean space.
+        Of classical scaling and kernel PCA of learned distances, and of Isomap: the share of
+        negative eigenvalues in the sum of all sizes, to about 0.03; 0 where the distances, or
+        lengths of paths, are Euclidean, and of every other method.
     stale : float
         Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
         they are exact.

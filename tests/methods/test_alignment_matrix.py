@@ -226,3 +226,13 @@ def test_a_refilled_slot_at_the_same_distance_left_weights_as_they_were() -> Non
         engine.learn(points[position : position + 10])
         if engine.ready:
             assert fuzz_certificate.check(engine.snapshot(), 3e-3) == []
+
+
+def test_equal_points_gave_coordinates_of_any_weights() -> None:
+    """A window of equal points was never met, with coordinates up to .37 and no warning."""
+    engine = se.Engine("lle", size=100)
+    engine.learn(np.ones((200, 3)))
+    with pytest.warns(DegenerateMapWarning, match="do not differ"):
+        snapshot = engine.snapshot()
+    assert snapshot.certificate.met
+    assert not snapshot.coordinates.any()

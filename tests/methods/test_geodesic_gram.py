@@ -14,7 +14,7 @@ from sklearn.manifold import Isomap as SklearnIsomap
 
 import streamembed as se
 from scenarios.streams import swiss_roll
-from streamembed.errors import ParameterError
+from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.manifold import geodesics_numba
 from streamembed.numeric.arrays import Floats
 
@@ -317,3 +317,11 @@ def test_another_part_is_another_epoch() -> None:
                 assert ((old * new).sum(axis=0) > 0).all()
         before = snapshot, sheet
     assert moves
+
+
+def test_a_largest_part_of_equal_points_is_said_to_be_a_part() -> None:
+    """The warning said that 300 points do not differ in anything; 252 of them were left out."""
+    engine = se.Engine("isomap")
+    engine.learn((np.random.default_rng(0).standard_normal((300, 3)) > 0) * 1.0)
+    with pytest.warns(DegenerateMapWarning, match="outside of the largest of 8 parts"):
+        engine.snapshot()

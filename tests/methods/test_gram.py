@@ -18,7 +18,13 @@ from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 import streamembed as se
 from scenarios.fuzz import certificate as fuzz_certificate
 from scenarios.fuzz import dense_answers
-from streamembed.errors import BadRowError, DegenerateMapWarning, InputError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    CostWarning,
+    DegenerateMapWarning,
+    InputError,
+    ParameterError,
+)
 from streamembed.estimators import ClassicalMDS, KernelPCA
 from streamembed.manifold import centering
 from streamembed.numeric.arrays import Floats
@@ -609,3 +615,32 @@ def test_zeros_in_the_unit_of_a_wrong_factor_were_met() -> None:
     """Far from the centre all of the factor is rounding; in its unit the true values were none."""
     result = fuzz_certificate.run(streams=1, seed=833996)
     assert result.wrong == []
+
+
+@pytest.mark.parametrize("size", [80, 1050])
+@pytest.mark.parametrize("tolerance", [None, 3e-3])
+def test_values_whose_squares_overflow_gave_zeros_without_a_tolerance(
+    tolerance: float | None, size: int
+) -> None:
+    """Zeros that were said not to differ in anything; above 1,000 points a residual of 2.66."""
+    X = np.random.default_rng(0).standard_normal((size + 50, 3)) * [3e100, 2e100, 1e100]
+    engine = se.Engine("pca", size=size, tolerance=tolerance, scaling=None)
+    engine.learn(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CostWarning)
+        snapshot = engine.snapshot()
+    held = X[-size:] / 1e100
+    truth = np.linalg.svd(held - held.mean(axis=0))[1][:2] ** 2
+    # turned towards the frame, within the tolerance of 3e-3
+    np.testing.assert_allclose(snapshot.eigenvalues / 1e200, truth, rtol=3e-3)
+    assert snapshot.rung == "exact"
+
+
+def test_negative_mass_is_exact_where_all_eigenvalues_are_known() -> None:
+    """An estimate was published beside a full decomposition."""
+    X = np.random.default_rng(0).integers(0, 4, (60, 3)).astype(float)
+    engine = se.Engine("isomap", size=60, scaling=None, warm_up=50)
+    engine.learn(X)
+    snapshot = engine.snapshot()
+    truth = dense_answers.answer(snapshot).negative_mass
+    assert snapshot.certificate.negative_mass == pytest.approx(truth, abs=1e-9)
