@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from scenarios.streams import NOT_FEATURES, existing
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["CHANGES", "DEPENDENT", "FRESH", "NULLS", "REAL", "RECURRING", "Change"]
+__all__ = ["CHANGES", "DEPENDENT", "FRESH", "NULLS", "ON_TARGET", "REAL", "RECURRING", "Change"]
 
 Draw = Callable[[np.random.Generator, int], Floats]
 D = 8
@@ -95,8 +95,19 @@ def serial(coefficient: float, d: int = D, lag: int = 1) -> Draw:
     return draw
 
 
-def beside_noise(draw: Draw) -> Draw:
-    return lambda rng, n: np.concatenate([draw(rng, n), rng.standard_normal((n, 3))], axis=1)
+def beside_noise(draw: Draw, d: int = 3) -> Draw:
+    return lambda rng, n: np.concatenate([draw(rng, n), rng.standard_normal((n, d))], axis=1)
+
+
+def moving_mean(order: int) -> Draw:
+    """An MA of equal weights."""
+
+    def draw(rng: np.random.Generator, n: int) -> Floats:
+        noise = rng.standard_normal((n + order, 3)) / np.sqrt(order + 1)
+        found: Floats = np.sum([noise[i : n + i] for i in range(order + 1)], axis=0)
+        return found
+
+    return draw
 
 
 def two_states(flips: float) -> Draw:
@@ -214,6 +225,7 @@ NULLS: dict[str, Draw] = {
 DEPENDENT: dict[str, Draw] = {
     **{f"AR(1) {r}": serial(r, 3) for r in (0.7, 0.8, 0.9, 0.98)},
     "AR(1) 0.9 beside 3 of noise": beside_noise(serial(0.9, 3)),
+    "AR(1) 0.8 beside 4 of noise": beside_noise(serial(0.8, 1), 4),
     "lag 2 alone, 0.7": serial(0.7, 3, 2),
     "Markov chain, flips at .02": two_states(0.02),
     "log-volatility AR(1) 0.99": volatile,
@@ -225,6 +237,8 @@ RECURRING: dict[str, Draw] = {
     "rare flag": flagged,
     "sine of period 50": seasonal(50),
 }
+# As autocorrelated as DEPENDENT, though the rate holds: they have the note, too.
+ON_TARGET: dict[str, Draw] = {"MA(5)": moving_mean(5), "blocks of 10": repeated(10)}
 CHANGES: dict[str, Change] = {
     "mean .5": Change(gaussian, shifted(0.5), 130),
     "mean 1": Change(gaussian, shifted(1.0), 40),

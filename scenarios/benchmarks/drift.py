@@ -26,6 +26,7 @@ from scenarios.drift_streams import (
     DEPENDENT,
     FRESH,
     NULLS,
+    ON_TARGET,
     REAL,
     RECURRING,
     Change,
@@ -187,14 +188,14 @@ def _null(task: tuple[str, float, int, int]) -> int:
 
 def _noted(task: tuple[str, int, int]) -> bool:
     name, seed, n_reference = task
-    return is_noted({**NULLS, **RECURRING, **DEPENDENT}[name], seed, n_reference)
+    return is_noted({**NULLS, **RECURRING, **DEPENDENT, **ON_TARGET}[name], seed, n_reference)
 
 
 def notes(streams: int, pool: ProcessPoolExecutor) -> None:
     """References with the note: where it is false, and where it must be there."""
-    for name in (*NULLS, *RECURRING, *DEPENDENT):
+    for name in (*NULLS, *RECURRING, *DEPENDENT, *ON_TARGET):
         told = [name]
-        for n_reference in (500, 1000):
+        for n_reference in (100, 200, 500, 1000):
             tasks = [(name, seed, n_reference) for seed in range(streams)]
             told.append(f"{sum(pool.map(_noted, tasks))} of {streams}")
         print(" | ".join(told), flush=True)

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamembed.cli.monitor_options import monitor_line
 from streamembed.data.column_roles import folded
+from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
@@ -99,6 +101,7 @@ def _find_stored(path: Path) -> Finding:
             facts["newest snapshot"] = final.facts
             brief["newest snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
             hints += tuple(f"newest snapshot: {hint}" for hint in final.hints)
+        hints += _add_monitor(run.monitor(), facts, brief)
     return Finding(told, facts, hints, brief)
 
 
@@ -147,6 +150,9 @@ def _find_run(path: Path) -> Finding:
     if made is not None:
         shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
         brief["engine"] = _unusual({**made["engine"], **shared})
+    if (path / "run.db").exists():
+        with read_run(path) as run:
+            hints += _add_monitor(run.monitor(), facts, brief)
     if (path / "snapshot.arrow").exists():
         tolerance = made["engine"].get("tolerance") if made is not None else None
         known = tolerance if isinstance(tolerance, float) else None
@@ -159,6 +165,22 @@ def _find_run(path: Path) -> Finding:
     if diagnostics.is_restless(epochs, len(met)):
         hints += (diagnostics.restless(epochs, len(met)),)
     return Finding(_verdict_of_run(facts, missed), facts, hints, brief)
+
+
+def _add_monitor(
+    monitor: Monitor | None, facts: dict[str, Any], brief: dict[str, Any]
+) -> tuple[str, ...]:
+    """Enter what the monitor of a run has seen, if it has one; its notes are hints."""
+    if monitor is None:
+        return ()
+    facts["monitor"] = {
+        "state": monitor.state,
+        "ert": monitor.ert,
+        "alarms": len(monitor.alarms),
+        "notes": monitor.notes,
+    }
+    brief["monitor"] = monitor_line(monitor)
+    return monitor.notes
 
 
 def _tables_in(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The flags of a monitor beside a replay, and the monitor that they describe."""
+"""The flags of a monitor beside a replay, the monitor they describe, and its state in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamembed.drift.monitor import LEAST_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, shown
 
-__all__ = ["monitor_of", "monitor_options"]
+__all__ = ["collected", "monitor_line", "monitor_of", "monitor_options"]
 
 FIRST = "first:"
 
@@ -98,3 +98,18 @@ def monitor_of(
             f"{LEAST_REFERENCE}, or a snapshot"
         )
     return Monitor(n_reference=int(count), **chosen)
+
+
+def collected(monitor: Monitor) -> str:
+    """How far the reference is."""
+    wanted = monitor.parameters["n_reference"]
+    return f"{monitor.position:,} of {wanted:,} events of the reference have come"
+
+
+def monitor_line(monitor: Monitor) -> str:
+    """Where the monitor stands."""
+    if monitor.state == "collecting":
+        return f"nothing was watched yet: {collected(monitor)}"
+    alarms = len(monitor.alarms)
+    told = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
+    return f"{told}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"

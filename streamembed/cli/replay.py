@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from streamembed.cli import option_sources
 from streamembed.cli.command_options import columns_options, engine_options, existing
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, stop, stops_gently
-from streamembed.cli.monitor_options import monitor_of, monitor_options
+from streamembed.cli.monitor_options import collected, monitor_line, monitor_of, monitor_options
 from streamembed.cli.progress_bar import watch
 from streamembed.cli.rejected_rows import none_accepted, reasons_in
 from streamembed.cli.terminal_text import echo
@@ -210,23 +210,7 @@ def _fail(done: Replayed, monitor: Monitor, alarms: int) -> None:
     if alarms:
         stop(f"{alarms} alarm{'' if alarms == 1 else 's'}; see {done.path}/alarms.jsonl", ALARMED)
     if monitor.state == "collecting":
-        stop("nothing was watched: " + _collected(monitor), USAGE)
-
-
-def _collected(monitor: Monitor) -> str:
-    wanted = monitor.parameters["n_reference"]
-    return f"{monitor.position:,} of {wanted:,} events of the reference have come"
-
-
-def _monitor_line(monitor: Monitor) -> str:
-    """Where the monitor stands."""
-    if monitor.state == "collecting":
-        return f"monitor: nothing was watched yet: {_collected(monitor)}"
-    alarms = len(monitor.alarms)
-    told = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
-    return (
-        f"monitor: {told}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"
-    )
+        stop("nothing was watched: " + collected(monitor), USAGE)
 
 
 def _tell_replay(
@@ -256,8 +240,12 @@ def _tell_replay(
             name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
         }
     if monitor is not None:
-        alarms = [alarm.as_dict() for alarm in monitor.alarms]
-        facts["monitor"] = {"state": monitor.state, "ert": monitor.ert, "alarms": alarms}
+        facts["monitor"] = {
+            "state": monitor.state,
+            "ert": monitor.ert,
+            "alarms": [alarm.as_dict() for alarm in monitor.alarms],
+            "notes": monitor.notes,
+        }
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -281,7 +269,7 @@ def _tell_replay(
     if (picture := done.snapshot.picture) is not None:
         echo(f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old")
     if monitor is not None:
-        echo(_monitor_line(monitor))
+        echo(f"monitor: {monitor_line(monitor)}")
         for note in monitor.notes:
             echo(note)
     for told in diagnostics.hints(done.snapshot, tolerance):

@@ -229,7 +229,10 @@ def _line(settings: Settings) -> float:
 def _seen(standing: Standing, settings: Settings) -> Seen:
     position = standing.position
     again = standing.recurring > 0 and _at_once(position, standing, settings)
-    return Seen(position, standing.began, again, standing.names, standing.recent, settings.ert)
+    against = standing.watched
+    noted = against is not None and against.dependence.is_noted
+    recent, names = standing.recent, standing.names
+    return Seen(position, standing.began, again, names, recent, settings.ert, noted)
 
 
 def _of_followed(

@@ -3,12 +3,13 @@
 What a monitor watches are means of scores. Dependence multiplies the variance of a mean by the
 integrated autocorrelation: 1 + 2 (r_1 + r_2 + ...), r_k being the autocorrelation at lag k; for an
 AR(1) of coefficient r it is (1 + r) / (1 - r). The calibration models r_1 alone, and its thresholds
-hold up to an AR(1) of coefficient .5 (docs/decisions/0019). Beyond, alarms come too often.
+hold up to an AR(1) of coefficient .5 (docs/decisions/0019). Beyond, alarms can come too often.
 
 Source: Geyer (1992), "Practical Markov chain Monte Carlo", for the integrated autocorrelation.
 Differs: the sum has ten lags, those of a chunk. For an AR(1) of .8 these have nine tenths of it,
 and longer sums scatter too much in references of 500 events. What cancels itself out within fifty
-lags, as a short season does, counts as no dependence.
+lags, as a short season does, counts as no dependence. The stride takes as many lags as a reference
+of n events can show, n / 10, and of these Geyer's monotone sequence.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from streamembed.numeric.arrays import Bools, Floats
 __all__ = ["Dependence", "measure"]
 
 LAGS = CHUNK
-LARGEST_STRIDE = 50  # and lags within which a season may cancel itself out
+SEASON_LAGS = 50  # within which a season may cancel itself out
+MOST_LAGS = 1000  # for the stride; of n events the first n / LAG_EVENTS are good enough
+LAG_EVENTS = 10
 # Of an AR(1) of .5; and three standard deviations of the estimate of the first from n events, times
 # the root of n.
-MODELLED, MODELLED_LAG_1 = 3.0, 0.5
+MODELLED = 3.0
 CHANCE = 3 * MODELLED * math.sqrt(2 * (2 * LAGS + 1))
-# Measured alarms, as multiples of the rate that was asked for: 2.6 for an AR(1) of .7, whose
-# integrated autocorrelation over ten lags is 5.5; 4 to 19 for AR(1) of .8 (8.1) and above, a Markov
-# chain and changing volatility; 85 where r_1 is 0 and r_2 is .7, which is not modelled.
-STRONG = 7.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,8 @@ class Dependence:
     allowed : float
         What the calibration allows for, with what chance may add to it.
     stride : int
-        Of every so many events one depends on the last such one no more than an AR(1) of .5 does.
+        Of every so many events one depends on the last such one no more than an AR(1) of .5 does,
+        as far as the reference shows; above `largest_stride` where it shows none.
     """
 
     channel: str
@@ -61,18 +61,33 @@ class Dependence:
     stride: int
 
     @property
-    def note(self) -> str | None:
-        """What it does to the rate of alarms; None where the rate holds."""
-        if self.integrated <= self.allowed:
+    def is_noted(self) -> bool:
+        """Whether there is more than the calibration allows for."""
+        return self.integrated > self.allowed
+
+    def note(self, n: int) -> str | None:
+        """What it does to the rate of alarms, of a reference of n events; None where it holds."""
+        if not self.is_noted:
             return None
-        is_modelled = self.lag_1 >= MODELLED_LAG_1 and self.integrated <= STRONG
-        times = "3 times" if is_modelled else "10 times (or more)"
+        most = largest_stride(n)
+        remedy = (
+            f"watch at most one event in {self.stride} (a reference of {n:,} then takes "
+            f"{n * self.stride:,} events of the stream)"
+            if self.stride <= most
+            else f"watch fewer than one event in {most} (a reference of {n:,} then takes more than "
+            f"{n * most:,} events of the stream); a longer reference shows how many"
+        )
         return (
             f"events are autocorrelated (in {self.channel!r} {self.lag_1:.2f} at lag 1; integrated "
             f"over {LAGS} lags {self.integrated:.1f}, where the thresholds allow for "
-            f"{self.allowed:.1f}): false alarms come about {times} as often as you ask for; "
-            f"watch one event in {self.stride}"
+            f"{self.allowed:.1f}): false alarms can come several times as often as you ask for; "
+            f"{remedy}"
         )
+
+
+def largest_stride(n: int) -> int:
+    """That a reference of n events can show: of larger ones it has fewer than two lags."""
+    return min(n // LAG_EVENTS, MOST_LAGS) // 2
 
 
 def measure(scores: Floats, makes_map: Bools, groups: Groups) -> Dependence:
@@ -92,19 +107,37 @@ def measure(scores: Floats, makes_map: Bools, groups: Groups) -> Dependence:
         deviations = own.std(axis=0)
         rows[half] = own / np.where(deviations > 1e-12, deviations, np.inf)
     n = len(rows)
-    lags = range(1, LARGEST_STRIDE + 1)
+    lags = range(1, SEASON_LAGS + 1)
     r = np.array([np.einsum("ij,ij->j", rows[:-lag], rows[lag:]) / n for lag in lags])
-    weights = 1 - np.array(lags) / (LARGEST_STRIDE + 1)
+    weights = 1 - np.array(lags) / (SEASON_LAGS + 1)
     accumulates = 1 + 2 * weights @ r > MODELLED
     integrated = 1 + 2 * np.minimum(r[:LAGS].sum(axis=0), np.where(accumulates, np.inf, 0.0))
     first = np.clip(r[0], 0.0, LARGEST_COEFFICIENT)
     allowed = np.minimum((1 + first) / (1 - first), MODELLED) + CHANCE / math.sqrt(n)
     j = int((integrated - allowed).argmax())
-    strides = (k for k in lags[1:] if 1 + 2 * r[k - 1 :: k, j].sum() <= MODELLED)
     return Dependence(
         str(np.repeat(groups.names, groups.sizes)[j]),
         float(r[0, j]),
         float(integrated[j]),
         float(allowed[j]),
-        next(strides, LARGEST_STRIDE),
+        _stride(rows[:, j]),
     )
+
+
+def _stride(scores: Floats) -> int:
+    """Of the first so many events one whose integrated autocorrelation is that of an AR(1) of .5.
+
+    The mean of a short reference takes from all autocorrelations, so that a sum of many falls short
+    or is negative: its terms do not increase, and those below zero do not count.
+    """
+    most = largest_stride(len(scores))
+    n = len(scores)
+    r = (
+        np.array([np.einsum("i,i", scores[:-lag], scores[lag:]) for lag in range(1, 2 * most + 1)])
+        / n
+    )
+    for stride in range(2, most + 1):
+        own = r[stride - 1 :: stride]
+        if 1 + 2 * np.maximum(np.minimum.accumulate(own), 0.0).sum() <= MODELLED:
+            return stride
+    return most + 1

@@ -87,6 +87,8 @@ class Seen:
         The last events, whole chunks.
     ert : float
         What was asked for.
+    is_dependent : bool
+        Whether the reference has the note on autocorrelation.
     """
 
     position: int
@@ -95,6 +97,7 @@ class Seen:
     names: tuple[str, ...]
     recent: Events | None
     ert: float
+    is_dependent: bool
 
 
 def of_events(
@@ -364,6 +367,10 @@ def sentence(
             f"{seen.position:,})"
         )
     text = f"{since}: {'; '.join(parts)}."
-    if seen.recurring:
-        text += " This is not a stationary stream: alarms recur with every reference."
+    if seen.is_dependent:
+        text += " Events are autocorrelated: this may be a false alarm, see the monitor's notes."
+    elif seen.recurring:
+        text += (
+            " The alarm before it also came soon after its reference: the stream may keep changing."
+        )
     return text

@@ -44,8 +44,9 @@ class Monitor:
     ``n_reference / 2`` events in their spectrum and in the metric that neighbours teach.
 
     The rate holds where events are independent, or depend on the event before as an AR(1) with a
-    coefficient up to .5 does. From .7 on alarms come 3 to 10 times as often as you ask for; once
-    there is a reference, ``notes`` says so, and how many events apart to watch.
+    coefficient up to .5 does. From .7 on alarms come several times as often as you ask for; once
+    there is a reference, of 500 events at least, ``notes`` says so, and how many events apart to
+    watch.
 
     Parameters
     ----------
@@ -214,8 +215,8 @@ class Monitor:
         against = self._standing.watched
         if against is not None and self._settings.labels and against.labels is None:
             told.append("the reference has no labels: they are not watched")
-        if against is not None and against.dependence.note is not None:
-            told.append(against.dependence.note)
+        if against is not None:
+            told += filter(None, [against.dependence.note(len(against.events))])
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(told)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))

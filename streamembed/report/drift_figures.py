@@ -69,6 +69,7 @@ def drift_of(found: Monitored | None) -> dict[str, Any] | None:
         "alarms": [_alarm(alarm, top) for alarm in found.alarms],
         "calibration": _calibration(found),
         "components": _components(found),
+        "notes": [" ".join(note.split()) for note in found.notes],
     }
 
 

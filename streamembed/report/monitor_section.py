@@ -58,6 +58,8 @@ class Monitored:
         ``ks``, ``p_adjusted``, ``share``, ``verdict``.
     position : int
         Events that it has seen.
+    notes : tuple of str
+        What limits the rate of false alarms.
     """
 
     ert: float
@@ -69,6 +71,7 @@ class Monitored:
     calibration: Mapping[str, Any] = field(default_factory=dict)
     components: pa.Table | None = None
     position: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def monitored(reader: RunReader) -> Monitored | None:
@@ -79,7 +82,7 @@ def monitored(reader: RunReader) -> Monitored | None:
     if monitor.state == "collecting":
         none = Reference(np.zeros((0, 0)), [], np.zeros(0))
         told = monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), none
-        return Monitored(*told, position=monitor.position)
+        return Monitored(*told, position=monitor.position, notes=monitor.notes)
     points, ids = monitor.reference
     return Monitored(
         monitor.ert,
@@ -91,4 +94,5 @@ def monitored(reader: RunReader) -> Monitored | None:
         monitor.calibration,
         monitor.components() if monitor.is_compared else None,
         monitor.position,
+        monitor.notes,
     )

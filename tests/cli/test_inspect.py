@@ -236,6 +236,38 @@ def test_what_is_off_with_a_map_is_a_hint(tmp_path: Path) -> None:
     assert inspected(tmp_path / "plain")[0][0].endswith("4 snapshots without a tolerance")
 
 
+def test_the_notes_of_a_monitor_reach_the_command_line(tmp_path: Path) -> None:
+    """They were in no JSON of `replay`, and `inspect` said nothing of a monitor."""
+    rng, X = np.random.default_rng(0), np.zeros((700, 3))
+    for i in range(1, len(X)):
+        X[i] = 0.9 * X[i - 1] + rng.standard_normal(3)
+    write_log(tmp_path / "log", X, list("abc"))
+    watched = ["--monitor", "--ert", "1000", "--reference", "first:500"]
+    arguments = ["replay", tmp_path / "log", "--run", tmp_path / "run", *SMALL, *watched]
+    told = json.loads(call(*arguments, "--json").stdout)["monitor"]
+    (note,) = told["notes"]
+    assert "autocorrelated" in note
+    lines, facts = inspected(tmp_path / "run")
+    count = len(told["alarms"])
+    shown = {"state": told["state"], "ert": 1000.0, "alarms": count, "notes": [note]}
+    assert facts["monitor"] == shown
+    assert note in facts["hints"]
+    assert f"hint: {note}" in lines
+    (line,) = [line for line in lines if line.startswith("monitor ")]
+    assert "one in 1,000 events expected without drift" in line
+    assert ("no alarm" if not count else f"{count} alarm") in line
+    asked, half = iter([False] * 6 + [True] * 99), tmp_path / "half"
+    watcher = se.Monitor(ert=1000, n_reference=500)
+    engine = se.Engine(size=80)
+    with pytest.raises(KeyboardInterrupt):
+        se.replay(tmp_path / "log", engine, half, monitor=watcher, stop=lambda: next(asked))
+    (half / "timeline.parquet").unlink()
+    lines, facts = inspected(half)
+    assert lines[0].startswith("unfinished replay")
+    assert facts["monitor"]["notes"] == [note]
+    assert f"hint: {note}" in lines
+
+
 def test_runs_of_before_are_shown_without_their_origin(run: Path) -> None:
     """They have no metadata; what is no JSON of ours is damage."""
     path = run / "timeline.parquet"

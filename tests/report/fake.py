@@ -110,4 +110,5 @@ def fake_monitored(
             "run_lengths": (10.0 ** rng.normal(4, 0.3, 200)).tolist(),
         },
         components=table,
+        notes=(f"events are autocorrelated{worst}: " + "so that alarms come too often " * 9,),
     )

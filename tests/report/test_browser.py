@@ -133,6 +133,8 @@ def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: P
     assert page.ask("document.querySelector('.alarm p').textContent").startswith(
         "Since about event"
     )
+    note = page.ask("document.querySelector('#drift-notes p').textContent")
+    assert note.startswith(f"events are autocorrelated{runs.ATTACK}: so that alarms come too often")
     assert page.ask("document.querySelectorAll('.alarm button').length") == 10
     page.ask("document.querySelectorAll('.alarm button')[9].click()")
     page.settle()

@@ -95,6 +95,8 @@ def test_texts_of_a_run_are_no_markup(
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
     state = json.loads(parts.scripts[2])
     assert state["clouds"][-1]["id"][0].startswith("180</script>")
+    assert state["drift"]["notes"][0].startswith(f"events are autocorrelated{runs.ATTACK}: so")
+    assert state["drift"]["notes"][0].endswith("so that alarms come too often")  # in full
     assert state["metrics"][0]["features"] == sorted(runs.HOSTILE_NAMES)
 
 

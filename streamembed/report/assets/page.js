@@ -162,6 +162,7 @@
     by("drift-some").hidden = found === null;
     if (!found) return;
     by("asked").textContent = `Timeline; asked: one false alarm in ${found.asked} events`;
+    fill("drift-notes", ...found.notes.map((note) => make("p", { class: "note" }, note)));
     const legend = [];
     for (const [channel, [colour, dash]] of Object.entries(settings.palettes.lines)) {
       const line = found.channels[channel] || { x: [], y: [], memory: [] };
