@@ -74,6 +74,8 @@ def answer(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     if snapshot.method == "laplacian_eigenmaps":
         weights, dense = walk(d2, snapshot)
         return Answer(dense, parts=connected_components(weights > 0.0)[0])
+    if snapshot.method == "lle" and not d2.any():  # equal points: no components, by definition
+        return Answer(np.zeros_like(d2), lambda published: np.zeros_like(published))
     if snapshot.method == "lle":
         return _alignment(scaled, d2, snapshot)
     if snapshot.method == "isomap":
