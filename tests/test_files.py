@@ -400,7 +400,7 @@ def test_out_of_memory_was_called_a_damaged_log(
     def short(*_: object, **__: object) -> Any:
         raise pa.ArrowMemoryError(f"malloc of size {asked[0]} failed")
 
-    monkeypatch.setattr(log_file, "_slices", short)
+    monkeypatch.setattr(log_file, "_split_valid", short)
     with pytest.raises(MemoryError):
         list(open_log(tmp_path / "log").batches())
     asked[0] = 1 << 50

@@ -23,7 +23,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed.numeric.arrays import Floats
-from streamembed.serving.server_settings import Settings
+from streamembed.serving.server_settings import ServerSettings
 from streamembed.serving.supervisor import Supervisor
 from streamembed.serving.tokens import add_token
 from streamembed.threads import one_blas_thread
@@ -94,7 +94,7 @@ def asked_by_json(port: int, part: Floats) -> Callable[[], object]:
 
 def rows(X: Floats, folder: str, times: int) -> None:
     """CPU of requests of one row and of many."""
-    settings = Settings(run=folder, port=0, learn=True)
+    settings = ServerSettings(run=folder, port=0, learn=True)
     with (
         contextlib.ExitStack() as stack,
         Supervisor(settings) as server,
@@ -137,7 +137,7 @@ def silence(X: Floats, folder: str, count: int) -> None:
     """How long another token waits for one row while one opens streams and says nothing."""
     tokens = Path(folder).parent / "tokens"
     loud, other = (add_token(tokens, name, "read") for name in ("loud", "other"))
-    settings = Settings(run=folder, port=0, tokens=str(tokens))
+    settings = ServerSettings(run=folder, port=0, tokens=str(tokens))
     with Supervisor(settings) as server:
         url = f"grpc://127.0.0.1:{server.ports[0]}"
         with se.connect(url, token=other) as client:

@@ -26,7 +26,7 @@ from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
-from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.methods.options import Config
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.runs.replay_log import Replayed, cadence, replay
@@ -112,7 +112,7 @@ def command(
     command again goes on after whatever ended it, and with a log that has grown.
     """
     if workers is not None:
-        chosen = choice_of(features, exclude, id_column, label_column, time_column)
+        chosen = parse_choice(features, exclude, id_column, label_column, time_column)
         found = existing(logs)
         replay_by(workers, round_every, found, run, chosen, overwrite, as_json, parameters)
         return
@@ -124,8 +124,8 @@ def command(
         told = parameters["scaling"], parameters["seed"]
         watcher = monitor_of(monitor, ert, reference, policy, watch_labels, fail_on_alarm, *told)
         raised: list[Alarm] = []
-        chosen = choice_of(features, exclude, id_column, label_column, time_column)
-        log = open_chosen(existing(logs), chosen)
+        chosen = parse_choice(features, exclude, id_column, label_column, time_column)
+        log = open_with_choice(existing(logs), chosen)
         if not as_json:
             echo(str(log.columns), err=True)
         _tell_cadence(snapshot_every, engine, as_json)

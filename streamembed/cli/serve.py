@@ -13,10 +13,10 @@ import click
 from streamembed.addresses import EVERYWHERE, LOOPBACK, is_loopback
 from streamembed.cli.exit_codes import stops_gently
 from streamembed.errors import ParameterError
-from streamembed.serving.http_endpoints import Health
-from streamembed.serving.server_settings import PORT, Settings, bytes_of
+from streamembed.serving.http_endpoints import HttpEndpoints
+from streamembed.serving.server_settings import PORT, ServerSettings, parse_bytes
 from streamembed.serving.supervisor import Supervisor
-from streamembed.serving.tls import names_in
+from streamembed.serving.tls import read_certificate_names
 from streamembed.serving.tokens import add_token
 
 __all__ = ["command"]
@@ -29,7 +29,7 @@ class _Bytes(click.ParamType[int]):
 
     def convert(self, value: object, param: object, ctx: object) -> int:
         """The number."""
-        return value if isinstance(value, int) else bytes_of(str(value))
+        return value if isinstance(value, int) else parse_bytes(str(value))
 
 
 @click.command("serve")
@@ -147,7 +147,7 @@ def command(
         raise ParameterError("say which run is to be served: streamembed serve RUN")
     if checkpoint_every is not None and not learn:
         raise ParameterError("--checkpoint-every is for a run that learns: add --learn")
-    settings = Settings(
+    settings = ServerSettings(
         run=run,
         host=host,
         port=port,
@@ -169,7 +169,7 @@ def command(
     _serve(settings)
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: ServerSettings) -> None:
     """Until a signal, or a client, ends it."""
     renewals: list[int] = []
 
@@ -187,7 +187,7 @@ def _serve(settings: Settings) -> None:
         stack.callback(signal.signal, signal.SIGHUP, before)
         server = stack.enter_context(Supervisor(settings))
         if settings.metrics_port is not None:
-            health = Health(settings.metrics_host, settings.metrics_port, server.status)
+            health = HttpEndpoints(settings.metrics_host, settings.metrics_port, server.status)
             stack.enter_context(health)
             click.echo(f"http://{_named(settings.metrics_host)}:{health.port}/metrics", err=True)
         scheme = "grpc" if settings.tls is None else "grpc+tls"
@@ -210,11 +210,11 @@ def _serve(settings: Settings) -> None:
         click.echo(f"streamembed: {told}", err=True)
 
 
-def _called(settings: Settings) -> str:
+def _called(settings: ServerSettings) -> str:
     """What clients call this machine: where it listens, or the first name of its certificate."""
     if settings.host not in EVERYWHERE:
         return settings.host
-    names = [] if settings.tls is None else names_in(*settings.tls)
+    names = [] if settings.tls is None else read_certificate_names(*settings.tls)
     plain = [name for name in names if not name.startswith("*")]
     return next(iter(plain), socket.gethostname())
 

@@ -12,7 +12,7 @@ from streamembed.cli.exit_codes import DAMAGED, stop
 from streamembed.cli.terminal_text import echo
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, NotAFileError, ParameterError, shown
-from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
 
@@ -49,8 +49,8 @@ def command(
         if run_folder.same(output, read):
             raise ParameterError(f"output={shown(output)} is the input {read}: choose another file")
     loaded = Snapshot.load(path)
-    chosen = choice_of(features or loaded.feature_names or None, id=id_column)
-    log = open_chosen(existing(logs), chosen)
+    chosen = parse_choice(features or loaded.feature_names or None, id=id_column)
+    log = open_with_choice(existing(logs), chosen)
     facts = transform_log(loaded, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(facts))

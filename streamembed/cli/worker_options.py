@@ -18,7 +18,7 @@ from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import Choice
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
-from streamembed.logs.event_log import open_chosen
+from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, columns_of, replay_partitions
 
@@ -86,7 +86,7 @@ def replay_by(
             )
     parameters["memory"] = memory_of(context, workers, parameters["memory"])
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
-    log = open_chosen(logs, chosen)
+    log = open_with_choice(logs, chosen)
     if not as_json:
         echo(str(columns_of(log, config)), err=True)
     with (

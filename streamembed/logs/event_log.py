@@ -41,25 +41,13 @@ from streamembed.data.column_roles import (
 from streamembed.data.values import is_list_type
 from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, shown
 from streamembed.logs import log_columns
-from streamembed.logs.log_file import LogFile, ahead, damaged, whole_rows
-from streamembed.logs.log_writer import write_distance_log, write_log
+from streamembed.logs.log_file import LogFile, damage_error, peek_rows, read_rows
+from streamembed.logs.log_writer import write_distance_log as write_distance_log
+from streamembed.logs.log_writer import write_log as write_log
 from streamembed.logs.paths import Paths, list_paths, probe_files
 from streamembed.logs.stdin import STDIN
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.validation import whole
-
-__all__ = [
-    "EventLog",
-    "LogBatch",
-    "LogDescription",
-    "choice_of",
-    "describe_log",
-    "doubts",
-    "open_chosen",
-    "open_log",
-    "write_distance_log",
-    "write_log",
-]
 
 ROWS_PER_BATCH = 65_536  # at most, in one LogBatch,
 BYTES_PER_BATCH = 32 * 2**20  # of points or distances that hold no more than this
@@ -192,7 +180,7 @@ class EventLog:
         """
         start = whole("start", start, 0)
         if self.n_rows is not None and start > self.n_rows:
-            raise _beyond(start, self.n_rows)
+            raise _start_error(start, self.n_rows)
         return self._batches(start)
 
     def _batches(self, start: int) -> Iterator[LogBatch]:
@@ -204,15 +192,15 @@ class EventLog:
             if file.rows is not None and offset < start and offset + file.rows <= start:
                 offset += file.rows
                 continue
-            for part in whole_rows(file, wanted, _limit(layout, file), start - offset):
+            for part in read_rows(file, wanted, _row_limit(layout, file), start - offset):
                 if isinstance(part, int):  # rows that were passed over
                     offset += part
                     continue
-                for piece in log_columns.by_bytes(part, layout, BYTES_PER_BATCH):
+                for piece in log_columns.split_by_bytes(part, layout, BYTES_PER_BATCH):
                     yield self._batch(piece, layout, offset, file)
                     offset += piece.num_rows
         if offset < start:
-            raise _beyond(start, offset)
+            raise _start_error(start, offset)
 
     def _batch(self, part: Any, layout: Layout, offset: int, file: LogFile) -> LogBatch:
         """The columns of a valid record batch, decoded."""
@@ -220,29 +208,29 @@ class EventLog:
         faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
         if layout.kind == "points":
-            points, nulls, faults = log_columns.points_of(part, layout)
+            points, nulls, faults = log_columns.decode_points(part, layout)
         else:
-            distances = log_columns.distances_of(part, layout)
+            distances = log_columns.decode_distances(part, layout)
         return LogBatch(
             points,
             nulls,
             distances,
-            log_columns.ids_of(part, uses.id, offset, file),
-            log_columns.carried(part, uses.label, self.label_type, offset, file),
-            log_columns.carried(part, uses.time, self.event_time_type, offset, file),
+            log_columns.decode_ids(part, uses.id, offset, file),
+            log_columns.decode_passthrough(part, uses.label, self.label_type, offset, file),
+            log_columns.decode_passthrough(part, uses.time, self.event_time_type, offset, file),
             offset,
             faults,
         )
 
 
-def _beyond(start: int, rows: int) -> ParameterError:
+def _start_error(start: int, rows: int) -> ParameterError:
     return ParameterError(
         f"start={start} must be at most {rows}, the number of rows of the log: is it the one that "
         "was read before?"
     )
 
 
-def _limit(layout: Layout, file: LogFile) -> int:
+def _row_limit(layout: Layout, file: LogFile) -> int:
     """The most rows to take from a file at once."""
     if layout.kind == "distances":
         return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
@@ -345,13 +333,13 @@ def open_log(
     ...     [(batch.offset, batch.points.shape) for batch in open_log(folder)]
     [(0, (2, 3)), (2, (1, 3))]
     """
-    log = open_chosen(paths, choice_of(features, exclude, id, label, time))
-    if (told := doubts(log)) is not None:
+    log = open_with_choice(paths, parse_choice(features, exclude, id, label, time))
+    if (told := describe_doubts(log)) is not None:
         warnings.warn(told, ColumnWarning, stacklevel=2)
     return log
 
 
-def choice_of(
+def parse_choice(
     features: Sequence[str] | None,
     exclude: Sequence[str] | None = None,
     id: str | None = None,
@@ -371,7 +359,7 @@ def choice_of(
     )
 
 
-def doubts(log: EventLog) -> str | None:
+def describe_doubts(log: EventLog) -> str | None:
     """What a warning says of columns that were left out because of their looks."""
     left = log.columns.left_out
     if not log.columns.doubtful:
@@ -383,16 +371,16 @@ def doubts(log: EventLog) -> str | None:
     )
 
 
-def open_chosen(paths: Paths, choice: Choice) -> EventLog:
+def open_with_choice(paths: Paths, choice: Choice) -> EventLog:
     """`open_log` without its warning."""
     files = probe_files(paths)
     first = files[0]
     if first.columns is None:
-        raise damaged(first, 0, str(first.damage))
+        raise damage_error(first, 0, str(first.damage))
     readable = [file for file in files if file.columns is not None]
-    head = _head(readable, choice)
+    head = _read_head(readable, choice)
     found = Found.of(str(first), dict(first.columns), head, choice)
-    layout = _layout(first, found, choice)
+    layout = _find_layout(first, found, choice)
     used = {name: use for name, use in choice.uses.items() if name not in layout.columns}
     has = {use: name for name, use in used.items() if any(name in file.names for file in files)}
     for use, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
@@ -401,12 +389,12 @@ def open_chosen(paths: Paths, choice: Choice) -> EventLog:
                 f"the column {name!r}, named by {use}, is not in {first}, which has "
                 f"{shown(sorted(first.names))}"
             )
-    ids = log_columns.id_kind(first, has.get("id"))
+    ids = log_columns.describe_ids(first, has.get("id"))
     left_out: dict[str, str] = {}
     for file in readable:
         own = Found.of(str(file), dict(file.columns or ()), head, choice)
-        _check_same(file, _layout(file, own, choice), first, layout)
-        kind = log_columns.id_kind(file, has.get("id"))
+        _check_same_layout(file, _find_layout(file, own, choice), first, layout)
+        kind = log_columns.describe_ids(file, has.get("id"))
         if kind != ids:
             raise FeatureError(
                 f"{file} has {kind}, but {first} has {ids}; all "
@@ -434,15 +422,15 @@ def open_chosen(paths: Paths, choice: Choice) -> EventLog:
             doubtful,
         ),
         has_ids=ids != "no ids",
-        label_type=log_columns.carried_type(files, has.get("label")),
-        event_time_type=log_columns.carried_type(files, has.get("time")),
+        label_type=log_columns.find_passthrough_type(files, has.get("label")),
+        event_time_type=log_columns.find_passthrough_type(files, has.get("time")),
         ignored=tuple(left_out),
         n_rows=sum(counts) if known else None,
         _files=files,
     )
 
 
-def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
+def _read_head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
     """The first rows of the columns that could be features, by name, as far as they are there."""
     first = files[0]
     found = Found.of(str(first), dict(first.columns or ()), {}, replace(choice, trusted=True))
@@ -457,7 +445,7 @@ def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
     parts: dict[str, list[Any]] = {}
     rows = 0
     with suppress(LogError):  # whoever reads the rows is told
-        for part in chain.from_iterable(ahead(file, wanted, LOOKED_AT) for file in files):
+        for part in chain.from_iterable(peek_rows(file, wanted, LOOKED_AT) for file in files):
             if rows >= LOOKED_AT:
                 break
             if isinstance(part, int):  # rows that were passed over
@@ -465,15 +453,15 @@ def _head(files: Sequence[LogFile], choice: Choice) -> dict[str, Any]:
             part = part.slice(0, LOOKED_AT - rows)
             rows += len(part)
             for name, column in zip(part.schema.names, part.columns, strict=True):
-                parts.setdefault(name, []).append(_widest(column))
-    return {name: _joined(columns) for name, columns in parts.items()}
+                parts.setdefault(name, []).append(_widen(column))
+    return {name: _concatenate(columns) for name, columns in parts.items()}
 
 
-def _widest(column: Any) -> Any:
+def _widen(column: Any) -> Any:
     """Numbers in the type that holds those of all files, as far as they are looked at."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _widest(column.dictionary_decode())
+        return _widen(column.dictionary_decode())
     if pa.types.is_floating(kind):
         return column.cast(pa.float64())
     if pa.types.is_integer(kind) and kind != pa.uint64():
@@ -481,13 +469,13 @@ def _widest(column: Any) -> Any:
     return column
 
 
-def _joined(columns: Sequence[Any]) -> Any:
+def _concatenate(columns: Sequence[Any]) -> Any:
     """The column of several files, up to the first that has another type."""
     kind = columns[0].type
     return pa.chunked_array([*takewhile(lambda column: column.type == kind, columns)], kind)
 
 
-def _layout(file: LogFile, found: Found, choice: Choice) -> Layout:
+def _find_layout(file: LogFile, found: Found, choice: Choice) -> Layout:
     """Where a file keeps its events, if each column that counts is there once."""
     layout = layout_of(found, choice)
     number = Counter(file.names)
@@ -497,7 +485,7 @@ def _layout(file: LogFile, found: Found, choice: Choice) -> Layout:
     return layout
 
 
-def _check_same(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
+def _check_same_layout(file: LogFile, layout: Layout, first: LogFile, wanted: Layout) -> None:
     """Refuse a file whose events are in other columns than those of the first."""
     if layout == wanted:
         return
@@ -524,7 +512,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         raise ParameterError(
             "paths contains '-', standard input, which inspecting would consume: save it to a file"
         )
-    log = open_chosen(paths, choice_of(features))
+    log = open_with_choice(paths, parse_choice(features))
     uses = (log.columns.id, log.columns.label, log.columns.time)
     reserved = {*uses, *((log.list_column,) if log.kind == "distances" else ())}
     return LogDescription(

@@ -10,12 +10,10 @@ import pyarrow as pa
 
 from streamembed.logs.event_log import LogBatch
 
-__all__ = ["Prefix"]
-
-WIDE = 64  # bits of a time in fine units
+WIDE_BITS = 64  # bits of a time in fine units
 
 
-class Prefix:
+class LogFingerprint:
     """A running checksum of each column over the first rows of a log.
 
     Attributes
@@ -29,7 +27,7 @@ class Prefix:
         self.rows = rows
         self._sums: dict[str, int] = {}
 
-    def take(self, part: LogBatch, stop: int) -> None:
+    def update(self, part: LogBatch, stop: int) -> None:
         """The rows of a batch up to row ``stop`` of the log, behind those that are known."""
         first, last = self.rows - part.offset, min(stop - part.offset, len(part))
         if last <= first:
@@ -44,23 +42,23 @@ class Prefix:
                 self._add("faults", f"{part.offset + row}:{part.faults[row]};".encode())
         if part.distances is not None:
             for row_distances in part.distances[rows]:
-                told = b"none;" if row_distances is None else b"%d;" % len(row_distances)
-                self._add("distances", told)
+                length = b"none;" if row_distances is None else b"%d;" % len(row_distances)
+                self._add("distances", length)
                 self._add("distances", b"" if row_distances is None else row_distances.tobytes())
         if part.ids is not None:
-            self._add("ids", _bytes_of(part.ids, rows))
+            self._add("ids", _encode_column(part.ids, rows))
         for name, column in (("labels", part.labels), ("times", part.event_times)):
             if column is not None:
-                self._add(name, _bytes_of(column, rows))
+                self._add(name, _encode_column(column, rows))
         self.rows = part.offset + last
 
-    def copy(self) -> Prefix:
+    def copy(self) -> LogFingerprint:
         """One that goes on by itself."""
-        other = Prefix(self.rows)
+        other = LogFingerprint(self.rows)
         other._sums = dict(self._sums)
         return other
 
-    def told(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         """As JSON has it; equal exactly where the rows are, but for one in four billion."""
         return {"rows": self.rows, **self._sums}
 
@@ -68,14 +66,14 @@ class Prefix:
         self._sums[name] = zlib.crc32(data, self._sums.get(name, 0))
 
 
-def _bytes_of(column: Any, rows: slice) -> bytes:
+def _encode_column(column: Any, rows: slice) -> bytes:
     """Some values as text, one behind the other: the same for every split of the column."""
     if isinstance(column, np.ndarray):
         values = column[rows].tolist()
     else:
         part = column.slice(rows.start, rows.stop - rows.start)
         if pa.types.is_temporal(part.type) and not pa.types.is_interval(part.type):
-            wide = part.type.bit_width == WIDE
+            wide = part.type.bit_width == WIDE_BITS
             part = part.view(pa.int64() if wide else pa.int32())
         values = part.to_pylist()
     return "".join(f"{value!r};" for value in values).encode(errors="surrogatepass")

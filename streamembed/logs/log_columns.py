@@ -19,21 +19,10 @@ from streamembed.errors import FeatureError, said
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-__all__ = [
-    "by_bytes",
-    "carried",
-    "carried_type",
-    "distances_of",
-    "id_kind",
-    "ids_of",
-    "points_of",
-]
-
-
 # ------------------------------------------------------------------------------------- the events
 
 
-def points_of(part: Any, layout: Layout) -> tuple[Floats, Bools, dict[int, str]]:
+def decode_points(part: Any, layout: Layout) -> tuple[Floats, Bools, dict[int, str]]:
     """Points of a record batch, (n, d), NaN for null; where the nulls are; and rows of lists of
     another length than d, by index.
     """
@@ -46,10 +35,10 @@ def points_of(part: Any, layout: Layout) -> tuple[Floats, Bools, dict[int, str]]
     return table.values, nulls, {}
 
 
-def distances_of(part: Any, layout: Layout) -> list[Floats | None]:
+def decode_distances(part: Any, layout: Layout) -> list[Floats | None]:
     """Every row of a record batch of distances; None for null, NaN for a null in a row."""
     column = part.column(layout.list_column)
-    ends = np.cumsum(_lengths(column))
+    ends = np.cumsum(_list_lengths(column))
     flat = np.array(column_values(column.flatten(), DISTANCES))
     rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
     if column.null_count:
@@ -58,12 +47,12 @@ def distances_of(part: Any, layout: Layout) -> list[Floats | None]:
     return rows
 
 
-def by_bytes(part: Any, layout: Layout, limit: int) -> Iterator[Any]:
+def split_by_bytes(part: Any, layout: Layout, limit: int) -> Iterator[Any]:
     """Slices of a record batch with no more bytes of distances than that, or of one row."""
     if layout.kind == "points":
         yield part
         return
-    ends = 8 * np.cumsum(_lengths(part.column(layout.list_column)))
+    ends = 8 * np.cumsum(_list_lengths(part.column(layout.list_column)))
     start = 0
     while start < part.num_rows:
         before = int(ends[start - 1]) if start else 0
@@ -76,7 +65,7 @@ def _decode(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _lengths(column: Any) -> Ints:
+def _list_lengths(column: Any) -> Ints:
     """How many numbers each list holds, 0 for null."""
     lengths: Ints = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     return lengths
@@ -85,13 +74,13 @@ def _lengths(column: Any) -> Ints:
 # ------------------------------------------------------------------------------- the other columns
 
 
-def _type_of(file: LogFile, name: str | None) -> Any:
+def _column_type(file: LogFile, name: str | None) -> Any:
     return None if name is None else dict(file.columns or ()).get(name)
 
 
-def id_kind(file: LogFile, name: str | None) -> str:
+def describe_ids(file: LogFile, name: str | None) -> str:
     """What the ids of one file are, in words."""
-    kind = _type_of(file, name)
+    kind = _column_type(file, name)
     if kind is None:
         return "no ids"
     if pa.types.is_integer(plain_type(kind)):
@@ -103,7 +92,7 @@ def id_kind(file: LogFile, name: str | None) -> str:
     return "text as ids"
 
 
-def ids_of(part: Any, name: str | None, offset: int, file: LogFile) -> Array | None:
+def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array | None:
     """Ids as int64, or as objects where one is null or they are not integers; None without."""
     if name not in part.schema.names:
         return None
@@ -123,14 +112,14 @@ def ids_of(part: Any, name: str | None, offset: int, file: LogFile) -> Array | N
     return np.array(column.to_pylist(), dtype=object)
 
 
-def carried_type(files: Sequence[LogFile], name: str | None) -> Any:
+def find_passthrough_type(files: Sequence[LogFile], name: str | None) -> Any:
     """The type of a carried column: that of the first file that has it, decoded.
 
     None where no file has it; a file with nothing but nulls leaves the choice to the next.
     """
     first, kind = None, None
     for file in files:
-        own = plain_type(_type_of(file, name))
+        own = plain_type(_column_type(file, name))
         if own is None or own == kind:
             continue
         if first is None or kind == pa.null():
@@ -144,7 +133,7 @@ def carried_type(files: Sequence[LogFile], name: str | None) -> Any:
     return kind
 
 
-def carried(part: Any, name: str | None, kind: Any, offset: int, file: LogFile) -> Any:
+def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file: LogFile) -> Any:
     """The values of a carried column in that type, nulls if this file lacks it; else None."""
     if kind is None:
         return None

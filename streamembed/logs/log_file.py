@@ -24,18 +24,6 @@ import pyarrow.parquet as pq
 from streamembed.errors import LogError, ParameterError, said
 from streamembed.logs.stdin import END_OF_STREAM, HEAD, STDIN, Stdin
 
-__all__ = [
-    "FORMATS",
-    "READ_ERRORS",
-    "LogFile",
-    "ahead",
-    "damaged",
-    "is_arrow",
-    "probe",
-    "probe_stdin",
-    "whole_rows",
-]
-
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
 FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
@@ -64,9 +52,13 @@ class LogFile:
         return tuple(name for name, _ in self.columns or ())
 
     @property
-    def place(self) -> Path:
+    def bytes_path(self) -> Path:
         """Where the bytes are, unless they come as a stream through standard input."""
-        return self.path if self.stdin is None or self.stdin.spool is None else self.stdin.spool
+        return (
+            self.path
+            if self.stdin is None or self.stdin.copy_path is None
+            else self.stdin.copy_path
+        )
 
 
 def probe(path: Path) -> LogFile:
@@ -76,7 +68,7 @@ def probe(path: Path) -> LogFile:
             head = source.read(HEAD)
     except OSError as error:
         raise LogError(f"{path} cannot be opened ({said(error)})") from error
-    return _probe(path, _format(head, str(path)))
+    return _probe_format(path, _detect_format(head, str(path)))
 
 
 def is_arrow(path: Path) -> bool:
@@ -107,9 +99,9 @@ def probe_stdin() -> LogFile:
             "or name files"
         )
     stdin = Stdin(source)
-    kind = _format(stdin.head, "standard input")
+    kind = _detect_format(stdin.head, "standard input")
     if kind != "stream":
-        return replace(_probe(stdin.to_disk(), kind), path=STDIN, stdin=stdin)
+        return replace(_probe_format(stdin.copy_to_disk(), kind), path=STDIN, stdin=stdin)
     try:
         stdin.reader = pa.ipc.open_stream(pa.PythonFile(stdin, mode="r"))
     except READ_ERRORS as error:
@@ -119,7 +111,7 @@ def probe_stdin() -> LogFile:
     return LogFile(STDIN, kind, None, columns, None, stdin)
 
 
-def _format(head: bytes, name: str) -> str:
+def _detect_format(head: bytes, name: str) -> str:
     if not head:
         raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
     kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
@@ -131,35 +123,35 @@ def _format(head: bytes, name: str) -> str:
     return kind
 
 
-def _probe(path: Path, kind: str) -> LogFile:
+def _probe_format(path: Path, kind: str) -> LogFile:
     rows, damage, columns = None, None, None
     try:
         if kind == "parquet":
             with pq.ParquetFile(path, pre_buffer=False) as parquet:
                 rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
         elif kind == "stream":
-            schema = _stream_schema(path, 0)
+            schema = _read_stream_schema(path, 0)
         else:
             try:
-                rows, schema = _footer(path)
+                rows, schema = _read_footer(path)
             except READ_ERRORS as error:
-                _must_be_damage(error, path)
+                _check_damage(error, path)
                 damage = f"its footer is missing or damaged ({said(error)})"
-                schema = _stream_schema(path, FILE_HEAD)
+                schema = _read_stream_schema(path, FILE_HEAD)
         columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
-        _must_be_damage(error, path)
+        _check_damage(error, path)
         rows, damage = None, f"its schema cannot be read ({said(error)})"
     return LogFile(path, kind, rows, columns, damage)
 
 
-def _footer(path: Path) -> tuple[int, Any]:
+def _read_footer(path: Path) -> tuple[int, Any]:
     """Rows and schema of an IPC file."""
     with pa.ipc.open_file(pa.py_buffer(_map_file(path))) as reader:
         return reader.count_rows(), reader.schema
 
 
-def _stream_schema(path: Path, start: int) -> Any:
+def _read_stream_schema(path: Path, start: int) -> Any:
     with pa.OSFile(str(path)) as source:
         source.seek(start)
         return pa.ipc.open_stream(source).schema
@@ -170,28 +162,28 @@ def _map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def ahead(file: LogFile, wanted: set[str], rows: int) -> Iterator[Any]:
-    """Valid record batches of the wanted columns with the first rows, which `whole_rows` has too.
+def peek_rows(file: LogFile, wanted: set[str], rows: int) -> Iterator[Any]:
+    """Valid record batches of the wanted columns with the first rows, which `read_rows` has too.
 
     Of a stream through standard input it is the first batch alone, for its writer may wait for an
     answer before the next; it is held until it is read.
     """
     stdin = file.stdin
-    if stdin is not None and stdin.spool is not None:
-        file = replace(file, path=stdin.spool, stdin=None)
+    if stdin is not None and stdin.copy_path is not None:
+        file = replace(file, path=stdin.copy_path, stdin=None)
     if file.stdin is None:
-        yield from whole_rows(file, wanted, rows)
+        yield from read_rows(file, wanted, rows)
         return
     names = [name for name in file.names if name in wanted]
     if stdin is not None and stdin.reader is not None:
-        stdin.early.append(_next_batch(stdin.reader, stdin))
-        batch = stdin.early[-1][1]
+        stdin.peeked.append(_read_next_batch(stdin.reader, stdin))
+        batch = stdin.peeked[-1][1]
         if isinstance(batch, pa.RecordBatch):
             with suppress(*READ_ERRORS):  # whoever reads the rows is told
-                yield from _slices(batch, names, rows, 0)
+                yield from _split_valid(batch, names, rows, 0)
 
 
-def _next_batch(reader: Any, source: Stdin | _End) -> tuple[int, Any]:
+def _read_next_batch(reader: Any, source: Stdin | _StreamEnd) -> tuple[int, Any]:
     """Where a record batch begins, and it; None at the end, an exception where it is damaged."""
     before = source.tell()
     try:
@@ -202,23 +194,23 @@ def _next_batch(reader: Any, source: Stdin | _End) -> tuple[int, Any]:
         return before, error
 
 
-def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> Iterator[Any]:
+def read_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> Iterator[Any]:
     """Valid record batches of the wanted columns, until the end or the `LogError`.
 
     Rows before ``start`` are passed over: in their place come whole numbers, how many of them.
     Their record batches and row groups are not decoded where the format tells how long they are.
     """
     if file.stdin is not None:
-        file.stdin.take()
+        file.stdin.claim()
     rows = 0
-    parts = _parts(file, [name for name in file.names if name in wanted], limit, start)
+    parts = _read_parts(file, [name for name in file.names if name in wanted], limit, start)
     try:
         while True:
             try:
                 part = next(parts, None)
             except READ_ERRORS as error:
-                _must_be_damage(error, file.place)
-                raise damaged(file, rows, said(error)) from error
+                _check_damage(error, file.bytes_path)
+                raise damage_error(file, rows, said(error)) from error
             if part is None:
                 break
             yield part
@@ -226,12 +218,12 @@ def whole_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> I
     finally:
         parts.close()
         if file.stdin is not None:
-            file.stdin.forget()
+            file.stdin.delete_copy()
     if file.rows is not None and rows != file.rows:
-        raise damaged(file, rows, f"its footer promises {file.rows} rows")
+        raise damage_error(file, rows, f"its footer promises {file.rows} rows")
 
 
-def _must_be_damage(error: BaseException, path: Path) -> None:
+def _check_damage(error: BaseException, path: Path) -> None:
     """Raise an error that says nothing about the bytes: memory is short."""
     if not isinstance(error, MemoryError):
         return
@@ -241,48 +233,50 @@ def _must_be_damage(error: BaseException, path: Path) -> None:
         raise error
 
 
-def _parts(file: LogFile, columns: list[str], limit: int, start: int) -> Generator[Any, None, None]:
+def _read_parts(
+    file: LogFile, columns: list[str], limit: int, start: int
+) -> Generator[Any, None, None]:
     """The same, with pyarrow's exceptions, and with its own where pyarrow is content too soon."""
     if file.columns is None:
         raise pa.ArrowInvalid(file.damage)
     if file.format == "parquet":
-        yield from _parquet_parts(file.place, columns, limit, start)
+        yield from _read_parquet(file.bytes_path, columns, limit, start)
     elif file.format == "file" and file.damage is None:
-        yield from _file_parts(file.place, columns, limit, start)
+        yield from _read_file(file.bytes_path, columns, limit, start)
     elif file.stdin is not None and file.stdin.reader is not None:
         stdin = file.stdin
-        yield from _stream_parts(stdin.reader, stdin, columns, limit, start)
+        yield from _read_stream(stdin.reader, stdin, columns, limit, start)
     else:
         is_stream = file.format == "stream"
-        with pa.OSFile(str(file.place)) as source:
+        with pa.OSFile(str(file.bytes_path)) as source:
             source.seek(0 if is_stream else FILE_HEAD)
-            end = _End(source, is_stream)
-            yield from _stream_parts(pa.ipc.open_stream(source), end, columns, limit, start)
+            end = _StreamEnd(source, is_stream)
+            yield from _read_stream(pa.ipc.open_stream(source), end, columns, limit, start)
     if file.damage is not None:
         raise pa.ArrowInvalid(file.damage)
 
 
-class _End:
+class _StreamEnd:
     """The end of a stream in a file, as `Stdin` tells it of what it handed out."""
 
     def __init__(self, source: Any, must_end: bool) -> None:
         self._source = source
         self._must_end = must_end
         self.tell = source.tell
-        self.early: list[tuple[int, Any]] = []
+        self.peeked: list[tuple[int, Any]] = []
 
-    def last(self, size: int) -> bytes:
+    def last_bytes(self, size: int) -> bytes:
         self._source.seek(self._source.tell() - size)
         data: bytes = self._source.read(size)
         return data
 
-    def left(self) -> int:
+    def count_rest(self) -> int:
         """0 in an IPC file, for its footer follows."""
         return self._source.size() - self._source.tell() if self._must_end else 0
 
 
-def _stream_parts(
-    reader: Any, source: Stdin | _End, columns: list[str], limit: int, start: int
+def _read_stream(
+    reader: Any, source: Stdin | _StreamEnd, columns: list[str], limit: int, start: int
 ) -> Iterator[Any]:
     """An IPC stream; it is read, not mapped, for its writer may still be at work on it.
 
@@ -291,20 +285,20 @@ def _stream_parts(
     -1, 0 at the end of a batch are the bytes of the marker.
     """
     while True:
-        before, batch = source.early.pop(0) if source.early else _next_batch(reader, source)
+        before, batch = source.peeked.pop(0) if source.peeked else _read_next_batch(reader, source)
         if batch is None:
             break
         if isinstance(batch, Exception):
             raise batch
-        yield from _slices(batch, columns, limit, start)
+        yield from _split_valid(batch, columns, limit, start)
         start -= batch.num_rows
-    if source.last(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:
+    if source.last_bytes(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:
         raise pa.ArrowInvalid("its end-of-stream marker is missing")
-    if more := source.left():
+    if more := source.count_rest():
         raise pa.ArrowInvalid(f"{more} bytes follow its end-of-stream marker")
 
 
-def _file_parts(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+def _read_file(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
     mapped = _map_file(path)
     reader = pa.ipc.open_file(pa.py_buffer(mapped))
@@ -321,14 +315,14 @@ def _file_parts(path: Path, columns: list[str], limit: int, start: int) -> Itera
             first += 1
     for index in range(first, batches):
         batch = reader.get_batch(index)
-        for part in _slices(batch, columns, limit, start):
+        for part in _split_valid(batch, columns, limit, start):
             yield part
             if hasattr(mmap, "MADV_DONTNEED"):  # pages that were read would count as resident
                 mapped.madvise(mmap.MADV_DONTNEED)
         start -= batch.num_rows
 
 
-def _parquet_parts(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+def _read_parquet(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     with pq.ParquetFile(
         path, pre_buffer=False, buffer_size=PAGE_BUFFER, page_checksum_verification=True
     ) as parquet:
@@ -340,11 +334,11 @@ def _parquet_parts(path: Path, columns: list[str], limit: int, start: int) -> It
         for batch in parquet.iter_batches(
             limit, row_groups=list(range(group, groups)), columns=columns, use_threads=False
         ):
-            yield from _slices(batch, columns, limit, start)
+            yield from _split_valid(batch, columns, limit, start)
             start -= batch.num_rows
 
 
-def _slices(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+def _split_valid(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """Valid slices from that row of the batch on; before them, how many rows were passed over."""
     first = min(max(start, 0), batch.num_rows)
     if first:
@@ -356,7 +350,7 @@ def _slices(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[
         yield part
 
 
-def damaged(file: LogFile, rows: int, why: str) -> LogError:
+def damage_error(file: LogFile, rows: int, why: str) -> LogError:
     return LogError(
         f"{file} (Arrow {file.format}) cannot be read to the end: {why}; {rows} complete rows were "
         "read. If its writer is still running, let it close the file; otherwise write the file "

@@ -22,8 +22,6 @@ from streamembed.numeric.arrays import Floats
 from streamembed.storage.archive import writable
 from streamembed.validation import one_of, whole
 
-__all__ = ["open_writer", "write_distance_log", "write_log"]
-
 
 def write_log(
     path: Location,
@@ -63,13 +61,13 @@ def write_log(
     """
     format = one_of("format", format, tuple(FORMATS))
     rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
-    rows = _record_batch(points, _names(feature_names), ids, labels)
+    rows = _build_record_batch(points, _check_names(feature_names), ids, labels)
     starts = range(0, rows.num_rows, rows_per_batch)
     parts = (rows.slice(start, rows_per_batch) for start in starts)
     _write(path, rows.schema, parts, format)
 
 
-def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
+def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
     """The columns id and label, where given, and the features."""
     if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
@@ -83,7 +81,7 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
             "feature_names"
         )
     columns = {
-        name: _column(name, given, len(values))
+        name: _build_column(name, given, len(values))
         for name, given in (("id", ids), ("label", labels))
         if given is not None
     }
@@ -92,7 +90,7 @@ def _record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any
     return pa.record_batch(columns)
 
 
-def _names(feature_names: Any) -> list[str]:
+def _check_names(feature_names: Any) -> list[str]:
     """The names, as a list of strings."""
     is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
     is_list = is_array or isinstance(feature_names, Sequence)
@@ -145,18 +143,18 @@ def write_distance_log(
     is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
     if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
         raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
-    numbers = [_numbers(row, i) for i, row in enumerate(given)]
+    numbers = [_check_row(row, i) for i, row in enumerate(given)]
     beside = {}
     for name, given in (("id", ids), ("label", labels)):
         if given is not None:
-            beside[name] = _column(name, given, len(numbers))
+            beside[name] = _build_column(name, given, len(numbers))
     fields = [(name, column.type) for name, column in beside.items()]
     schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
     parts = (
         pa.record_batch(
             [
                 *(column.slice(start, rows_per_batch) for column in beside.values()),
-                _lists(numbers[start : start + rows_per_batch]),
+                _build_list_column(numbers[start : start + rows_per_batch]),
             ],
             schema=schema,
         )
@@ -165,7 +163,7 @@ def write_distance_log(
     _write(path, schema, parts, format)
 
 
-def _numbers(row: Any, index: int) -> Floats | None:
+def _check_row(row: Any, index: int) -> Floats | None:
     if row is None:
         return None
     values = read_row(row)
@@ -177,7 +175,7 @@ def _numbers(row: Any, index: int) -> Floats | None:
     return values
 
 
-def _column(name: str, given: Any, n: int) -> Any:
+def _build_column(name: str, given: Any, n: int) -> Any:
     is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
     values = given if is_column else sequence_of(given, n, f"{name}s")
     try:
@@ -190,7 +188,7 @@ def _column(name: str, given: Any, n: int) -> Any:
     return column
 
 
-def _lists(rows: list[Floats | None]) -> Any:
+def _build_list_column(rows: list[Floats | None]) -> Any:
     """A column of lists; None is a null."""
     ends = accumulate((0 if row is None else len(row) for row in rows), initial=0)
     values = np.concatenate([np.zeros(0), *(row for row in rows if row is not None)])

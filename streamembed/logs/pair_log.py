@@ -17,11 +17,9 @@ from streamembed.data.column_roles import Choice
 from streamembed.data.table import column_order
 from streamembed.data.table import in_order as order_of
 from streamembed.errors import FeatureError
-from streamembed.logs.event_log import EventLog, LogBatch, open_chosen
+from streamembed.logs.event_log import EventLog, LogBatch, open_with_choice
 from streamembed.logs.paths import Paths
 from streamembed.numeric.arrays import Bools, Floats, Ints
-
-__all__ = ["PairBatch", "PairLog", "in_order", "open_pairs"]
 
 SIMILAR = "similar"
 
@@ -96,7 +94,7 @@ def open_pairs(paths: Paths) -> PairLog:
     ...     [(part.left.tolist(), part.similar.tolist()) for part in open_pairs(f"{folder}/p")]
     [([[1.0]], [True])]
     """
-    log = open_chosen(paths, Choice(trusted=True))
+    log = open_with_choice(paths, Choice(trusted=True))
     names = set(log.feature_names)
     if SIMILAR not in names:
         raise FeatureError(
@@ -114,7 +112,7 @@ def open_pairs(paths: Paths) -> PairLog:
     return PairLog(log, order_of(features))
 
 
-def in_order(log: PairLog, names: tuple[str, ...]) -> Ints:
+def match_features(log: PairLog, names: tuple[str, ...]) -> Ints:
     """Where the features ``names`` are among those of the log.
 
     Raises

@@ -12,8 +12,6 @@ from streamembed.errors import LogError, ParameterError, path_text, said, shown
 from streamembed.logs.log_file import LogFile, is_arrow, probe, probe_stdin
 from streamembed.logs.stdin import STDIN
 
-__all__ = ["Location", "Paths", "list_paths", "probe_files"]
-
 Location = str | os.PathLike[str]
 Paths = Location | Sequence[Location]
 
@@ -29,7 +27,7 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     """Every file, in reading order, as it looks from outside."""
     given = list_paths(paths)
     if all(os.fspath(path) != str(STDIN) for path in given):
-        return tuple(probe(path) for path in _paths(given))
+        return tuple(probe(path) for path in _find_files(given))
     if len(given) > 1:
         raise ParameterError(
             f"paths contains '-', standard input, among {len(given)}; it must be the only one"
@@ -37,12 +35,12 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     return (probe_stdin(),)
 
 
-def _paths(given: list[str]) -> list[Path]:
+def _find_files(given: list[str]) -> list[Path]:
     """The files of files, folders and patterns, in reading order."""
     if not given:
         raise ParameterError("paths=[] must name at least one file or folder")
     files: list[Path] = []
-    for path in chain.from_iterable(map(_expand, given)):
+    for path in chain.from_iterable(map(_expand_pattern, given)):
         try:
             is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
         except OSError as error:
@@ -53,11 +51,11 @@ def _paths(given: list[str]) -> list[Path]:
         if not is_folder:  # a pipe would be waited for
             what = "neither a file nor a folder" if exists else "missing"
             raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
-        files += _files_in(path)
+        files += _list_folder_files(path)
     return files
 
 
-def _expand(given: str) -> list[Path]:
+def _expand_pattern(given: str) -> list[Path]:
     """A path, or the paths that a pattern stands for, in the order of their names."""
     path = Path(given)
     if os.path.lexists(path) or not any(sign in given for sign in "*?["):
@@ -70,10 +68,10 @@ def _expand(given: str) -> list[Path]:
     return list(map(Path, found))
 
 
-def _files_in(folder: Path) -> list[Path]:
+def _list_folder_files(folder: Path) -> list[Path]:
     """The log files of a folder, and of those in it that are named ``key=value``."""
     others: list[str] = []
-    found = list(_walk(folder, others))
+    found = list(_iterate_folder(folder, others))
     if not found:
         inside = f"; it has the folders {shown(sorted(others))}" if others else ""
         raise ParameterError(
@@ -89,7 +87,7 @@ def _files_in(folder: Path) -> list[Path]:
     return found
 
 
-def _walk(folder: Path, others: list[str]) -> Iterator[Path]:
+def _iterate_folder(folder: Path, others: list[str]) -> Iterator[Path]:
     """Files in the order of their names; ``others`` takes the folders that are passed over."""
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
@@ -102,6 +100,6 @@ def _walk(folder: Path, others: list[str]) -> Iterator[Path]:
         if is_file:
             yield entry
         elif is_folder and "=" in entry.name[1:]:
-            yield from _walk(entry, others)
+            yield from _iterate_folder(entry, others)
         elif is_folder:
             others.append(entry.name)

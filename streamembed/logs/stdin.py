@@ -10,8 +10,6 @@ from typing import Any, BinaryIO
 
 from streamembed.errors import LogError, said
 
-__all__ = ["END_OF_STREAM", "HEAD", "STDIN", "Stdin"]
-
 HEAD = 8  # bytes that tell the format
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 STDIN = Path("-")
@@ -29,18 +27,20 @@ class Stdin:
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
         self.head = source.read(HEAD)
-        self._ahead = self.head  # looked at, not handed out yet
+        self._buffered = self.head  # looked at, not handed out yet
         self._position = 0
         self._last = b""  # of what was handed out
-        self._is_taken = False
+        self._is_claimed = False
         self.reader: Any = None  # of a stream, behind its schema
-        self.early: list[tuple[int, Any]] = []  # record batches that were looked at, not handed out
-        self.spool: Path | None = None
-        self._forget: Any = lambda: None
+        self.peeked: list[
+            tuple[int, Any]
+        ] = []  # record batches that were looked at, not handed out
+        self.copy_path: Path | None = None
+        self._delete_copy: Any = lambda: None
 
     def read(self, size: int) -> bytes:
         """The next bytes: that many, or all there are until the end."""
-        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        data, self._buffered = self._buffered[:size], self._buffered[size:]
         if len(data) < size:
             more = self._source.read(size - len(data))
             data = data + more if data else more
@@ -55,21 +55,21 @@ class Stdin:
     def close(self) -> None:
         """Nothing: standard input is not ours to close."""
 
-    def last(self, size: int) -> bytes:
+    def last_bytes(self, size: int) -> bytes:
         """The last of the bytes handed out, no more than 8."""
         return self._last[-size:] if size else b""
 
-    def left(self) -> int:
+    def count_rest(self) -> int:
         """How many bytes come yet; they are passed over."""
         before = self._position
         while self.read(PIECE):
             pass
         return self._position - before
 
-    def to_disk(self) -> Path:
+    def copy_to_disk(self) -> Path:
         """All of it, in a temporary file that goes with this object, if not before."""
         handle, name = tempfile.mkstemp(prefix="streamembed-")
-        self._forget = weakref.finalize(self, Path(name).unlink, missing_ok=True)
+        self._delete_copy = weakref.finalize(self, Path(name).unlink, missing_ok=True)
         try:
             with os.fdopen(handle, "wb") as sink:
                 while data := self.read(PIECE):
@@ -79,18 +79,18 @@ class Stdin:
                 f"standard input cannot be copied to {name} ({said(error)}), which its format "
                 "requires; set TMPDIR to a folder with enough space, or send an Arrow IPC stream"
             ) from error
-        self.spool = Path(name)
-        return self.spool
+        self.copy_path = Path(name)
+        return self.copy_path
 
-    def take(self) -> None:
+    def claim(self) -> None:
         """Begin to read its rows; LogError for the second time."""
-        if self._is_taken:
+        if self._is_claimed:
             raise LogError(
                 "standard input has already been read and cannot be read twice: save it to a file "
                 "and open that"
             )
-        self._is_taken = True
+        self._is_claimed = True
 
-    def forget(self) -> None:
+    def delete_copy(self) -> None:
         """Delete the temporary file, if there is one."""
-        self._forget()
+        self._delete_copy()

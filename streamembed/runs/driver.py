@@ -20,8 +20,8 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, shown
 from streamembed.logs.event_log import EventLog, LogBatch
-from streamembed.logs.fingerprint import Prefix
-from streamembed.logs.pair_log import PairLog, in_order
+from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.logs.pair_log import PairLog, match_features
 from streamembed.runs.checkpoint_writer import Counts
 from streamembed.runs.event_rows import Embedded, Rows
 from streamembed.runs.feed import feed_of, own_slots
@@ -154,7 +154,7 @@ class Driver:
         aside: Sequence[int] = (),
         causal: bool = True,
         counts: Counts | None = None,
-        prefix: Prefix | None = None,
+        prefix: LogFingerprint | None = None,
         limit: Limit | None = None,
         monitor: Monitor | None = None,
         on_alarm: Callable[[Alarm], None] | None = None,
@@ -163,7 +163,7 @@ class Driver:
         self._unwatched: list[Rows] = []  # events that the monitor has not seen yet
         self.counts = counts or Counts()
         self._limit = limit or Limit()
-        self._prefix = prefix or Prefix(engine.log_offset)
+        self._prefix = prefix or LogFingerprint(engine.log_offset)
         self._engine = engine
         self._log = log
         self._sink = sink
@@ -240,7 +240,7 @@ class Driver:
             raise _bad_row(fatal.index, fatal.reason)
         self._set_aside(unusable[done:])
         self._engine.log_offset = part.offset + len(part)
-        self._prefix.take(part, self._engine.log_offset)
+        self._prefix.update(part, self._engine.log_offset)
 
     def _tell(self) -> None:
         """How many rows of the log are taken, where they have become more."""
@@ -300,7 +300,7 @@ class Driver:
     @property
     def prefix(self) -> dict[str, int]:
         """The fingerprint of all rows so far."""
-        return self._prefix.told()
+        return self._prefix.to_dict()
 
     @property
     def _next_cut(self) -> int:
@@ -317,7 +317,7 @@ class Driver:
             return
         log, self._untaught = self._untaught, None
         names = self._engine.feature_names
-        order = in_order(log, names)
+        order = match_features(log, names)
         self._sink.set_aside_pairs(())
         for part in log:
             if part.rejected and self._on_bad_row == "raise":
@@ -347,8 +347,8 @@ class Driver:
         """What was handed on is all that the engine knows of the log."""
         assert self._part is not None
         self._watch()
-        self._prefix.take(self._part, self._engine.log_offset)
-        told = self._prefix.told()
+        self._prefix.update(self._part, self._engine.log_offset)
+        told = self._prefix.to_dict()
         self._sink.settle(self._engine, self._engine.publish(), self.counts, told)
 
     def _embed(self, snapshot: Snapshot) -> None:

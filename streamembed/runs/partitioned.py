@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from streamembed.data.column_roles import Columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, path_text, shown
-from streamembed.logs.event_log import EventLog, choice_of, doubts, open_chosen
+from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
@@ -161,8 +161,8 @@ def replay_partitions(
     config = _config_of(parameters)
     asked = ROUND_EVERY if round_every is None else whole("round_every", round_every, 1, " or None")
     every = -(-asked // config.chunk_size) * config.chunk_size
-    opened = _open(log, choice_of(features, exclude, None, None, time), config)
-    if not isinstance(log, EventLog) and (warning := doubts(opened)) is not None:
+    opened = _open(log, parse_choice(features, exclude, None, None, time), config)
+    if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warnings.warn(warning, ColumnWarning, stacklevel=2)
     parts = divide(opened)
     folder = Path(path_text(run, "run"))
@@ -291,7 +291,7 @@ def _settings_of(config: Config, on_bad_row: str, every: int) -> Settings:
 
 
 def _open(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
-    opened = log if isinstance(log, EventLog) else open_chosen(log, choice)
+    opened = log if isinstance(log, EventLog) else open_with_choice(log, choice)
     if config.clock != POSITION and opened.event_time_type is None:
         raise FeatureError(
             "the log has no column of times, by which masses are to fade (clock='event_time'): "

@@ -31,8 +31,8 @@ from streamembed.errors import (
     path_text,
     shown,
 )
-from streamembed.logs.event_log import EventLog, choice_of, doubts, open_chosen
-from streamembed.logs.pair_log import PairLog, in_order, open_pairs
+from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
+from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.logs.stdin import STDIN
 from streamembed.methods.options import POSITION
@@ -227,8 +227,8 @@ def replay(
     if monitor is not None and not isinstance(monitor, Monitor):
         raise ParameterError(f"monitor={shown(monitor)} must be a Monitor, or None")
     every = cadence(engine.config.chunk_size, snapshot_every)
-    opened = _open(log, choice_of(features, exclude, id, label, time), engine)
-    if not isinstance(log, EventLog) and (told := doubts(opened)) is not None:
+    opened = _open(log, parse_choice(features, exclude, id, label, time), engine)
+    if not isinstance(log, EventLog) and (told := describe_doubts(opened)) is not None:
         warnings.warn(told, ColumnWarning, stacklevel=2)
     check_carried(opened)
     if monitor is not None and opened.kind != "points":
@@ -351,7 +351,7 @@ def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
             "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
         )
     opened = open_pairs(pairs)
-    in_order(opened, log.feature_names)
+    match_features(opened, log.feature_names)
     return opened
 
 
@@ -360,7 +360,7 @@ def _open(log: EventLog | Paths, choice: Choice, engine: Engine) -> EventLog:
     if not isinstance(log, EventLog):
         if choice.features is None and engine.feature_names:
             choice = replace(choice, features=engine.feature_names)
-        return _fitting(open_chosen(log, choice), engine)
+        return _fitting(open_with_choice(log, choice), engine)
     if choice != Choice():
         raise ParameterError(
             "features or other columns were given with an EventLog, which already has its own: "

@@ -14,7 +14,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, shown
 from streamembed.logs.event_log import EventLog, LogBatch
-from streamembed.logs.fingerprint import Prefix
+from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.stdin import STDIN
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import PARTITIONS, SNAPSHOTS, Counts, Ledger
@@ -59,7 +59,7 @@ class Beginning:
 
     rows: int
     counts: Counts
-    prefix: Prefix
+    prefix: LogFingerprint
     finished: bool = False
 
 
@@ -139,7 +139,7 @@ def begin(
     last = ledger.last()
     state = database.fact(STATE, {})
     if last is None and not state.get("finished"):
-        return Beginning(0, Counts(), Prefix())
+        return Beginning(0, Counts(), LogFingerprint())
     ends: dict[int, dict[str, int]] = {}
     if last is not None:
         ends[last[2]["rows"]] = last[2]
@@ -151,12 +151,12 @@ def begin(
         if monitor is not None:
             newest = database.length(FINAL_MONITOR) - 1
             monitor.become(Monitor.from_bytes(database.read(FINAL_MONITOR, newest).data))
-        return Beginning(state["rows"], Counts(**state["counts"]), Prefix(), finished=True)
+        return Beginning(state["rows"], Counts(**state["counts"]), LogFingerprint(), finished=True)
     if state.get("finished"):
         with database.commit():
             database.note(STATE, {"finished": False, "rows": state["rows"]})
     if last is None:
-        return Beginning(0, Counts(), Prefix())
+        return Beginning(0, Counts(), LogFingerprint())
     saved, counts, told = last
     engine.become(saved)
     return Beginning(told["rows"], counts, prefixes[told["rows"]])
@@ -178,19 +178,19 @@ def wrong(folder: Path, name: str, crc: int) -> str | None:
 
 def _read_prefixes(
     folder: Path, log: EventLog, ends: Mapping[int, dict[str, int]]
-) -> tuple[dict[int, Prefix], bool]:
+) -> tuple[dict[int, LogFingerprint], bool]:
     """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
     wanted = sorted(ends)
-    found: dict[int, Prefix] = {}
-    prefix, more = Prefix(), False
+    found: dict[int, LogFingerprint] = {}
+    prefix, more = LogFingerprint(), False
     for part in _readable(log, wanted, found):
         for end in wanted[len(found) :]:
-            prefix.take(part, end)
+            prefix.update(part, end)
             if prefix.rows < end:
                 break
-            if prefix.told() != ends[end]:
+            if prefix.to_dict() != ends[end]:
                 columns = [
-                    name for name, crc in prefix.told().items() if ends[end].get(name) != crc
+                    name for name, crc in prefix.to_dict().items() if ends[end].get(name) != crc
                 ]
                 raise ParameterError(
                     f"the first {end} rows of the log are not those that run="
@@ -210,7 +210,9 @@ def _read_prefixes(
     return found, more
 
 
-def _readable(log: EventLog, wanted: list[int], found: Mapping[int, Prefix]) -> Iterator[LogBatch]:
+def _readable(
+    log: EventLog, wanted: list[int], found: Mapping[int, LogFingerprint]
+) -> Iterator[LogBatch]:
     """The log up to its damage, if that is behind what is wanted: who learns it will meet it."""
     try:
         yield from log.batches(0)

@@ -23,7 +23,7 @@ from streamembed.errors import (
     ParameterError,
     path_text,
 )
-from streamembed.logs.event_log import choice_of, open_chosen
+from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import calls
@@ -278,8 +278,10 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     columns = origin["columns"]
-    chosen = choice_of(columns["features"], None, columns["id"], columns["label"], columns["time"])
-    opened = open_chosen(log, chosen)
+    chosen = parse_choice(
+        columns["features"], None, columns["id"], columns["label"], columns["time"]
+    )
+    opened = open_with_choice(log, chosen)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):

@@ -1,14 +1,14 @@
-"""A run, served by Arrow Flight: who may ask, what is answered, and a client.
+"""A run served by Arrow Flight, and its client.
 
 ::
 
      client ──► reader: a process of its own, with bounded memory
-                  calls      who may: token, role, number of open streams, silence
-                  wire       what came: schema, sizes, values; what goes back
-                  service    the calls of Flight
-                  published  the newest snapshot that is whole
-                    │ puts, checked: rows, names, offset
+                  authentication   token, role, number of open calls, idle connections
+                  messages         checks of schema, sizes, values; answers and errors
+                  service          the Flight calls
+                  latest_snapshot  the newest complete snapshot
+                    │ ingest: checked rows, names, offset
                     ▼
-                writer: the one process that learns, commits, and acknowledges
-     supervisor: starts both, starts again what died, drains; sees counts, never data
+                writer: the one process that learns, commits, and acknowledges (ingest_writer)
+     supervisor: starts both, restarts ended processes, drains; sees counters, never data
 """

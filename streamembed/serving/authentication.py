@@ -1,8 +1,8 @@
-"""Who is let in: token, role, size of headers, number of open calls; and who has fallen silent.
+"""Authentication of calls: token, role, size of headers, open calls; and the end of idle ones.
 
-All of it happens before a call reaches the service. A Python server of Flight cannot set a deadline
-for the next message of a client, nor end a stream that waits for one: what can be closed is the
-connection that the stream came by.
+All checks run before a call reaches the service. A Flight server in Python cannot set a deadline
+for the next message of a client, nor end a stream that waits for one. It can close the connection
+of the stream.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from urllib.parse import unquote
 import pyarrow.flight as fl
 
 from streamembed.errors import said
-from streamembed.serving.counters import Counts
-from streamembed.serving.messages import RefusedError, as_refused, flight_error
-from streamembed.serving.tokens import Token, who_has
-
-__all__ = ["ANYBODY", "Call", "Gate"]
+from streamembed.serving.counters import RequestCounters
+from streamembed.serving.messages import RefusedError, build_flight_error, convert_error
+from streamembed.serving.tokens import Token, find_token
 
 # Bytes of all headers of a call.
-LARGEST_HEADERS = 1 << 12
-# Who calls where there are no tokens.
-ANYBODY = Token("anybody", "write", "")
-# Calls of one token that are always let in, however many tokens share a server.
-LEAST_SHARE = 8
+MAX_HEADERS = 1 << 12
+# The token of every call where the server has no tokens.
+ANONYMOUS = Token("anybody", "write", "")
+# Open calls that every token may have, however many tokens share a server.
+MIN_SHARE = 8
 SCHEME = "Bearer "
-KINDS = {
+CALL_KINDS = {
     fl.FlightMethod.DO_EXCHANGE: "transform",
     fl.FlightMethod.DO_PUT: "learn",
     fl.FlightMethod.DO_GET: "get",
@@ -44,184 +42,188 @@ KINDS = {
 Peer = tuple[Any, int]
 
 
-class Call(fl.ServerMiddleware):  # type: ignore[misc]
-    """One call that was let in, until it ends.
+class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
+    """One accepted call, until it ends.
 
     Attributes
     ----------
     kind : str
-        One of `counts.CALLS`.
-    who : Token
+        One of `counters.CALLS`.
+    token : Token
     peer : (address, port) or None
-        Where it comes from, once its first message has come.
-    touched : float
-        When something came from its client, or went to it.
+        Address of the client; None before its first message.
+    last_active : float
+        When the last message was received or sent, in seconds of `time.monotonic`.
     busy : bool
-        True while it waits for this server and not for its client.
+        True while the client waits for the server.
     """
 
-    def __init__(self, kind: str, who: Token, end: Callable[[Call], None]) -> None:
-        self.kind, self.who = kind, who
+    def __init__(self, kind: str, token: Token, end: Callable[[OpenCall], None]) -> None:
+        self.kind, self.token = kind, token
         self.peer: Peer | None = None
-        self.touched = time.monotonic()
+        self.last_active = time.monotonic()
         self.busy = False
         self._end = end
 
     def touch(self, busy: bool) -> None:
-        """Something came or went."""
-        self.touched, self.busy = time.monotonic(), busy
+        """Note that a message was received or sent."""
+        self.last_active, self.busy = time.monotonic(), busy
 
     def call_completed(self, exception: Any) -> None:
-        """Flight says so, whatever way it ended."""
+        """Called by Flight when the call ends, with or without an error."""
         self._end(self)
 
 
-class Gate(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets calls in, and knows which are open.
+class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Accepts or refuses calls, and keeps the open ones.
 
     Parameters
     ----------
-    counts
-        Where refusals are counted.
+    counters
+        Counts the refused calls.
     max_streams
-        Open calls, at most.
+        Largest number of open calls.
     idle
-        Seconds of silence before a connection is closed.
+        Seconds without a message before a connection is closed.
     tokens
-        Who may; None: everybody. May be assigned anew at any time.
+        Tokens that are accepted; None: no token is needed. May be replaced at any time.
 
     Attributes
     ----------
     draining : bool
-        True once nobody but those who ask for health is let in.
+        True while the server shuts down: only actions, such as health, are accepted.
     """
 
     def __init__(
-        self, counts: Counts, max_streams: int, idle: float, tokens: Sequence[Token] | None
+        self,
+        counters: RequestCounters,
+        max_streams: int,
+        idle: float,
+        tokens: Sequence[Token] | None,
     ) -> None:
         self.tokens = tokens
         self.draining = False
-        self._counts = counts
-        self._max, self._idle = max_streams, idle
+        self._counters = counters
+        self._max_streams, self._idle = max_streams, idle
         self._lock = threading.Lock()
-        self._open: set[Call] = set()
+        self._calls: set[OpenCall] = set()
 
     @property
     def n_open(self) -> int:
-        """Calls that have not ended."""
-        return len(self._open)
+        """Number of open calls."""
+        return len(self._calls)
 
-    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> Call:
-        """Flight asks this before every call."""
-        kind = KINDS.get(info.method, "info")
+    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> OpenCall:
+        """Called by Flight before every call."""
+        kind = CALL_KINDS.get(info.method, "info")
         try:
-            return self._admit(kind, headers, info.method)
+            return self._authorize(kind, headers, info.method)
         except Exception as error:
-            refused = as_refused(error)
-            self._counts.request(kind, refused.code)
-            raise flight_error(refused) from None
+            refused = convert_error(error)
+            self._counters.count_request(kind, refused.code)
+            raise build_flight_error(refused) from None
 
-    def _admit(self, kind: str, headers: dict[str, list[str | bytes]], method: Any) -> Call:
-        size = sum(len(name) + len(value) for name, all_ in headers.items() for value in all_)
-        if size > LARGEST_HEADERS:
+    def _authorize(self, kind: str, headers: dict[str, list[str | bytes]], method: Any) -> OpenCall:
+        size = sum(len(name) + len(value) for name, values in headers.items() for value in values)
+        if size > MAX_HEADERS:
+            raise RefusedError("unauthenticated", f"headers must have at most {MAX_HEADERS} bytes")
+        token = self._authenticate(headers.get("authorization", []))
+        if (
+            method == fl.FlightMethod.GET_SCHEMA
+        ):  # pyarrow sends a traceback with each of its errors
+            raise RefusedError("not_found", "GetSchema is not supported; use GetFlightInfo")
+        if kind == "learn" and token.role != "write":
             raise RefusedError(
-                "unauthenticated", f"headers must have at most {LARGEST_HEADERS} bytes"
-            )
-        who = self._who(headers.get("authorization", []))
-        if method == fl.FlightMethod.GET_SCHEMA:  # its errors would bring tracebacks, whatever kind
-            raise RefusedError("not_found", "GetSchema is not answered: GetFlightInfo has it")
-        if kind == "learn" and who.role != "write":
-            raise RefusedError(
-                "unauthorized", "this token may read; to learn takes one that may write"
+                "unauthorized", "this token may only read; learning needs a token with role write"
             )
         with self._lock:
-            if kind != "action":  # which are short, and say why others are refused
-                self._must_have_room(who)
-            call = Call(kind, who, self._end)
-            self._open.add(call)
+            if kind != "action":  # actions are short, and tell why other calls are refused
+                self._check_capacity(token)
+            call = OpenCall(kind, token, self._end)
+            self._calls.add(call)
         return call
 
-    def _who(self, presented: Sequence[str | bytes]) -> Token:
+    def _authenticate(self, presented: Sequence[str | bytes]) -> Token:
         if (tokens := self.tokens) is None:
-            return ANYBODY
-        found = None
+            return ANONYMOUS
+        token = None
         if len(presented) == 1 and isinstance(presented[0], str):
             scheme, secret = presented[0][: len(SCHEME)], presented[0][len(SCHEME) :]
-            found = who_has(secret, tokens) if scheme == SCHEME else None
-        if found is None:
-            raise RefusedError("unauthenticated", "a token is needed that this server knows")
-        return found
+            token = find_token(secret, tokens) if scheme == SCHEME else None
+        if token is None:
+            raise RefusedError("unauthenticated", "invalid or missing token")
+        return token
 
-    def _must_have_room(self, who: Token) -> None:
+    def _check_capacity(self, token: Token) -> None:
         if self.draining:
-            raise RefusedError("unavailable", "this server is about to end")
-        names = {token.name for token in self.tokens or [who]}
-        share = min(self._max, max(LEAST_SHARE, self._max // len(names)))
-        streams = Counter(call.who.name for call in self._open if call.kind != "action")
-        own = streams[who.name]
-        if streams.total() >= self._max or own >= share:
+            raise RefusedError("unavailable", "the server is shutting down")
+        names = {known.name for known in self.tokens or [token]}
+        share = min(self._max_streams, max(MIN_SHARE, self._max_streams // len(names)))
+        streams = Counter(call.token.name for call in self._calls if call.kind != "action")
+        own = streams[token.name]
+        if streams.total() >= self._max_streams or own >= share:
             raise RefusedError(
                 "unavailable",
-                f"too many calls are open (of this token {own}; at most {share}, and {self._max} "
-                "of all): end some, or try again",
+                f"too many open calls: this token has {own} of at most {share}, the server "
+                f"{streams.total()} of at most {self._max_streams}; end some, or try again later",
             )
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: OpenCall) -> None:
         with self._lock:
-            self._open.discard(call)
+            self._calls.discard(call)
 
-    # ------------------------------------------------------------------ silence
+    # ------------------------------------------------------------------ idle connections
 
-    def watch(self, port: int, stop: threading.Event) -> None:
-        """Close connections of clients that are silent, until it is to stop.
+    def close_idle_until(self, port: int, stop: threading.Event) -> None:
+        """Close connections of idle clients until ``stop`` is set.
 
-        What goes wrong, such as no file being left to open, is said once, and tried again.
+        An error, such as too many open files, is printed once; the next round tries again.
         """
-        told = ""
+        last_error = ""
         while not stop.wait(min(self._idle / 4, 5.0)):
             try:
-                self.close_silent(port)
-                told = ""
+                self.close_idle(port)
+                last_error = ""
             except Exception as error:
-                if said(error) != told:
-                    told = said(error)
-                    print(f"streamembed: {told}", file=sys.stderr, flush=True)
+                if said(error) != last_error:
+                    last_error = said(error)
+                    print(f"streamembed: {last_error}", file=sys.stderr, flush=True)
 
-    def close_silent(self, port: int) -> None:
-        """Close the connections of calls whose client has neither sent nor taken anything.
+    def close_idle(self, port: int) -> None:
+        """Close the connections of calls whose client has neither sent nor read anything.
 
-        A call that has not even said what it wants has no address: all connections to this port
-        are closed but those of calls that are alive.
+        A call without a first message has no address. Then all connections to this port are closed
+        except those of active calls.
         """
         late = time.monotonic() - self._idle
         with self._lock:
-            calls = set(self._open)
-        silent = {call for call in calls if not call.busy and call.touched < late}
-        if not silent:
+            calls = set(self._calls)
+        idle = {call for call in calls if not call.busy and call.last_active < late}
+        if not idle:
             return
-        if all(call.peer is not None for call in silent):
-            gone = {call.peer for call in silent}
-            _close(port, lambda peer: peer in gone)
+        if all(call.peer is not None for call in idle):
+            idle_peers = {call.peer for call in idle}
+            _close_connections(port, lambda peer: peer in idle_peers)
         else:
-            alive = {call.peer for call in calls - silent}
-            _close(port, lambda peer: peer not in alive)
+            active_peers = {call.peer for call in calls - idle}
+            _close_connections(port, lambda peer: peer not in active_peers)
 
 
-def peer_of(text: str) -> Peer | None:
-    """An address as gRPC writes it.
+def parse_peer(text: str) -> Peer | None:
+    """The address in gRPC's notation as (IP address, port); None where it is no IP address.
 
     Examples
     --------
-    >>> peer_of("ipv4:127.0.0.1:4000") == peer_of("ipv6:%5B::ffff:127.0.0.1%5D:4000")
+    >>> parse_peer("ipv4:127.0.0.1:4000") == parse_peer("ipv6:%5B::ffff:127.0.0.1%5D:4000")
     True
-    >>> peer_of("unix:") is None
+    >>> parse_peer("unix:") is None
     True
     """
     host, _, port = unquote(text).partition(":")[2].rpartition(":")
-    return _plain(host.strip("[]"), int(port)) if port.isdigit() else None
+    return _resolve_peer(host.strip("[]"), int(port)) if port.isdigit() else None
 
 
-def _plain(host: str, port: int) -> Peer | None:
+def _resolve_peer(host: str, port: int) -> Peer | None:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -229,25 +231,25 @@ def _plain(host: str, port: int) -> Peer | None:
     return getattr(address, "ipv4_mapped", None) or address, port
 
 
-def _close(port: int, chosen: Callable[[Peer], bool]) -> None:
-    """Shut connections down that came to a port of this process."""
-    for connection in _connections():
+def _close_connections(port: int, is_chosen: Callable[[Peer], bool]) -> None:
+    """Shut down the chosen connections to a port of this process."""
+    for connection in _list_connections():
         with connection, contextlib.suppress(OSError, ValueError):
             if connection.getsockname()[1] != port:
                 continue
-            peer = _plain(*connection.getpeername()[:2])
-            if peer is not None and chosen(peer):
+            peer = _resolve_peer(*connection.getpeername()[:2])
+            if peer is not None and is_chosen(peer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def _connections() -> Iterable[socket.socket]:
-    """The internet sockets of this process, each by a handle of its own."""
+def _list_connections() -> Iterable[socket.socket]:
+    """The internet sockets of this process, each as a duplicate to be closed by the caller."""
     for name in os.listdir("/dev/fd"):
         try:
-            made = socket.socket(fileno=os.dup(int(name)))
+            duplicate = socket.socket(fileno=os.dup(int(name)))
         except OSError:
             continue
-        if made.family in (socket.AF_INET, socket.AF_INET6):
-            yield made
+        if duplicate.family in (socket.AF_INET, socket.AF_INET6):
+            yield duplicate
         else:
-            made.close()
+            duplicate.close()

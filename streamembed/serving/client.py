@@ -1,4 +1,4 @@
-"""A client of a served run, in a few lines."""
+"""The client of a served run."""
 
 from __future__ import annotations
 
@@ -32,28 +32,31 @@ from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.serving.messages import (
     Features,
     Transformed,
-    code_of,
-    digest_of,
-    failure_of,
-    features_in,
-    joined,
-    packed,
+    build_table,
+    compute_digest,
+    convert_flight_error,
+    infer_features,
+    join_answers,
+    pack_metadata,
+    read_code,
     read_points,
-    table_of,
 )
-from streamembed.serving.tls import CERTAIN, UNKNOWN_SIGNER, context_of, why_not
+from streamembed.serving.tls import (
+    DEFINITE_REASONS,
+    UNKNOWN_SIGNER,
+    create_context,
+    diagnose_connection,
+)
 from streamembed.validation import real, whole
-
-__all__ = ["Client", "connect"]
 
 T = TypeVar("T")
 URL = re.compile(r"grpc(\+tcp|\+tls)?://(\[[^\]/@]+\]|[^:/@\[\]]+):(\d{1,5})/?")
-# Rows of a batch, where the server takes as many.
-ROWS = 1 << 13
+# Rows of a batch, unless the server takes fewer.
+MAX_ROWS = 1 << 13
 # Seconds between two attempts, at first and at most.
-PAUSE, LONGEST_PAUSE = 0.05, 1.0
-# Seconds that a handshake may take, by which it is found out why there is no connection.
-HANDSHAKE = 2.0
+PAUSE, MAX_PAUSE = 0.05, 1.0
+# Seconds of the handshake that finds out why there is no connection.
+HANDSHAKE_TIMEOUT = 2.0
 
 
 def connect(
@@ -63,26 +66,26 @@ def connect(
     tls_roots: str | os.PathLike[str] | None = None,
     patience: float = 10.0,
 ) -> Client:
-    """A client of a run that `streamembed serve` serves; it has answered once.
+    """Connect to a run that `streamembed serve` serves; the server has answered once.
 
     Parameters
     ----------
     url
         ``grpc://host:port``, or ``grpc+tls://host:port`` where the server has a certificate.
     token
-        As `streamembed serve --new-token` printed it; None where the server asks for none.
+        Token that `streamembed serve --new-token` printed; None where the server has no tokens.
     tls_roots
-        File of the certificates to trust, PEM; None for those that the system trusts.
+        PEM file of the certificates to trust; None for those that the system trusts.
     patience
-        Seconds, 0 to 3600, that a call is tried again where the server is not there or has no room.
+        Seconds, 0 to 3600, of retries while the server is not available.
 
     Raises
     ------
     ParameterError
-        An argument is none of these.
+        An argument is not valid.
     ServerError
-        The server cannot be reached, or does not know the token; or its certificate is not trusted,
-        which is said at once ("untrusted").
+        The server cannot be reached, or refuses the token; or its certificate is not trusted, which
+        is raised without a retry (code "untrusted").
 
     Examples
     --------
@@ -95,7 +98,7 @@ def connect(
     if token is not None and not (
         isinstance(token, str) and token.isascii() and token.isprintable()
     ):
-        raise ParameterError("token must be text as `streamembed serve --new-token` printed it")
+        raise ParameterError("token must be text that `streamembed serve --new-token` printed")
     roots = None
     if tls_roots is not None:
         try:
@@ -103,21 +106,21 @@ def connect(
         except OSError as error:
             raise file_error(error, tls_roots, "read") from error
     if roots is not None:
-        context_of(roots)
-    made = Client(url, token, roots, real("patience", patience, 0.0, 3600.0))
+        create_context(roots)
+    client = Client(url, token, roots, real("patience", patience, 0.0, 3600.0))
     try:
-        made._meet()
+        client._discover()
     except BaseException:
-        made.close()
+        client.close()
         raise
-    return made
+    return client
 
 
 class Client:
     """A client of a served run, for one thread; a context manager. See `connect`.
 
-    Calls are tried again where the server was restarted, or has no room, for `patience` seconds;
-    learning as well, for the server knows by its offset what it has.
+    Calls are retried for `patience` seconds while the server restarts or has too many open calls;
+    `learn` as well, because the offset of a batch tells whether the server has it.
     """
 
     def __init__(self, url: str, token: str | None, roots: bytes | None, patience: float) -> None:
@@ -126,19 +129,22 @@ class Client:
         self._options = fl.FlightCallOptions(headers=headers)
         self._roots, self._patience = roots, patience
         self._urls = [url]
-        self._has_met = False  # whether it ever answered
+        self._has_answered = False  # whether the server has ever answered
         self._flight: Any = None
-        self._stream: Any = None  # of points, by the newest snapshot
+        self._stream: Any = None  # open exchange of points, by the newest snapshot
         self._features: Features | None = None
         self._offset: int | None = None
-        # A call of learn that failed: where it began, and a digest of its rows.
-        self._unheard: tuple[int, bytes] | None = None
-        self._limits = (ROWS, 1 << 24)  # rows and bytes of a batch, once it was told
+        # A failed call of `learn`: its first offset, and a digest of its rows.
+        self._unacknowledged: tuple[int, bytes] | None = None
+        self._limits = (
+            MAX_ROWS,
+            1 << 24,
+        )  # rows and bytes of a batch, until the server sends its own
 
     def __repr__(self) -> str:
         return f"<Client of {self._urls[0]}>" if self._urls else "<Client, closed>"
 
-    # ------------------------------------------------------------------ what can be asked
+    # ------------------------------------------------------------------ public methods
 
     def transform(self, X: Any) -> Transformed:
         """Coordinates and coverage of points, all by the newest snapshot.
@@ -146,153 +152,152 @@ class Client:
         Parameters
         ----------
         X
-            Any table (n, d), as of `Snapshot.transform`.
+            Any table (n, d), as in `Snapshot.transform`.
 
         Raises
         ------
         FeatureError, InputError
-            It is none, or has other features.
+            X is not a table of numbers, or has other features.
         NotReadyError
             The warm-up of the run has not ended.
         ServerError
             The server cannot be reached, or refuses.
         """
-        return self._tried(lambda: self._transform(X))
+        return self._retry(lambda: self._transform(X))
 
     def learn(self, X: Any, y: Any = None, ids: Any = None) -> Learned:
-        """Learn events; once it returns, they are committed. O(1) round trips a batch.
+        """Learn events; when it returns, they are committed. O(1) round trips per batch.
 
         Parameters
         ----------
         X
-            Any table (n, d), as of `Run.learn`.
+            Any table (n, d), as in `Run.learn`.
         y, ids
-            A label, and an id, for each; or None.
+            A label and an id for each row; or None.
 
         Raises
         ------
         FeatureError, InputError
-            Nothing of the first batch that is refused was learned, and nothing behind it.
+            The first refused batch and all later ones were not learned.
         ServerError
-            The server cannot be reached, or refuses. The same call with the same rows may be made
-            again: what of it is in is not learned twice. Its code is "offset" where another
-            producer that uses this token has learned meanwhile: then read `offset`, and learn what
-            is not in yet.
+            The server cannot be reached, or refuses. You may repeat the same call with the same
+            rows: no row is learned twice. The code is "offset" where another producer with this
+            token name has learned since; then read `offset`, and learn the missing rows.
         """
-        table = self._tried(lambda: self._to_learn(X, y, ids))
-        first = self._begins_at(table)
+        table = self._retry(lambda: self._build_events(X, y, ids))
+        first = self._find_offset(table)
         self._offset = first
         try:
             learned = self._learn(table, first)
         except BaseException as error:
-            # whether the server has these rows is not known, unless it said that they come too late
-            was_overtaken = getattr(error, "code", None) == "offset"
-            self._unheard = None if was_overtaken else (first, digest_of(table))
-            if was_overtaken and (done := self._offset - first):
-                raise ServerError(f"{error}. The first {done} rows are in", "offset") from None
+            # whether the server has these rows is unknown, unless it refused their offset
+            is_conflict = getattr(error, "code", None) == "offset"
+            self._unacknowledged = None if is_conflict else (first, compute_digest(table))
+            if is_conflict and (done := self._offset - first):
+                raise ServerError(f"{error}. The first {done} rows are learned", "offset") from None
             raise
-        self._unheard = None
+        self._unacknowledged = None
         return learned
 
-    def _to_learn(self, X: Any, y: Any, ids: Any) -> pa.Table:
-        """Events as they are sent."""
-        points, features = read_points(X, self._features_to_learn())
+    def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
+        """The table of events to send."""
+        points, features = read_points(X, self._fetch_features())
         n = len(points)
         labels = None if y is None else list_labels(y, n)
-        known = read_ids(ids, n)
-        return table_of(points, features, labels, None if known is None else known.tolist())
+        values = read_ids(ids, n)
+        return build_table(points, features, labels, None if values is None else values.tolist())
 
-    def _begins_at(self, table: pa.Table) -> int:
-        """The offset of a call: that of the one before, where that failed and had the same rows."""
-        if self._unheard is not None and self._unheard[1] == digest_of(table):
-            return self._unheard[0]
+    def _find_offset(self, table: pa.Table) -> int:
+        """The offset of a call: that of the previous call, if it failed and had the same rows."""
+        if self._unacknowledged is not None and self._unacknowledged[1] == compute_digest(table):
+            return self._unacknowledged[0]
         return self.offset if self._offset is None else self._offset
 
     def _learn(self, table: pa.Table, first: int) -> Learned:
-        """Put until all is acknowledged, the first row at an offset."""
+        """Send events, the first row at an offset, until all are acknowledged."""
         assert self._offset is not None
         accepted, rejected = 0, list[Rejected]()
         while (done := self._offset - first) < len(table):
-            told = self._tried(lambda: self._put(table, first))
-            for one in told:
-                self._offset = max(self._offset, int(one["next"]))
-                accepted += one["accepted"]
-                at = one["offset"] - first
-                rejected += [Rejected(at + i, key, why) for i, key, why in one["rejected"]]
+            answers = self._retry(lambda: self._ingest(table, first))
+            for answer in answers:
+                self._offset = max(self._offset, int(answer["next"]))
+                accepted += answer["accepted"]
+                start = answer["offset"] - first
+                rejected += [Rejected(start + i, key, why) for i, key, why in answer["rejected"]]
             if self._offset - first == done:
                 raise ServerError("the server acknowledged nothing", "internal")
         return Learned(accepted, tuple(rejected))
 
     @property
     def offset(self) -> int:
-        """Rows that this producer (the name of its token) has put, as the server has them now.
+        """Number of rows that the server has from this producer (the name of its token).
 
-        The next call of `learn` begins there; but not one with the same rows as the last, where
-        that broke off: it is the same call, and what of it is in is not learned twice.
+        The next call of `learn` starts there. The exception is a call with the same rows as the
+        last one, if that was interrupted: it continues that call, and no row is learned twice.
         """
-        self._offset = int(self._tried(lambda: self._told("learn"))["offset"])
+        self._offset = int(self._retry(lambda: self._describe("learn"))["offset"])
         return self._offset
 
     @property
     def ready(self) -> bool:
-        """Whether points can be transformed now: a snapshot is served, and the server does not end.
+        """Whether points can be transformed: a snapshot is served, and no shutdown is in progress.
 
-        False for a run whose warm-up is not over: it can be learned into all the same.
+        False before the warm-up of the run has ended; `learn` works all the same.
         """
-        return bool(json.loads(self._acted("ready"))["ready"])
+        return bool(json.loads(self._act("ready"))["ready"])
 
     def drain(self) -> None:
-        """Ask the server to end: it lets open calls end, and commits what was put.
+        """Shut the server down: it waits for open calls, and commits all received events.
 
         Raises
         ------
         ServerError
             The token may only read, or the server cannot be reached.
         """
-        self._acted("drain")
+        self._act("drain")
 
-    def _acted(self, name: str) -> bytes:
+    def _act(self, name: str) -> bytes:
         action = fl.Action(name, b"")
-        (told,) = self._tried(lambda: list(self._connected().do_action(action, self._options)))
-        return bytes(told.body.to_pybytes())
+        (answer,) = self._retry(lambda: list(self._connect().do_action(action, self._options)))
+        return bytes(answer.body.to_pybytes())
 
     def snapshot(self, position: int | None = None) -> Snapshot:
-        """A snapshot that the run keeps, bit for bit; None for the newest.
+        """A snapshot of the run, bit for bit; None for the newest.
 
         Raises
         ------
         NotReadyError, ServerError
-            There is none yet, or none of that position.
+            There is no snapshot yet, or none at that position.
         """
         which = "latest" if position is None else str(position)
-        table = self._tried(lambda: self._get(f"snapshot/{which}"))
+        table = self._retry(lambda: self._get(f"snapshot/{which}"))
         return Snapshot.from_bytes(b"".join(table["bytes"].to_pylist()))
 
     def landmark_set(self, partition: int = 0) -> LandmarkSet:
-        """Landmarks and masses as they were committed last, to be merged with those of others.
+        """The last committed landmarks and masses, to be merged with those of other runs.
 
-        They may be newer than `snapshot()`, which is looked for now and then.
+        They may be newer than `snapshot()`, which the server refreshes periodically.
 
         Parameters
         ----------
         partition
-            The number of the server's stream among those that are merged, 0 to 65,535.
+            Number of this stream among the merged ones, 0 to 65,535.
 
         Raises
         ------
         NotReadyError, ServerError
-            There are none yet, or the run keeps none.
+            There are no landmarks yet, or the run does not use landmarks.
         """
         number = whole("partition", partition, 0, high=LARGEST_PARTITION)
-        table = self._tried(lambda: self._get(f"landmarks/{number}"))
+        table = self._retry(lambda: self._get(f"landmarks/{number}"))
         return LandmarkSet.from_bytes(b"".join(table["bytes"].to_pylist()))
 
     def timeline(self) -> pa.Table:
-        """A row a snapshot that was committed, as of `RunReader.timeline`."""
-        return self._tried(lambda: self._get("timeline"))
+        """A table with a row per committed snapshot, as from `RunReader.timeline`."""
+        return self._retry(lambda: self._get("timeline"))
 
     def close(self) -> None:
-        """End; the client cannot be used afterwards."""
+        """Close the connection; the client cannot be used afterwards."""
         self._drop()
         self._urls = []
 
@@ -304,112 +309,114 @@ class Client:
 
     # ------------------------------------------------------------------ calls
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if not self._urls:
-            raise ParameterError("this client is closed: connect again")
+            raise ParameterError("this client is closed; connect again")
         if self._flight is None:
-            if self._urls[0].startswith("grpc+tls"):  # gRPC would log it, and not say why
-                self._must_speak(CERTAIN | (UNKNOWN_SIGNER if self._roots else frozenset()))
+            if self._urls[0].startswith(
+                "grpc+tls"
+            ):  # gRPC would log the failure without its reason
+                self._check_tls(DEFINITE_REASONS | (UNKNOWN_SIGNER if self._roots else frozenset()))
             roots = {} if self._roots is None else {"tls_root_certs": self._roots}
             self._flight = fl.FlightClient(self._urls[0], **roots)
         return self._flight
 
-    def _must_speak(self, reasons: frozenset[int] | None = None) -> None:
-        """Say why a server that never answered never will; ServerError with "untrusted"."""
-        if self._has_met:
+    def _check_tls(self, reasons: frozenset[int] | None = None) -> None:
+        """ServerError with code "untrusted" where TLS fails with a server that never answered."""
+        if self._has_answered:
             return
         secure, host, port = URL.fullmatch(self._urls[0]).groups()  # type: ignore[union-attr]
-        context = context_of(self._roots) if secure == "+tls" else None
-        patience = min(max(self._patience, 0.5), HANDSHAKE)
-        why = why_not(host.strip("[]"), int(port), context, patience, reasons)
+        context = create_context(self._roots) if secure == "+tls" else None
+        patience = min(max(self._patience, 0.5), HANDSHAKE_TIMEOUT)
+        why = diagnose_connection(host.strip("[]"), int(port), context, patience, reasons)
         if why is not None:
             raise ServerError(why, "untrusted")
 
-    def _meet(self) -> None:
-        """Is it there, does it know this token, and where else does it answer?"""
-        infos = self._tried(lambda: list(self._connected().list_flights(b"", self._options)))
-        self._has_met = True
-        places: set[str] = set()
+    def _discover(self) -> None:
+        """Check the connection and the token, and find the addresses of all readers."""
+        infos = self._retry(lambda: list(self._connect().list_flights(b"", self._options)))
+        self._has_answered = True
+        locations: set[str] = set()
         for info in infos:
             if b"/".join(info.descriptor.path) == b"transform":
-                found = [place.uri for end in info.endpoints for place in end.locations]
-                places |= {uri.decode() for uri in found if uri.startswith(b"grpc")}
-        if len(places) > 1:  # readers of one server: clients spread over them
+                uris = [location.uri for end in info.endpoints for location in end.locations]
+                locations |= {uri.decode() for uri in uris if uri.startswith(b"grpc")}
+        if len(locations) > 1:  # several readers: clients choose among them at random
             self._drop()
-            self._urls = random.sample(sorted(places), len(places))
+            self._urls = random.sample(sorted(locations), len(locations))
 
-    def _told(self, *path: str) -> dict[str, Any]:
-        """What the server says of one of its flights, its schema put into ``_features``."""
-        asked = fl.FlightDescriptor.for_path(*path)
-        info = self._connected().get_flight_info(asked, self._options)
-        names = features_in(info.schema)
-        self._features = names if names.names else None
-        told: dict[str, Any] = json.loads(info.app_metadata)
-        self._limits = told["max_rows"], told["max_bytes"]
-        return told
+    def _describe(self, *path: str) -> dict[str, Any]:
+        """The metadata of a path; sets the features and limits of this client."""
+        descriptor = fl.FlightDescriptor.for_path(*path)
+        info = self._connect().get_flight_info(descriptor, self._options)
+        features = infer_features(info.schema)
+        self._features = features if features.names else None
+        metadata: dict[str, Any] = json.loads(info.app_metadata)
+        self._limits = metadata["max_rows"], metadata["max_bytes"]
+        return metadata
 
-    def _rows(self, table: pa.Table) -> int:
-        """Rows of a batch that the server takes."""
-        most, size = self._limits
-        by_size = size * len(table) // (2 * int(table.nbytes) + 1)
-        return max(1, min(most, ROWS, by_size))
+    def _batch_rows(self, table: pa.Table) -> int:
+        """Rows per batch within the limits of the server."""
+        max_rows, max_bytes = self._limits
+        by_size = max_bytes * len(table) // (2 * int(table.nbytes) + 1)
+        return max(1, min(max_rows, MAX_ROWS, by_size))
 
     def _get(self, ticket: str) -> Any:
-        return self._connected().do_get(fl.Ticket(ticket.encode()), self._options).read_all()
+        return self._connect().do_get(fl.Ticket(ticket.encode()), self._options).read_all()
 
-    def _features_to_learn(self) -> Features | None:
+    def _fetch_features(self) -> Features | None:
         if self._features is None:
-            self._told("learn")
+            self._describe("learn")
         return self._features
 
     def _transform(self, X: Any) -> Transformed:
         if self._features is None:
-            self._told("transform")
+            self._describe("transform")
         points, features = read_points(X, self._features)
-        table = table_of(points, features, None, None)
-        rows = self._rows(table)
+        table = build_table(points, features, None, None)
+        rows = self._batch_rows(table)
         if len(points) <= rows:
-            stream = self._stream or self._exchange("transform", "follow")
+            stream = self._stream or self._open_exchange("transform", "follow")
             self._stream = stream
-            return joined([stream.answer(table.to_batches() or _empty(table))])
-        stream = self._exchange("transform")
+            return join_answers([stream.answer(table.to_batches() or _empty_batches(table))])
+        stream = self._open_exchange("transform")
         try:
             pieces = (table.slice(at, rows) for at in range(0, len(points), rows))
-            return joined([stream.answer(piece.to_batches()) for piece in pieces])
+            return join_answers([stream.answer(piece.to_batches()) for piece in pieces])
         finally:
             stream.close()
 
-    def _exchange(self, *path: str) -> _Stream:
-        asked = fl.FlightDescriptor.for_path(*path)
-        return _Stream(*self._connected().do_exchange(asked, self._options))
+    def _open_exchange(self, *path: str) -> _ExchangeStream:
+        descriptor = fl.FlightDescriptor.for_path(*path)
+        return _ExchangeStream(*self._connect().do_exchange(descriptor, self._options))
 
-    def _put(self, table: pa.Table, first: int) -> list[dict[str, Any]]:
-        """Put what is not acknowledged; what came back, though it may break off."""
+    def _ingest(self, table: pa.Table, first: int) -> list[dict[str, Any]]:
+        """Send the unacknowledged rows; returns the answers, also of an interrupted stream."""
         assert self._offset is not None
-        found: list[dict[str, Any]] = []
-        asked, rows = fl.FlightDescriptor.for_path("learn"), self._rows(table)
-        writer, reader = self._connected().do_put(asked, table.schema, self._options)
+        answers: list[dict[str, Any]] = []
+        descriptor, rows = fl.FlightDescriptor.for_path("learn"), self._batch_rows(table)
+        writer, reader = self._connect().do_put(descriptor, table.schema, self._options)
         try:
             for at in range(self._offset - first, len(table), rows):
                 (batch,) = table.slice(at, rows).combine_chunks().to_batches()
-                writer.write_with_metadata(batch, packed(offset=first + at))
+                writer.write_with_metadata(batch, pack_metadata(offset=first + at))
                 answer = reader.read()
                 if answer is None:
-                    writer.close()  # raises what the server said
+                    writer.close()  # raises the server's error
                     raise ServerError("the server ended the stream")
-                found.append(json.loads(answer.to_pybytes()))
+                answers.append(json.loads(answer.to_pybytes()))
             writer.done_writing()
         except (pa.ArrowException, OSError) as error:
-            failure = _closing(writer, error)
-            if not found:
+            failure = _close_failed(writer, error)
+            if not answers:
                 raise failure from None
         else:
             with contextlib.suppress(pa.ArrowException, OSError):
                 writer.close()
-        return found
+        return answers
 
-    def _tried(self, call: Callable[[], T]) -> T:
-        """A call, again and again where the server is not there; errors as this package's."""
+    def _retry(self, call: Callable[[], T]) -> T:
+        """Call, and retry while the server is unavailable; Flight errors become this package's."""
         until, pause = time.monotonic() + self._patience, PAUSE
         while True:
             try:
@@ -417,22 +424,22 @@ class Client:
             except StreamembedError as error:
                 failure: StreamembedError = error
             except (pa.ArrowException, OSError) as error:
-                failure = failure_of(error)
-            if isinstance(failure, InputError):  # that of this side, too
+                failure = convert_flight_error(error)
+            if isinstance(failure, InputError):  # also where this client raises it
                 failure.code = "invalid"
             code = failure.code
             if self._stream is not None or code == "unavailable":
                 self._drop()
             if code == "unavailable":
-                self._must_speak()
+                self._check_tls()
             if code != "unavailable" or time.monotonic() + pause > until:
                 raise failure
             self._urls = [*self._urls[1:], *self._urls[:1]]
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
     def _drop(self) -> None:
-        """Forget the connection, and what was learned by it."""
+        """Close the connection, and forget the features that it sent."""
         if self._stream is not None:
             self._stream.close()
         if self._flight is not None:
@@ -440,40 +447,40 @@ class Client:
         self._flight = self._stream = self._features = None
 
 
-class _Stream:
-    """One exchange: a batch of points, then its answer."""
+class _ExchangeStream:
+    """One open exchange: each batch of points is followed by its answer."""
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._writer, self._reader = writer, reader
-        self._begun = False
+        self._has_begun = False
 
     def answer(self, batches: list[Any]) -> Any:
         (batch,) = batches
         try:
-            if not self._begun:
+            if not self._has_begun:
                 self._writer.begin(batch.schema)
-                self._begun = True
+                self._has_begun = True
             self._writer.write_batch(batch)
             return self._reader.read_chunk()
         except StopIteration:
             raise ServerError("the server ended the stream") from None
         except (pa.ArrowException, OSError) as error:
-            raise _closing(self._writer, error) from None
+            raise _close_failed(self._writer, error) from None
 
     def close(self) -> None:
         with contextlib.suppress(pa.ArrowException, OSError):
             self._writer.close()
 
 
-def _closing(writer: Any, error: BaseException) -> StreamembedError:
-    """What went wrong with a stream: closing it may say more than writing to it did."""
+def _close_failed(writer: Any, error: BaseException) -> StreamembedError:
+    """The error of a failed stream: closing it may raise a more specific one than writing."""
     try:
         writer.close()
     except (pa.ArrowException, OSError) as later:
-        if code_of(error) == "internal" or not getattr(error, "extra_info", None):
-            return failure_of(later)
-    return failure_of(error)
+        if read_code(error) == "internal" or not getattr(error, "extra_info", None):
+            return convert_flight_error(later)
+    return convert_flight_error(error)
 
 
-def _empty(table: pa.Table) -> list[Any]:
+def _empty_batches(table: pa.Table) -> list[Any]:
     return [pa.RecordBatch.from_pylist([], table.schema)]

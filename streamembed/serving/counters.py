@@ -1,6 +1,6 @@
-"""What a process counts, as plain numbers: its parent adds them up, and shows them.
+"""Counters of a process as plain numbers; its parent adds and publishes them.
 
-Never a word of a client: calls, codes and reasons are those of the lists here.
+No label comes from a client: calls, codes and reasons are those of the lists here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
-
-__all__ = ["BUCKETS", "CALLS", "CODES", "REASONS", "Counts", "added", "reason_of"]
 
 CALLS = ("transform", "learn", "get", "info", "action")
 CODES = (
@@ -24,7 +22,7 @@ CODES = (
     "unavailable",
     "internal",
 )
-# Why a row was rejected, by how `streamembed.data` begins to say it.
+# Why a row was rejected, by how the message of `streamembed.data` begins.
 REASONS = {
     "null": "null",
     "NaN": "nan",
@@ -34,22 +32,24 @@ REASONS = {
     "duplicate": "duplicate_id",
     "": "other",
 }
-# Seconds, of a request.
+# Upper bounds of the histogram of request times, in seconds.
 BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
 
 
-def reason_of(text: str) -> str:
-    """The reason of a rejected row as one of few words.
+def classify_reason(text: str) -> str:
+    """The message of a rejected row as one of the values of `REASONS`.
 
     Examples
     --------
-    >>> reason_of("NaN in 'x'"), reason_of("value 1e+200 in 'x' is beyond 1e150"), reason_of("?")
-    ('nan', 'too_large', 'other')
+    >>> classify_reason("NaN in 'x'"), classify_reason("value 1e+200 in 'x' is beyond 1e150")
+    ('nan', 'too_large')
+    >>> classify_reason("?")
+    'other'
     """
-    return next(word for begins, word in REASONS.items() if text.startswith(begins))
+    return next(reason for start, reason in REASONS.items() if text.startswith(start))
 
 
-class Counts:
+class RequestCounters:
     """Counters of one process, used by many threads."""
 
     def __init__(self) -> None:
@@ -61,8 +61,10 @@ class Counts:
         self._seconds: dict[str, float] = {}
         self._learned = 0
 
-    def request(self, call: str, code: str, seconds: float | None = None, rows: int = 0) -> None:
-        """One request, and how long it took, where it was let in."""
+    def count_request(
+        self, call: str, code: str, seconds: float | None = None, rows: int = 0
+    ) -> None:
+        """Count a request and, where it was accepted, its time."""
         with self._lock:
             key = f"{call} {code}"
             self._requests[key] = self._requests.get(key, 0) + 1
@@ -73,45 +75,46 @@ class Counts:
                 buckets[bisect_left(BUCKETS, seconds)] += 1
                 self._seconds[call] = self._seconds.get(call, 0.0) + seconds
 
-    def rejected(self, reasons: Iterable[str]) -> None:
-        """Rows that could not be used, by `reason_of`."""
+    def count_rejected(self, reasons: Iterable[str]) -> None:
+        """Count rejected rows by the reasons of `classify_reason`."""
         with self._lock:
             for reason in reasons:
                 self._rejected[reason] = self._rejected.get(reason, 0) + 1
 
-    def learned(self, events: int) -> None:
-        """Events that were acknowledged."""
+    def count_learned(self, events: int) -> None:
+        """Count acknowledged events."""
         with self._lock:
             self._learned += events
 
-    def told(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+    def to_dict(self) -> dict[str, Any]:
+        """All counters, JSON-ready."""
         with self._lock:
             return {
                 "requests": dict(self._requests),
                 "rows": dict(self._rows),
                 "rejected": dict(self._rejected),
-                "buckets": {call: list(each) for call, each in self._buckets.items()},
+                "buckets": {call: list(numbers) for call, numbers in self._buckets.items()},
                 "seconds": dict(self._seconds),
                 "learned": self._learned,
             }
 
 
-def added(one: Any, other: Any) -> Any:
-    """Two of what `Counts.told` gave, as one.
+def add_counters(left: Any, right: Any) -> Any:
+    """The sum of two results of `RequestCounters.to_dict`.
 
     Examples
     --------
-    >>> added({"rows": {"transform": 1}}, {"rows": {"transform": 2, "learn": 5}})
+    >>> add_counters({"rows": {"transform": 1}}, {"rows": {"transform": 2, "learn": 5}})
     {'rows': {'transform': 3, 'learn': 5}}
     """
-    if isinstance(one, dict):
+    if isinstance(left, dict):
         return {
-            **one,
+            **left,
             **{
-                key: added(one[key], value) if key in one else value for key, value in other.items()
+                key: add_counters(left[key], value) if key in left else value
+                for key, value in right.items()
             },
         }
-    if isinstance(one, list):
-        return [a + b for a, b in zip(one, other, strict=True)]
-    return one + other
+    if isinstance(left, list):
+        return [a + b for a, b in zip(left, right, strict=True)]
+    return left + right

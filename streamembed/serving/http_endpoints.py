@@ -1,4 +1,4 @@
-"""Health, readiness and counters over plain HTTP, for what watches servers."""
+"""Health, readiness and counters over plain HTTP, for monitoring systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from streamembed.addresses import is_own, names_of
 from streamembed.serving.counters import BUCKETS, CALLS, CODES, REASONS
-from streamembed.serving.server_settings import cannot_listen
+from streamembed.serving.server_settings import build_listen_error
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -20,13 +20,11 @@ try:
     )
 
     MISSING = ""
-except ImportError as error:  # an extra: whoever asks for counters is told how to install it
+except ImportError as error:  # an extra: /metrics answers how to install it
     MISSING = str(error)
 
-__all__ = ["Health"]
-
-# Seconds that a client may take to ask.
-PATIENCE = 10.0
+# Seconds that a client may take to send its request.
+TIMEOUT = 10.0
 GAUGES = {
     "snapshot_epoch": ("epoch", "Epoch of the snapshot that is served."),
     "snapshot_position": ("position", "Events that it has learned."),
@@ -38,15 +36,15 @@ GAUGES = {
 }
 
 
-class Health:
-    """An HTTP server beside a `Supervisor`; a context manager.
+class HttpEndpoints:
+    """The HTTP server of a `Supervisor`; a context manager.
 
     Parameters
     ----------
     host, port
-        Where it listens; 0: any port that is free.
+        Where it listens; port 0: any free port.
     status
-        What there is to tell: that of `Supervisor.status`.
+        Returns what is published: `Supervisor.status`.
 
     Raises
     ------
@@ -56,12 +54,12 @@ class Health:
 
     def __init__(self, host: str, port: int, status: Callable[[], dict[str, Any]]) -> None:
         try:
-            self._server = _Server((host, port), status)
+            self._server = _EndpointServer((host, port), status)
         except OSError as error:
-            raise cannot_listen(error, host, port, "metrics-port") from error
+            raise build_listen_error(error, host, port, "metrics-port") from error
         self.port: int = self._server.server_address[1]
 
-    def __enter__(self) -> Health:
+    def __enter__(self) -> HttpEndpoints:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
         return self
 
@@ -70,25 +68,25 @@ class Health:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _EndpointServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], status: Callable[[], dict[str, Any]]) -> None:
         self.status = status
         self.names = names_of(address[0])
-        super().__init__(address, _Handler)
+        super().__init__(address, _EndpointHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asks and goes away is no error."""
+        """Ignore it: a client that disconnects is no error."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _EndpointHandler(BaseHTTPRequestHandler):
+    server: _EndpointServer
     server_version, sys_version = "streamembed", ""
-    timeout = PATIENCE
+    timeout = TIMEOUT
 
     def do_GET(self) -> None:
-        """One of three pages."""
+        """Answer one of three paths."""
         if self.path == "/healthz":
             self._answer(200, "ok")
         elif self.path == "/readyz":
@@ -97,15 +95,21 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             self._answer(*self._metrics())
         else:
-            self._answer(404, "there are /healthz, /readyz and /metrics")
+            self._answer(404, "not found; the paths are /healthz, /readyz and /metrics")
 
     def _metrics(self) -> tuple[int, str]:
-        """Status and counters, of a request that names this server: no other site may read them."""
+        """Status code and text of /metrics; 403 where ``Host`` does not name this server.
+
+        Otherwise another web site could read them through a browser (DNS rebinding).
+        """
         if not is_own(self.headers.get("Host", ""), self.server.names):
-            return 403, "/metrics is served under another name: ask by address, see --metrics-host"
+            return (
+                403,
+                "/metrics is not served under this host name; use the address or --metrics-host",
+            )
         if MISSING:
-            return 501, "counters need: pip install 'streamembed[serve]'"
-        return 200, metrics_of(self.server.status())
+            return 501, "/metrics needs prometheus_client: pip install 'streamembed[serve]'"
+        return 200, render_metrics(self.server.status())
 
     def _answer(self, status: int, text: str) -> None:
         body = text.encode()
@@ -116,71 +120,71 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is its reader's."""
+        """Log nothing: requests do not belong in the terminal."""
 
 
-def metrics_of(status: dict[str, Any]) -> str:
-    """What a server counted, as Prometheus reads it: fewer than 200 series, whoever calls."""
+def render_metrics(status: dict[str, Any]) -> str:
+    """The status of a server in the text format of Prometheus: fewer than 200 series."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Told(status))
+    registry.register(_MetricsCollector(status))
     return str(generate_latest(registry).decode())
 
 
-class _Told:
-    """All metrics of one moment."""
+class _MetricsCollector:
+    """The metrics of one status."""
 
     def __init__(self, status: dict[str, Any]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Any]:
-        """What prometheus_client asks for."""
+        """Yield all metric families; called by prometheus_client."""
         status, counts = self._status, self._status["counts"]
-        requests = _counter("requests", "Calls, or batches of a stream.", ["call", "code"])
+        requests = _build_counter("requests", "Calls, or batches of a stream.", ["call", "code"])
         for key, number in sorted(counts.get("requests", {}).items()):
             call, code = key.split(" ")
             assert call in CALLS
             assert code in CODES
             requests.add_metric([call, code], number)
         yield requests
-        rows = _counter("rows", "Rows that were answered or learned.", ["call"])
+        rows = _build_counter("rows", "Rows that were answered or learned.", ["call"])
         for call, number in sorted(counts.get("rows", {}).items()):
             rows.add_metric([call], number)
         yield rows
-        rejected = _counter("rows_rejected", "Rows that could not be used.", ["reason"])
+        rejected = _build_counter("rows_rejected", "Rows that could not be used.", ["reason"])
         for reason in REASONS.values():
             rejected.add_metric([reason], counts.get("rejected", {}).get(reason, 0))
         yield rejected
-        learned = _counter("events_learned", "Events that were acknowledged.")
+        learned = _build_counter("events_learned", "Events that were acknowledged.")
         learned.add_metric([], counts.get("learned", 0))
         yield learned
-        restarts = _counter("restarts", "Processes that were started again.")
+        restarts = _build_counter("restarts", "Processes that were started again.")
         restarts.add_metric([], status["restarts"])
         yield restarts
         seconds = HistogramMetricFamily(
             "streamembed_request_seconds", "Of a call, or of a batch.", labels=["call"]
         )
         for call, buckets in sorted(counts.get("buckets", {}).items()):
-            seconds.add_metric([call], _summed(buckets), counts["seconds"][call])
+            seconds.add_metric([call], _accumulate(buckets), counts["seconds"][call])
         yield seconds
-        yield _gauge("streams_open", "Calls that are open.", status["open"])
-        yield _gauge("queue_batches", "Batches that wait to be learned.", status["waiting"])
-        if told := status["snapshot"]:
+        yield _build_gauge("streams_open", "Calls that are open.", status["open"])
+        yield _build_gauge("queue_batches", "Batches that wait to be learned.", status["waiting"])
+        if summary := status["snapshot"]:
             for name, (key, text) in GAUGES.items():
-                yield _gauge(name, text, told[key])
+                yield _build_gauge(name, text, summary[key])
 
 
-def _counter(name: str, text: str, labels: list[str] | None = None) -> Any:
+def _build_counter(name: str, text: str, labels: list[str] | None = None) -> Any:
     return CounterMetricFamily(f"streamembed_{name}", text, labels=labels or [])
 
 
-def _gauge(name: str, text: str, value: float) -> Any:
+def _build_gauge(name: str, text: str, value: float) -> Any:
     return GaugeMetricFamily(f"streamembed_{name}", text, value)
 
 
-def _summed(buckets: list[int]) -> list[tuple[str, int]]:
-    """Numbers of requests that took at most so long."""
-    found, total = [], 0
+def _accumulate(buckets: list[int]) -> list[tuple[str, int]]:
+    """Upper bounds of the buckets, and how many requests took at most that long."""
+    cumulated, total = [], 0
     for end, number in zip([*map(str, BUCKETS), "+Inf"], buckets, strict=True):
         total += number
-        found.append((end, total))
-    return found
+        cumulated.append((end, total))
+    return cumulated

@@ -1,7 +1,7 @@
-"""How a reader hands events to the writer: one socket of the system, numbers and JSON, no pickle.
+"""The channel from a reader process to the writer process: a Unix socket, numbers and JSON.
 
-A message is a length of four bytes, a header of JSON of that length, and as many bytes as the
-header's ``size`` says. The writer answers each with one of the same kind, before the next is sent.
+A message is a length of four bytes, a JSON header of that length, and the bytes that the header's
+``size`` counts. The writer answers each message with one of the same form before the next is sent.
 """
 
 from __future__ import annotations
@@ -14,104 +14,106 @@ from typing import Any
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.serving.messages import Features, Put, RefusedError
+from streamembed.serving.messages import EventBatch, Features, RefusedError
 
-__all__ = ["LARGEST", "Writer", "receive", "send"]
-
-LENGTH = struct.Struct(">I")
-# Bytes of a header, which has the ids and labels of a batch.
-LARGEST = 1 << 28
-# Seconds that a batch may wait for its turn, and for the disk.
-PATIENCE = 120.0
+LENGTH_FORMAT = struct.Struct(">I")
+# Bytes of a header, which holds the ids and labels of a batch.
+MAX_HEADER = 1 << 28
+# Seconds that a batch may wait for the writer and for the disk.
+TIMEOUT = 120.0
 
 
-def send(connection: socket.socket, told: dict[str, Any], data: Array | bytes = b"") -> None:
-    """One message; OSError where nobody listens."""
+def send_message(
+    connection: socket.socket, header: dict[str, Any], data: Array | bytes = b""
+) -> None:
+    """Send one message; OSError where the other side is closed."""
     body = data.tobytes() if isinstance(data, np.ndarray) else data
-    header = json.dumps({**told, "size": len(body)}).encode()
-    connection.sendall(LENGTH.pack(len(header)) + header)
+    encoded = json.dumps({**header, "size": len(body)}).encode()
+    connection.sendall(LENGTH_FORMAT.pack(len(encoded)) + encoded)
     if len(body):
         connection.sendall(body)
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any], bytearray]:
-    """One message; EOFError where none comes any more."""
-    (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
-    if length > LARGEST:
-        raise EOFError("a header is too long")
-    told: dict[str, Any] = json.loads(_exactly(connection, length))
-    return told, _exactly(connection, int(told["size"]))
+def receive_message(connection: socket.socket) -> tuple[dict[str, Any], bytearray]:
+    """Receive one message; EOFError where the other side has closed the connection."""
+    (length,) = LENGTH_FORMAT.unpack(_receive_exactly(connection, LENGTH_FORMAT.size))
+    if length > MAX_HEADER:
+        raise EOFError("the header is too long")
+    header: dict[str, Any] = json.loads(_receive_exactly(connection, length))
+    return header, _receive_exactly(connection, int(header["size"]))
 
 
-def _exactly(connection: socket.socket, size: int) -> bytearray:
+def _receive_exactly(connection: socket.socket, size: int) -> bytearray:
     data = bytearray(size)
     view, done = memoryview(data), 0
     while done < size:
-        if not (got := connection.recv_into(view[done:])):
-            raise EOFError("the other side has gone")
-        done += got
+        if not (received := connection.recv_into(view[done:])):
+            raise EOFError("the connection was closed")
+        done += received
     return data
 
 
-class Writer:
-    """The writer, as a reader knows it: a connection of its own, closed when the block ends.
+class IngestClient:
+    """A connection of a reader process to the writer process; a context manager.
 
     Raises
     ------
     RefusedError
-        It is not there now, or says no.
+        The writer cannot be reached, or refuses a request.
     """
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(PATIENCE)
+        self._socket.settimeout(TIMEOUT)
         try:
             self._socket.connect(path)
         except OSError:
             self._socket.close()
-            raise _gone() from None
+            raise _writer_unavailable() from None
 
-    def features(self) -> Features | None:
-        """Those of the run; None before its first event."""
-        told = self._ask({"do": "features"})
-        return Features(tuple(told["names"]), told["ordered"]) if told["names"] else None
+    def fetch_features(self) -> Features | None:
+        """The features of the run; None before its first event."""
+        header = self._request({"do": "features"})
+        return Features(tuple(header["names"]), header["ordered"]) if header["names"] else None
 
-    def next(self, who: str) -> int:
-        """The offset of the next batch of a producer."""
-        return int(self._ask({"do": "next", "who": who})["next"])
+    def fetch_offset(self, producer: str) -> int:
+        """The offset of a producer's next batch."""
+        return int(self._request({"do": "next", "who": producer})["next"])
 
-    def learn(self, who: str, offset: int, put: Put, features: Features) -> dict[str, Any]:
-        """What came of it, once it is committed."""
-        told = {
+    def learn(
+        self, producer: str, offset: int, events: EventBatch, features: Features
+    ) -> dict[str, Any]:
+        """Learn a batch; returns the acknowledgement, once it is committed."""
+        header = {
             "do": "learn",
-            "who": who,
+            "who": producer,
             "offset": offset,
-            "rows": len(put.points),
+            "rows": len(events.points),
             "names": features.names,
             "ordered": features.ordered,
-            "ids": put.ids,
-            "labels": put.labels,
+            "ids": events.ids,
+            "labels": events.labels,
         }
-        return self._ask(told, np.ascontiguousarray(put.points))
+        return self._request(header, np.ascontiguousarray(events.points))
 
-    def _ask(self, told: dict[str, Any], data: Floats | bytes = b"") -> dict[str, Any]:
+    def _request(self, header: dict[str, Any], data: Floats | bytes = b"") -> dict[str, Any]:
         try:
-            send(self._socket, told, data)
-            answer, _ = receive(self._socket)
+            send_message(self._socket, header, data)
+            answer, _ = receive_message(self._socket)
         except (OSError, EOFError):
-            raise _gone() from None
+            raise _writer_unavailable() from None
         if "code" in answer:
             raise RefusedError(answer["code"], answer["message"])
         return answer
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> IngestClient:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
 
-def _gone() -> RefusedError:
+def _writer_unavailable() -> RefusedError:
     return RefusedError(
-        "unavailable", "nothing is learned now; what was acknowledged is safe: try again"
+        "unavailable", "the writer is not available now; acknowledged events are safe: try again"
     )

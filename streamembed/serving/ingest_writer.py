@@ -1,4 +1,4 @@
-"""The writer: the one process that learns. What it is given was checked by another process."""
+"""The writer: the one process that learns. A reader process has checked its input."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ import pyarrow as pa
 from streamembed.errors import InputError, ParameterError, said
 from streamembed.runs.calls import plain
 from streamembed.runs.session import Run, open_run
-from streamembed.serving.counters import Counts, reason_of
-from streamembed.serving.ingest import receive, send
-from streamembed.serving.messages import RefusedError, as_refused
+from streamembed.serving.counters import RequestCounters, classify_reason
+from streamembed.serving.ingest import receive_message, send_message
+from streamembed.serving.messages import RefusedError, convert_error
 
-__all__ = ["Learning"]
-
-# Before the name of every batch that was served: another loop over the run may have its own.
-BEGINS = "served "
+# How the ids of served batches begin: another loop over the run may have ids of its own.
+BATCH_PREFIX = "served "
 
 
-class Learning:
-    """A run that is learned into, by whoever connects to a socket.
+class IngestWriter:
+    """Learns the batches that reader processes send over a socket into a run.
 
     Parameters
     ----------
     folder
-        Of the run, which `streamembed.open_run` made.
+        Folder of a run of `streamembed.open_run`.
     path
-        Of the socket.
+        Path of the socket.
     checkpoint_every
         As of `streamembed.open_run`.
     fail
-        Called when the run refuses to go on, with why: this process is to end then.
+        Called with the reason when the run stops after an error: this process must end then.
 
     Raises
     ------
@@ -50,7 +48,7 @@ class Learning:
     def __init__(
         self, folder: str, path: str, checkpoint_every: str | None, fail: Callable[[str], None]
     ) -> None:
-        self.counts = Counts()
+        self.counters = RequestCounters()
         self._fail = fail
         self._lock = threading.Lock()
         self._waiting = 0
@@ -58,60 +56,59 @@ class Learning:
         self._stack = ExitStack()
         if not os.path.exists(os.path.join(folder, "run.db")):
             raise ParameterError(
-                f"RUN={folder} holds no run: make one with streamembed.open_run, which says how it "
-                "learns"
+                f"RUN={folder} has no run; --learn needs one made with streamembed.open_run"
             )
         self._run: Run = self._stack.enter_context(
             open_run(folder, checkpoint_every=checkpoint_every)
         )
         if self._run.engine.learns_distances:
             raise ParameterError(
-                f"RUN={folder} learns distances, which cannot be put: serve it without --learn"
+                f"RUN={folder} learns distances, which --learn does not take; serve it without"
             )
-        self._next = self._offsets()
-        self._door = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(FileNotFoundError):  # of a writer that died
+        self._next_offsets = self._load_offsets()
+        self._listener = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(FileNotFoundError):  # left by a writer that was killed
             os.unlink(path)
-        self._door.bind(path)
-        self._door.listen(64)
+        self._listener.bind(path)
+        self._listener.listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def _offsets(self) -> dict[str, int]:
-        """Rows that each producer has put."""
+    def _load_offsets(self) -> dict[str, int]:
+        """The number of rows that each producer has sent, from the ids of the batches."""
         last: dict[str, int] = {}
         for name in self._run.batch_ids():
-            if name.startswith(BEGINS):
-                who, _, at = name.removeprefix(BEGINS).partition(" ")
-                last[who] = max(last.get(who, 0), int(at))
-        found = {}
-        for who, offset in last.items():
-            learned = self._run.acknowledged(_name(who, offset))
+            if name.startswith(BATCH_PREFIX):
+                producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
+                last[producer] = max(last.get(producer, 0), int(at))
+        offsets = {}
+        for producer, offset in last.items():
+            learned = self._run.acknowledged(_format_batch_id(producer, offset))
             assert learned is not None
-            found[who] = offset + learned.accepted + len(learned.rejected)
-        return found
+            offsets[producer] = offset + learned.accepted + len(learned.rejected)
+        return offsets
 
     @property
     def waiting(self) -> int:
-        """Batches that have come and are not acknowledged."""
+        """Number of batches received and not yet acknowledged."""
         return self._waiting
 
     @property
     def position(self) -> int:
-        """Events that were acknowledged."""
+        """Number of acknowledged events."""
         return self._run.position
 
     def drain(self) -> None:
-        """Learn what has come, commit, and end."""
+        """Learn the received batches, commit, and close the run."""
         with self._lock:
             self._draining = True
             self._stack.close()
 
-    # ------------------------------------------------------------------ asked
+    # ------------------------------------------------------------------ requests
 
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._door.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -120,17 +117,17 @@ class Learning:
         """Answer one reader's stream until it ends."""
         with connection, contextlib.suppress(OSError, EOFError):
             while True:
-                told, data = receive(connection)
+                header, data = receive_message(connection)
                 try:
-                    answer = self._answer(told, data)
+                    answer = self._answer(header, data)
                 except RefusedError as refused:
                     answer = {"code": refused.code, "message": str(refused)}
-                send(connection, answer)
+                send_message(connection, answer)
 
-    def _answer(self, told: dict[str, Any], data: bytearray) -> dict[str, Any]:
-        if told["do"] == "next":
-            return {"next": self._next.get(told["who"], 0)}
-        if told["do"] == "features":
+    def _answer(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+        if header["do"] == "next":
+            return {"next": self._next_offsets.get(header["who"], 0)}
+        if header["do"] == "features":
             engine = self._run.engine
             ordered = True
             if engine.feature_names:
@@ -139,58 +136,63 @@ class Learning:
         self._waiting += 1
         try:
             with self._lock:
-                return self._learn(told, data)
+                return self._learn(header, data)
         finally:
             self._waiting -= 1
 
-    def _learn(self, told: dict[str, Any], data: bytearray) -> dict[str, Any]:
-        """One batch: learned and committed, or known already, or refused."""
+    def _learn(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+        """Learn and commit a batch, or acknowledge it again if it is learned already."""
         if self._draining:
-            raise RefusedError("unavailable", "this server is about to end")
-        who, offset, rows = told["who"], told["offset"], told["rows"]
-        expected, name = self._next.get(who, 0), _name(told["who"], told["offset"])
+            raise RefusedError("unavailable", "the server is shutting down")
+        producer, offset, rows = header["who"], header["offset"], header["rows"]
+        expected, name = (
+            self._next_offsets.get(producer, 0),
+            _format_batch_id(header["who"], header["offset"]),
+        )
         repeated = offset < expected
         if offset > expected:
             raise RefusedError(
                 "offset",
-                f"offset {offset} leaves a gap: {expected} rows of {who!r} are here, so the next "
-                f"batch must have offset {expected}",
+                f"offset {offset} leaves a gap: the run has {expected} rows of {producer!r}, so "
+                f"the next batch must have offset {expected}",
             )
         if repeated and self._run.acknowledged(name) is None:
-            raise _overtaken(f"offset {offset} is amid a batch that was learned", who, expected)
+            raise _offset_conflict(
+                f"offset {offset} is inside a batch that was learned", producer, expected
+            )
         if not rows:
-            raise RefusedError("invalid", "a batch must have rows")
-        points = np.frombuffer(data, dtype=np.float64).reshape(rows, len(told["names"]))
+            raise RefusedError("invalid", "empty batch")
+        points = np.frombuffer(data, dtype=np.float64).reshape(rows, len(header["names"]))
         X: Any = points
-        if not told["ordered"]:
-            X = pa.table({feature: points[:, j] for j, feature in enumerate(told["names"])})
-        first = None if self._run.engine.feature_names else told["names"]
+        if not header["ordered"]:
+            X = pa.table({feature: points[:, j] for j, feature in enumerate(header["names"])})
+        first = None if self._run.engine.feature_names else header["names"]
         try:
             learned = self._run.learn(
                 X,
-                told["labels"],
-                told["ids"],
-                None if told["ordered"] else first,
+                header["labels"],
+                header["ids"],
+                None if header["ordered"] else first,
                 batch_id=name,
             )
-        except (InputError, ParameterError) as error:  # such as labels that no metric learns from
-            if repeated:  # the batch that was acknowledged there was in order: this is another
-                raise _overtaken(
-                    f"other rows were learned at offset {offset}", who, expected
+        except (InputError, ParameterError) as error:  # such as labels in a run without metrics
+            if repeated:  # the acknowledged batch was valid: this is another
+                raise _offset_conflict(
+                    f"offset {offset} was learned with other rows", producer, expected
                 ) from None
             raise RefusedError("invalid", said(error)) from None
         except BaseException as error:
             print(f"streamembed: {said(error)}", file=sys.stderr, flush=True)
             self._fail(type(error).__name__)
-            raise as_refused(error) from None
-        behind = offset + rows  # of this batch: another producer may be further on
+            raise convert_error(error) from None
+        end = offset + rows
         if not repeated:
-            self._next[who] = behind
-            self.counts.learned(learned.accepted)
-            self.counts.rejected([reason_of(row.reason) for row in learned.rejected])
+            self._next_offsets[producer] = end
+            self.counters.count_learned(learned.accepted)
+            self.counters.count_rejected([classify_reason(row.reason) for row in learned.rejected])
         return {
             "offset": offset,
-            "next": behind,
+            "next": end,
             "accepted": learned.accepted,
             "rejected": [[row.index, plain(row.id), row.reason] for row in learned.rejected],
             "position": self._run.position,
@@ -198,15 +200,15 @@ class Learning:
         }
 
 
-def _overtaken(what: str, who: str, expected: int) -> RefusedError:
+def _offset_conflict(what: str, producer: str, expected: int) -> RefusedError:
     return RefusedError(
         "offset",
-        f"{what}: another producer with a token of {who!r} has learned meanwhile, or a call that "
-        f"broke off; {expected} rows of {who!r} are here. Read the offset again (client.offset), "
-        "learn what is not in yet, and give every producer a name of its own",
+        f"{what}: another producer with a token named {producer!r}, or an interrupted call, has "
+        f"learned since; the run has {expected} rows of {producer!r}. Read client.offset, learn "
+        "the rows after it, and give each producer a token name of its own",
     )
 
 
-def _name(who: str, offset: int) -> str:
-    """What a run calls a producer's batch."""
-    return f"{BEGINS}{who} {offset}"
+def _format_batch_id(producer: str, offset: int) -> str:
+    """The id of a producer's batch in the run."""
+    return f"{BATCH_PREFIX}{producer} {offset}"

@@ -1,7 +1,7 @@
-"""What is served: the newest whole snapshot of a run, which another process may be writing.
+"""The newest complete snapshot of a run, which another process may be writing.
 
-A snapshot is published once its checksums have been found to hold. Where the run is gone, damaged,
-or another run than it was, the last good one goes on being served, and its age says so.
+A snapshot is published after its checksums are verified. Where the run is missing, damaged or
+replaced, the last good snapshot stays published, and its age grows.
 """
 
 from __future__ import annotations
@@ -24,194 +24,201 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, said
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.serving.messages import Features, RefusedError, answer_schema, packed, usable
+from streamembed.serving.messages import (
+    Features,
+    RefusedError,
+    build_answer_schema,
+    mask_usable,
+    pack_metadata,
+)
 from streamembed.storage.database import NAME
 from streamembed.threads import one_blas_thread
 
-__all__ = ["Follower", "Served"]
-
-# Seconds between two looks, and the share of the time that looking takes at most.
-EVERY, SHARE = 0.5, 0.1
+# Seconds between two refreshes, and the largest share of the time that they take.
+INTERVAL, MAX_SHARE = 0.5, 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
-    """A snapshot, and what goes with every answer of it.
+class ServedSnapshot:
+    """A snapshot with the schema and metadata of its answers.
 
     Attributes
     ----------
     snapshot : Snapshot
-    stamp : float
-        When its run was written to, in seconds of the system's clock.
+    written_at : float
+        When its run was last written, in seconds of the system clock.
     """
 
     snapshot: Snapshot
-    stamp: float
+    written_at: float
 
     @cached_property
     def features(self) -> Features | None:
-        """None where it was learned from distances."""
+        """Features of its points; None where it was learned from distances."""
         names = self.snapshot.feature_names
         return Features(names, self.snapshot._ordered) if names else None
 
     @cached_property
     def metadata(self) -> bytes:
-        """Which snapshot it is, beside every batch of answers."""
-        one = self.snapshot
-        return packed(epoch=one.frame.epoch, position=one.position, met=bool(one.certificate.met))
+        """Epoch, position and certificate, sent with every batch of answers."""
+        snapshot = self.snapshot
+        return pack_metadata(
+            epoch=snapshot.frame.epoch,
+            position=snapshot.position,
+            met=bool(snapshot.certificate.met),
+        )
 
     @cached_property
-    def answers(self) -> pa.Schema:
-        """Of its answers."""
-        return answer_schema(len(self.snapshot.eigenvalues))
+    def schema(self) -> pa.Schema:
+        """Schema of its answers."""
+        return build_answer_schema(len(self.snapshot.eigenvalues))
 
     @cached_property
-    def data(self) -> bytes:
-        """Its file."""
+    def file_bytes(self) -> bytes:
+        """The snapshot as the bytes of its file."""
         return self.snapshot.to_bytes()
 
-    def answer(self, points: Floats) -> tuple[Any, Bools]:
-        """Coordinates and coverage of points (n, d), a row each, and which of them have any."""
-        valid = usable(points)
-        all_are = bool(valid.all())
-        if all_are:
-            coordinates, coverage = self._embed(points)
+    def embed(self, points: Floats) -> tuple[Any, Bools]:
+        """The answer for points (n, d), and which rows are valid, shape (n,)."""
+        valid = mask_usable(points)
+        all_valid = bool(valid.all())
+        if all_valid:
+            coordinates, coverage = self._transform(points)
         else:
             coordinates = np.zeros((len(points), len(self.snapshot.eigenvalues)))
             coverage = np.zeros(len(points))
             if valid.any():
-                coordinates[valid], coverage[valid] = self._embed(points[valid])
-        gone = None if all_are else pa.array(~valid)
-        kind = self.answers.field(0).type
+                coordinates[valid], coverage[valid] = self._transform(points[valid])
+        nulls = None if all_valid else pa.array(~valid)
+        kind = self.schema.field(0).type
         columns = [
-            pa.FixedSizeListArray.from_arrays(pa.array(coordinates.ravel()), type=kind, mask=gone),
-            pa.array(coverage, mask=None if all_are else ~valid),
+            pa.FixedSizeListArray.from_arrays(pa.array(coordinates.ravel()), type=kind, mask=nulls),
+            pa.array(coverage, mask=None if all_valid else ~valid),
             pa.array(valid),
         ]
-        return pa.record_batch(columns, schema=self.answers), valid
+        return pa.record_batch(columns, schema=self.schema), valid
 
-    def _embed(self, points: Floats) -> tuple[Floats, Floats]:
+    def _transform(self, points: Floats) -> tuple[Floats, Floats]:
         assert self.features is not None
         names, ordered = self.features.names, self.features.ordered
         rows = Batch(points, names, ordered, None, np.arange(len(points)), ())
         with one_blas_thread():
-            found: tuple[Floats, Floats] = self.snapshot.transform_with_coverage(rows)
-        return found
+            embedded: tuple[Floats, Floats] = self.snapshot.transform_with_coverage(rows)
+        return embedded
 
 
-class Follower:
-    """The newest snapshot of a run, looked for now and then; read by many threads.
+class RunFollower:
+    """Publishes the newest snapshot of a run; used by many threads.
 
     Parameters
     ----------
     folder
-        Of the run.
+        Folder of the run.
 
     Attributes
     ----------
-    current : Served or None
-        None before the warm-up of the run has ended. One assignment replaces it.
+    current : ServedSnapshot or None
+        None before the warm-up of the run has ended. Replaced by one assignment.
     """
 
     def __init__(self, folder: str) -> None:
-        self.current: Served | None = None
+        self.current: ServedSnapshot | None = None
         self._folder = Path(folder)
         self._origin: dict[str, Any] | None = None
-        self._seen: Any = None
-        self._told = ""
+        self._last_stats: Any = None
+        self._last_error = ""
 
-    def look(self) -> None:
-        """Publish what is new.
+    def refresh(self) -> None:
+        """Publish the newest snapshot of the run.
 
         Raises
         ------
         DamagedFileError, FileError
-            The run cannot be read, or it is another one.
+            The run cannot be read, or was replaced by another one.
         """
-        now = self._marks()
-        if now == self._seen:
+        stats = self._stat_files()
+        if stats == self._last_stats:
             return
-        with self.reading() as reader:
-            at = reader.positions
-            if at and (self.current is None or at[-1] > self.current.snapshot.position):
-                stamp = max([mark[2] / 1e9 for mark in now if mark is not None], default=0.0)
-                made = Served(reader.snapshot(), stamp)
-                self.current = made
-        self._seen = now
+        with self.open_reader() as reader:
+            positions, current = reader.positions, self.current
+            if positions and (current is None or positions[-1] > current.snapshot.position):
+                written_at = max([stat[2] / 1e9 for stat in stats if stat is not None], default=0.0)
+                self.current = ServedSnapshot(reader.snapshot(), written_at)
+        self._last_stats = stats
 
-    def watch(self, stop: threading.Event) -> None:
-        """Look until it is to stop; what goes wrong is said once, and looked at again."""
+    def follow(self, stop: threading.Event) -> None:
+        """Refresh until ``stop`` is set; an error is printed once, then tried again silently."""
         took = 0.0
-        while not stop.wait(max(EVERY, took / SHARE)):
+        while not stop.wait(max(INTERVAL, took / MAX_SHARE)):
             began = time.monotonic()
             try:
-                self.look()
-                self._told = ""
+                self.refresh()
+                self._last_error = ""
             except NotReadyError:
                 pass
-            except Exception as error:  # whatever it is, what is served goes on being served
-                if said(error) != self._told:
-                    self._told = said(error)
-                    print(f"streamembed: {self._told}", file=sys.stderr, flush=True)
+            except Exception as error:  # the published snapshot stays, whatever the error
+                if said(error) != self._last_error:
+                    self._last_error = said(error)
+                    print(f"streamembed: {self._last_error}", file=sys.stderr, flush=True)
             took = time.monotonic() - began
 
     @contextmanager
-    def reading(self) -> Iterator[RunReader]:
-        """The run as it is now; DamagedFileError where it is another one than it was."""
+    def open_reader(self) -> Iterator[RunReader]:
+        """A reader of the run; DamagedFileError where it was replaced by another run."""
         with read_run(self._folder) as reader:
-            origin = {name: told for name, told in reader.origin.items() if name != "version"}
+            origin = {name: value for name, value in reader.origin.items() if name != "version"}
             if self._origin is not None and origin != self._origin:
                 raise DamagedFileError(
-                    f"{self._folder} is another run than it was when serving began: start again "
-                    "to serve it"
+                    f"{self._folder} is another run than when the server started; restart the "
+                    "server to serve it"
                 )
             self._origin = origin
             yield reader
 
-    def must_have(self) -> Served:
-        """The current one; RefusedError before there is one."""
+    def require_current(self) -> ServedSnapshot:
+        """The current snapshot; RefusedError before the first one."""
         if self.current is None:
             raise RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
         return self.current
 
-    def data_of(self, position: int) -> bytes:
-        """The file of a kept snapshot."""
-        if (now := self.current) is not None and now.snapshot.position == position:
-            return now.data
-        with self.reading() as reader:
+    def read_snapshot(self, position: int) -> bytes:
+        """The bytes of the file of a stored snapshot."""
+        if (current := self.current) is not None and current.snapshot.position == position:
+            return current.file_bytes
+        with self.open_reader() as reader:
             if position not in reader.positions:
-                raise RefusedError("not_found", f"no snapshot at {position} is kept")
+                raise RefusedError("not_found", f"there is no snapshot at position {position}")
             return reader.snapshot(position).to_bytes()
 
-    def landmarks(self, partition: int) -> bytes:
-        """The landmarks of the engine that was committed last, as a set of a partition."""
-        with self.reading() as reader:
+    def read_landmarks(self, partition: int) -> bytes:
+        """The file of the landmarks of the last committed engine, as those of a partition."""
+        with self.open_reader() as reader:
             engine = reader.engine()
         if engine.config.memory != "landmarks" or engine.learns_distances:
-            raise RefusedError("not_found", "this run keeps no landmarks that could be merged")
+            raise RefusedError("not_found", "this run has no landmarks to merge")
         return engine.landmark_set(partition).to_bytes()
 
-    def timeline(self) -> Any:
-        """The run's, as a table."""
-        with self.reading() as reader:
+    def read_timeline(self) -> Any:
+        """The timeline of the run, as a table."""
+        with self.open_reader() as reader:
             return reader.timeline()
 
-    def positions(self) -> list[int]:
-        """Of the snapshots that can be asked for; of the current one where the run is not well."""
+    def list_positions(self) -> list[int]:
+        """Positions of the stored snapshots; of the current one where the run cannot be read."""
         try:
-            with self.reading() as reader:
+            with self.open_reader() as reader:
                 return sorted({*reader.positions})
         except StreamembedError:
             return [] if self.current is None else [self.current.snapshot.position]
 
-    def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes when anything is written; cheap to ask for."""
-        found: list[tuple[int, int, int] | None] = []
+    def _stat_files(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Inode, size and time of the files, which change with every write."""
+        stats: list[tuple[int, int, int] | None] = []
         for name in (NAME, f"{NAME}-wal"):
             try:
                 state = (self._folder / name).stat()
             except OSError:
-                found.append(None)
+                stats.append(None)
                 continue
-            found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        return tuple(found)
+            stats.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return tuple(stats)

@@ -1,7 +1,7 @@
-"""What goes over the wire: schemas, rows that are checked before they are used, words of refusal.
+"""Flight messages: schemas, checks of received rows, answers, and errors with their codes.
 
-Nothing that a client sent is used before its schema is the one that was told, its sizes are within
-the limits, and Arrow has looked at every offset and length of it.
+Received data is used only after its schema is the expected one, its sizes are within the limits,
+and Arrow has validated all offsets and lengths.
 """
 
 from __future__ import annotations
@@ -21,60 +21,35 @@ from streamembed.data.table import are_dicts, column_order, in_order, read_table
 from streamembed.errors import InputError, NotReadyError, ServerError, StreamembedError, said
 from streamembed.numeric.arrays import Array, Bools, Floats
 
-__all__ = [
-    "ID",
-    "LABEL",
-    "Features",
-    "Put",
-    "RefusedError",
-    "Transformed",
-    "answer_schema",
-    "as_refused",
-    "code_of",
-    "digest_of",
-    "failure_of",
-    "features_in",
-    "flight_error",
-    "joined",
-    "number_in",
-    "packed",
-    "points_of",
-    "put_of",
-    "read_points",
-    "table_of",
-    "usable",
-    "within",
-]
-
-# Of columns beside the features, where events are learned.
+# Columns beside the features, where events are learned.
 ID, LABEL = "id", "label"
 POINT = "point"
-LARGEST_METADATA = 1 << 12
-LARGEST_OFFSET = 1 << 53  # what JSON's numbers hold exactly
-# Of a message: more says nothing more.
-LONGEST = 1000
-KINDS = {
+MAX_METADATA = 1 << 12
+MAX_OFFSET = 1 << 53  # what JSON's numbers hold exactly
+# Characters of an error message.
+MAX_MESSAGE = 1000
+FLIGHT_ERRORS = {
     "unavailable": fl.FlightUnavailableError,
     "unauthenticated": fl.FlightUnauthenticatedError,
     "unauthorized": fl.FlightUnauthorizedError,
 }
 # What a client raises, with the code on it; anything else is a ServerError.
-OWN: dict[str, type[StreamembedError]] = {"invalid": InputError, "not_ready": NotReadyError}
-BROKEN = "something went wrong here that is not yours to know: its operator's log says what"
+ERROR_TYPES: dict[str, type[StreamembedError]] = {"invalid": InputError, "not_ready": NotReadyError}
+INTERNAL_ERROR = "internal server error; see the server's log"
 
 
 class RefusedError(Exception):
-    """A call is not answered; both the code and the message are for the client to see."""
+    """A call is refused; the client receives the code and the message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-def as_refused(error: BaseException) -> RefusedError:
-    """An error as what a client may see of it: no paths, no traceback.
+def convert_error(error: BaseException) -> RefusedError:
+    """An error in the form that a client may see: no paths, no traceback.
 
-    What a client did wrong is told in full; of anything else only that it happened.
+    A client's own mistake keeps its message; any other error is replaced by a general one.
     """
     if isinstance(error, RefusedError):
         return error
@@ -83,113 +58,112 @@ def as_refused(error: BaseException) -> RefusedError:
     if isinstance(error, NotReadyError):
         return RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
     if isinstance(error, pa.ArrowMemoryError | MemoryError):
-        return RefusedError("invalid", "that is too large")
+        return RefusedError("invalid", "the message is too large")
     if isinstance(error, pa.ArrowInvalid | pa.ArrowTypeError | pa.ArrowNotImplementedError):
-        return RefusedError("invalid", "what was sent is no sound Arrow data")
+        return RefusedError("invalid", "the message is not valid Arrow data")
     if isinstance(error, StreamembedError):
-        return RefusedError(
-            "unavailable", "the run cannot be used now: its operator's log says why"
-        )
-    return RefusedError("internal", BROKEN)
+        return RefusedError("unavailable", "the run cannot be used now; see the server's log")
+    return RefusedError("internal", INTERNAL_ERROR)
 
 
-def flight_error(refused: RefusedError) -> fl.FlightError:
-    """The same as an error of Flight: pyarrow sends the traceback with any other."""
-    kind = KINDS.get(refused.code, fl.FlightServerError)
-    return kind(str(refused)[:LONGEST], extra_info=refused.code.encode())
+def build_flight_error(refused: RefusedError) -> fl.FlightError:
+    """A refusal as a Flight error: with any other exception pyarrow sends the traceback."""
+    kind = FLIGHT_ERRORS.get(refused.code, fl.FlightServerError)
+    return kind(str(refused)[:MAX_MESSAGE], extra_info=refused.code.encode())
 
 
-def code_of(error: BaseException) -> str:
-    """The code that an error of Flight brought to a client."""
-    told = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
-    if told:
-        return told
-    return next((code for code, kind in KINDS.items() if isinstance(error, kind)), "internal")
+def read_code(error: BaseException) -> str:
+    """The code of a Flight error, as a client receives it."""
+    code = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
+    if code:
+        return code
+    return next(
+        (code for code, kind in FLIGHT_ERRORS.items() if isinstance(error, kind)), "internal"
+    )
 
 
-def packed(**told: Any) -> bytes:
-    """Facts, as they travel beside rows."""
-    return json.dumps(told).encode()
+def pack_metadata(**values: Any) -> bytes:
+    """Values as ``app_metadata``: JSON."""
+    return json.dumps(values).encode()
 
 
-def number_in(metadata: Any, name: str) -> int:
-    """A whole number, at least 0, out of what came beside rows."""
-    found: Any = None
-    if metadata is not None and len(metadata) <= LARGEST_METADATA:
+def parse_number(metadata: Any, name: str) -> int:
+    """A whole number, at least 0, from ``app_metadata``."""
+    number: Any = None
+    if metadata is not None and len(metadata) <= MAX_METADATA:
         try:
-            found = json.loads(bytes(metadata))[name]
+            number = json.loads(bytes(metadata))[name]
         except (ValueError, KeyError, TypeError, RecursionError):
-            found = None
-    if type(found) is not int or not 0 <= found < LARGEST_OFFSET:
+            number = None
+    if type(number) is not int or not 0 <= number < MAX_OFFSET:
         raise RefusedError(
             "offset",
-            f'every batch must have app_metadata such as {{"{name}": 0}}, a whole number: how many '
-            "rows this producer has put before",
+            f'every batch must have app_metadata such as {{"{name}": 0}}, a whole number: the rows '
+            "that this producer has sent before",
         )
-    return found
+    return number
 
 
-# ------------------------------------------------------------------------ rows that come in
+# ------------------------------------------------------------------------ received rows
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a point is.
+    """The features of a point.
 
     Attributes
     ----------
     names : tuple of str
     ordered : bool
-        True where they have no names but their places: points are then one column of lists.
+        True where features are known by position only: points are then one column of lists.
     """
 
     names: tuple[str, ...]
     ordered: bool
 
     def schema(self) -> pa.Schema:
-        """A column of doubles for each feature, by name; or one, ``point``, of lists of them."""
+        """A column of doubles per feature; or, where ordered, one column ``point`` of lists."""
         if self.ordered:
             return pa.schema([(POINT, pa.list_(pa.float64(), len(self.names)))])
         return pa.schema([(name, pa.float64()) for name in self.names])
 
-    def must_be(self, schema: pa.Schema, more: tuple[str, ...] = ()) -> None:
-        """Refuse any other schema; columns of ``more`` may come behind."""
-        wanted = list(self.schema())
-        found = list(schema)
-        beside = [field.name for field in found[len(wanted) :]]
-        is_known = len(found) >= len(wanted) and all(map(_same, wanted, found))
-        if is_known and set(beside) <= {*more} and len({*beside}) == len(beside):
+    def check_schema(self, schema: pa.Schema, more: tuple[str, ...] = ()) -> None:
+        """Refuse any other schema; columns of ``more`` may follow the features."""
+        expected, fields = list(self.schema()), list(schema)
+        others = [field.name for field in fields[len(expected) :]]
+        has_features = len(fields) >= len(expected) and all(map(_is_same_field, expected, fields))
+        if has_features and set(others) <= {*more} and len({*others}) == len(others):
             return
-        told = ", ".join(f"{field.name}: {field.type}" for field in wanted)
+        described = ", ".join(f"{field.name}: {field.type}" for field in expected)
         raise RefusedError(
             "invalid",
-            f"the schema must be [{told}]"
-            + (f", and then perhaps {' or '.join(more)}" if more else "")
-            + "; GetFlightInfo has it",
+            f"the schema must be [{described}]"
+            + (f", optionally followed by {' and '.join(more)}" if more else "")
+            + "; GetFlightInfo returns it",
         )
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two fields are of one name and type, whatever the items of lists are called."""
-    lists = all(pa.types.is_fixed_size_list(field.type) for field in (one, other))
-    if lists:
-        kinds = [(field.type.list_size, field.type.value_type) for field in (one, other)]
-        return one.name == other.name and kinds[0] == kinds[1]
-    return bool(one.name == other.name and one.type == other.type)
+def _is_same_field(left: Any, right: Any) -> bool:
+    """Whether two fields have the same name and type; the name of list items does not count."""
+    are_lists = all(pa.types.is_fixed_size_list(field.type) for field in (left, right))
+    if are_lists:
+        types = [(field.type.list_size, field.type.value_type) for field in (left, right)]
+        return left.name == right.name and types[0] == types[1]
+    return bool(left.name == right.name and left.type == right.type)
 
 
-def within(batch: Any, max_rows: int, max_bytes: int) -> None:
-    """Refuse a batch that is too large, or whose offsets and lengths do not hold together."""
+def check_batch(batch: Any, max_rows: int, max_bytes: int) -> None:
+    """Refuse a batch that is too large, or whose offsets and lengths are inconsistent."""
     if batch.num_rows > max_rows:
         raise RefusedError(
-            "invalid", f"a batch has {batch.num_rows} rows; it must have at most {max_rows}"
+            "invalid", f"the batch has {batch.num_rows} rows; it must have at most {max_rows}"
         )
     if batch.get_total_buffer_size() > max_bytes:
         raise RefusedError("invalid", f"a batch must have at most {max_bytes} bytes")
     batch.validate(full=True)
 
 
-def points_of(batch: Any, features: Features) -> Floats:
+def extract_points(batch: Any, features: Features) -> Floats:
     """The points of a checked batch, shape (n, d), NaN where a value is missing."""
     n, d = batch.num_rows, len(features.names)
     if not features.ordered:
@@ -205,21 +179,21 @@ def points_of(batch: Any, features: Features) -> Floats:
     return points
 
 
-def usable(points: Floats) -> Bools:
+def mask_usable(points: Floats) -> Bools:
     """Which points can be embedded, shape (n,): no NaN, no infinity, nothing beyond 1e150."""
-    fine: Bools = np.all(np.abs(points) <= LARGEST_VALUE, axis=1)
-    return fine
+    valid: Bools = np.all(np.abs(points) <= LARGEST_VALUE, axis=1)
+    return valid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Put:
-    """Events that were checked.
+class EventBatch:
+    """Checked events.
 
     Attributes
     ----------
     points : (n, d)
     ids, labels : list or None
-        Plain values, one a row.
+        Plain values, one per row.
     """
 
     points: Array
@@ -227,38 +201,38 @@ class Put:
     labels: list[int | str | bool | None] | None
 
 
-def put_of(batch: Any, features: Features) -> Put:
-    """The events of a checked batch whose schema `Features.must_be` has let in."""
-    beside = {}
+def extract_events(batch: Any, features: Features) -> EventBatch:
+    """The events of a checked batch whose schema `Features.check_schema` has accepted."""
+    columns = {}
     width = len(features.schema())
-    kinds = {
+    allowed_types = {
         ID: (pa.int64(), pa.string()),
         LABEL: (pa.int64(), pa.string(), pa.bool_()),
     }
-    for place in range(width, batch.num_columns):
-        name, column = batch.schema.field(place).name, batch.column(place)
-        if column.type not in kinds[name]:
-            allowed = " or ".join(map(str, kinds[name]))
+    for position in range(width, batch.num_columns):
+        name, column = batch.schema.field(position).name, batch.column(position)
+        if column.type not in allowed_types[name]:
+            allowed = " or ".join(map(str, allowed_types[name]))
             raise RefusedError(
-                "invalid", f"the column {name} is {column.type}; it must be {allowed}"
+                "invalid", f"the column {name} has type {column.type}; it must be {allowed}"
             )
-        beside[name] = column.to_pylist()
-    return Put(points_of(batch, features), beside.get(ID), beside.get(LABEL))
+        columns[name] = column.to_pylist()
+    return EventBatch(extract_points(batch, features), columns.get(ID), columns.get(LABEL))
 
 
-def features_in(schema: pa.Schema, beside: tuple[str, ...] = ()) -> Features:
-    """What a point is, by a schema; columns of ``beside`` are none of it."""
-    fields = [field for field in schema if field.name not in beside]
+def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features:
+    """The features of a schema, without the columns of ``exclude``."""
+    fields = [field for field in schema if field.name not in exclude]
     if len(fields) == 1 and pa.types.is_fixed_size_list(fields[0].type):
         return Features(tuple(map(str, range(fields[0].type.list_size))), True)
     return Features(tuple(field.name for field in fields), False)
 
 
-# ------------------------------------------------------------------------ rows that go back
+# ------------------------------------------------------------------------ answers
 
 
-def answer_schema(n_components: int) -> pa.Schema:
-    """Coordinates and coverage of each row, null where it is not valid."""
+def build_answer_schema(n_components: int) -> pa.Schema:
+    """Columns of an answer: coordinates and coverage are null in rows that are not valid."""
     return pa.schema(
         [
             ("coordinates", pa.list_(pa.float64(), n_components)),
@@ -268,41 +242,41 @@ def answer_schema(n_components: int) -> pa.Schema:
     )
 
 
-# ------------------------------------------------------------------------ of a client
+# ------------------------------------------------------------------------ client side
 
 
 def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
-    """The points of any table, as `Run.learn` and `Snapshot.transform` take them, to be sent.
+    """The points of any table that `Run.learn` and `Snapshot.transform` take.
 
     Shape (n, d), in the order of the features (None: those of X), NaN where a value is missing.
 
     Raises
     ------
     FeatureError, InputError
-        It is none, or has other features.
+        X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
     ordered = features is not None and features.ordered
     points = column_roles.split(X, names).points
-    wanted = names
+    requested = names
     if names is None and are_dicts(points):
-        wanted = in_order(row_by_name(points[0])) if len(points) else None
-    table = read_table(points, wanted)
+        requested = in_order(row_by_name(points[0])) if len(points) else None
+    table = read_table(points, requested)
     if table.refused is not None:
         raise table.refused
-    known = names_of(table, names, ordered)
+    feature_names = names_of(table, names, ordered)
     values = table.values
-    if known != table.names:
-        values = values[:, column_order(table.names, known)]
+    if feature_names != table.names:
+        values = values[:, column_order(table.names, feature_names)]
     if table.faults:
         values[list(table.faults)] = np.nan
-    return np.ascontiguousarray(values), features or Features(known, table.ordered)
+    return np.ascontiguousarray(values), features or Features(feature_names, table.ordered)
 
 
-def table_of(
+def build_table(
     points: Floats, features: Features, labels: list[Any] | None, ids: list[Any] | None
 ) -> pa.Table:
-    """Points (n, d), and what is beside them, as they are sent."""
+    """Points (n, d), ids and labels as the table that is sent."""
     schema = features.schema()
     if features.ordered:
         flat = pa.array(points.ravel())
@@ -314,55 +288,55 @@ def table_of(
     )
     for name, values in ((ID, ids), (LABEL, labels)):
         if values is not None:
-            table = table.append_column(name, [_column(name, values)])
+            table = table.append_column(name, [_build_column(name, values)])
     return table
 
 
-def _column(name: str, values: list[Any]) -> pa.Array:
+def _build_column(name: str, values: list[Any]) -> pa.Array:
     try:
         column = pa.array(values)
     except pa.ArrowException as error:
-        raise InputError(f"{name}s must be all text or all whole numbers to be sent") from error
+        raise InputError(f"{name}s must be all text or all whole numbers") from error
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
-def digest_of(table: pa.Table) -> bytes:
-    """Of what is sent: equal for equal rows, NaN and all."""
+def compute_digest(table: pa.Table) -> bytes:
+    """A digest that is equal for equal rows, NaN included."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table.combine_chunks())
     return hashlib.sha256(sink.getvalue()).digest()
 
 
-def failure_of(error: BaseException) -> StreamembedError:
-    """An error of Flight as one of this package."""
-    code = code_of(error)
+def convert_flight_error(error: BaseException) -> StreamembedError:
+    """A Flight error as an error of this package."""
+    code = read_code(error)
     text = str(error).split(". Detail: ")[0].split(". gRPC client debug context")[0]
     if code == "internal" and isinstance(error, pa.ArrowInvalid) and "handshake" not in text:
         code = "invalid"
     if code == "unavailable" and not getattr(error, "extra_info", None):
-        text = "the server cannot be reached: is the address right, and TLS as there?"
-    if code not in OWN:
+        text = "the server cannot be reached; check the address, and grpc:// against grpc+tls://"
+    if code not in ERROR_TYPES:
         return ServerError(text, code)
-    failure = OWN[code](text)
+    failure = ERROR_TYPES[code](text)
     failure.code = code
     return failure
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transformed:
-    """Points, embedded by one snapshot.
+    """Points embedded by one snapshot.
 
     Attributes
     ----------
     coordinates : (n, n_components)
         NaN in rows that are not valid.
     coverage : (n,)
-        As of `Snapshot.coverage`; NaN likewise.
+        As from `Snapshot.coverage`; NaN in rows that are not valid.
     valid : (n,)
-        False where a point has a value that is missing, infinite or beyond 1e150.
+        False where a value of the point is missing, infinite or beyond 1e150.
     epoch : int
-        Of the snapshot: coordinates of one epoch can be compared.
+        Epoch of the snapshot: coordinates of one epoch can be compared.
     position : int
         Events that the snapshot has learned.
     met : bool
@@ -377,9 +351,9 @@ class Transformed:
     met: bool
 
 
-def joined(chunks: list[Any]) -> Transformed:
-    """The answers of one call, which are of one snapshot."""
-    told = json.loads(bytes(chunks[0].app_metadata))
+def join_answers(chunks: list[Any]) -> Transformed:
+    """The answers of one call, all from one snapshot, as one."""
+    metadata = json.loads(bytes(chunks[0].app_metadata))
     table = pa.Table.from_batches([chunk.data for chunk in chunks])
     column = table["coordinates"].combine_chunks()
     k, valid = column.type.list_size, table["valid"].to_numpy()
@@ -387,4 +361,5 @@ def joined(chunks: list[Any]) -> Transformed:
     coordinates = flat.to_numpy(zero_copy_only=False).reshape(-1, k).copy()
     coordinates[~valid] = np.nan
     coverage = table["coverage"].to_numpy().astype(np.float64)
-    return Transformed(coordinates, coverage, valid, told["epoch"], told["position"], told["met"])
+    epoch, position, met = (metadata[name] for name in ("epoch", "position", "met"))
+    return Transformed(coordinates, coverage, valid, epoch, position, met)

@@ -1,4 +1,4 @@
-"""What a server was started with; the parent checks it, and hands it to its processes as JSON."""
+"""The settings of a server; the parent checks them and sends them to its processes as JSON."""
 
 from __future__ import annotations
 
@@ -13,49 +13,47 @@ from typing import Self
 from streamembed.addresses import LOOPBACK, is_loopback
 from streamembed.errors import MissingFileError, ParameterError, shown
 
-__all__ = ["PORT", "Settings", "bytes_of", "cannot_listen", "must_be_free"]
-
 PORT = 8815
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ServerSettings:
     """How a run is served.
 
     Attributes
     ----------
     run : str
-        Its folder.
+        Folder of the run.
     host : str
         Address to listen at.
     port : int
-        Of the first reader, the next ones follow; 0: any that are free.
+        Port of the first reader; the others take the next ports. 0: any free ports.
     learn : bool
-        Whether events can be put into it.
+        Whether clients can send events to learn.
     readers : int
-        Processes that answer.
+        Number of reader processes.
     tokens : str or None
-        File of who may; None where everybody may who reaches the port.
+        File of the tokens; None: every client that reaches the port is accepted.
     tls : (str, str) or None
-        Files of the certificate and of its key, both PEM.
+        PEM files of the certificate and of its key.
     insecure : bool
-        Whether others than this machine may be served without tokens and TLS.
+        Whether other machines are served without tokens and TLS.
     max_rows, max_bytes : int
-        Of one batch.
+        Largest batch.
     max_streams : int
-        Calls that are open at once, per reader.
+        Largest number of open calls, per reader.
     max_memory : int
-        Bytes that a reader may take beyond what it starts with.
+        Bytes that a reader may allocate beyond what it starts with.
     idle : float
-        Seconds of silence after which a stream is closed.
+        Seconds without a message after which a stream is closed.
     grace : float
-        Seconds that open streams have to end when the server does.
+        Seconds that open streams have to end when the server shuts down.
     checkpoint_every : str or None
-        As of `streamembed.open_run`: how often readers see what was learned.
+        As in `streamembed.open_run`: how often readers see what was learned.
     metrics_host : str
     metrics_port : int or None
-        Where /metrics, /healthz and /readyz are; None: nowhere; 0: any that is free.
+        Where /metrics, /healthz and /readyz are served; None: nowhere; 0: any free port.
     """
 
     run: str
@@ -79,12 +77,12 @@ class Settings:
     def __post_init__(self) -> None:
         if self.port and self.port + self.readers - 1 > 65535:
             raise ParameterError(
-                f"--port {self.port} leaves no ports for {self.readers} readers, which listen at "
-                "it and the next ones: choose a lower one"
+                f"--port {self.port} is too high for {self.readers} readers, which take this port "
+                "and the next ones; choose a lower one"
             )
         for path in self.tls or ():
             if not Path(path).is_file():
-                raise MissingFileError(f"{path} of --tls is no file that is there")
+                raise MissingFileError(f"--tls {path} is not an existing file")
         if self.insecure or is_loopback(self.host):
             return
         if self.tokens is None or self.tls is None:
@@ -92,49 +90,49 @@ class Settings:
             lacks = " and ".join(f"--{flag}" for flag in missing)
             verb = "is" if len(missing) == 1 else "are"
             raise ParameterError(
-                f"--host {self.host} can be reached by others, and {lacks} {verb} missing: give "
-                "both --tokens and --tls, or --insecure where a proxy before it has them"
+                f"--host {self.host} can be reached by other machines, and {lacks} {verb} missing: "
+                "give both --tokens and --tls, or --insecure behind a proxy that checks both"
             )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` gave."""
-        told = json.loads(text)
-        told["tls"] = told["tls"] and tuple(told["tls"])
-        return cls(**told)
+        """Read what `to_json` returned."""
+        values = json.loads(text)
+        values["tls"] = values["tls"] and tuple(values["tls"])
+        return cls(**values)
 
     def to_json(self) -> str:
-        """As one line."""
+        """The settings as one line of JSON."""
         return json.dumps(asdict(self))
 
 
-def bytes_of(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """A number of bytes, written as such or with KiB, MiB or GiB.
 
     Raises
     ------
     ParameterError
-        Anything else, or less than a KiB.
+        The text is no number of bytes, or less than a KiB.
 
     Examples
     --------
-    >>> bytes_of("16MiB"), bytes_of("65536")
+    >>> parse_bytes("16MiB"), parse_bytes("65536")
     (16777216, 65536)
     """
-    found = re.fullmatch(r"(\d{1,12})\s*([KMG]iB|)", text)
-    size = 0 if found is None else int(found[1]) * UNITS[found[2]]
+    match = re.fullmatch(r"(\d{1,12})\s*([KMG]iB|)", text)
+    size = 0 if match is None else int(match[1]) * UNITS[match[2]]
     if size < UNITS["KiB"]:
         raise ParameterError(f"{shown(text)} must be a number of bytes, such as 65536 or 16MiB")
     return size
 
 
-def must_be_free(host: str, port: int, flag: str = "port") -> None:
-    """Whether a server can listen there; 0 is any port that is free.
+def check_port_free(host: str, port: int, flag: str = "port") -> None:
+    """Check that a server can listen there; port 0 is any free port.
 
     Parameters
     ----------
     flag
-        The option that chose it, in words of a message.
+        The option that the message names.
 
     Raises
     ------
@@ -142,22 +140,22 @@ def must_be_free(host: str, port: int, flag: str = "port") -> None:
         The port is in use or not allowed, or the address is not one of this machine.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in found[:1]:
-            with socket.socket(family, kind, protocol) as door:
-                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                door.bind(address)
-                door.listen(1)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses[:1]:
+            with socket.socket(family, kind, protocol) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+                listener.listen(1)
     except OSError as error:
-        raise cannot_listen(error, host, port, flag) from error
+        raise build_listen_error(error, host, port, flag) from error
 
 
-def cannot_listen(error: OSError, host: str, port: int, flag: str = "port") -> ParameterError:
-    """Why a server cannot listen somewhere, and what to choose instead.
+def build_listen_error(error: OSError, host: str, port: int, flag: str = "port") -> ParameterError:
+    """The error of a server that cannot listen there, with what to choose instead.
 
     Examples
     --------
-    >>> raise cannot_listen(OSError(errno.EADDRINUSE, ""), "127.0.0.1", 8815)
+    >>> raise build_listen_error(OSError(errno.EADDRINUSE, ""), "127.0.0.1", 8815)
     Traceback (most recent call last):
     streamembed.errors.ParameterError: port 8815 is in use: choose another --port, or 0
     """
@@ -168,5 +166,5 @@ def cannot_listen(error: OSError, host: str, port: int, flag: str = "port") -> P
     other = flag.replace("port", "host")
     why = error.strerror or str(error)
     return ParameterError(
-        f"{host} is no address of this machine to listen at ({why}): choose another --{other}"
+        f"{host} is not an address of this machine ({why}): choose another --{other}"
     )

@@ -1,4 +1,4 @@
-"""The calls of Flight. Whatever goes wrong in one, its client sees a code and one line."""
+"""The Flight service. A client receives every error as a code and one line."""
 
 from __future__ import annotations
 
@@ -15,94 +15,91 @@ import pyarrow.flight as fl
 from streamembed.addresses import EVERYWHERE
 from streamembed.errors import StreamembedError, said
 from streamembed.merging.landmark_set import LARGEST_PARTITION
-from streamembed.serving.authentication import Call, Gate, peer_of
-from streamembed.serving.counters import Counts, reason_of
-from streamembed.serving.ingest import Writer
-from streamembed.serving.latest_snapshot import Follower, Served
+from streamembed.serving.authentication import Authentication, OpenCall, parse_peer
+from streamembed.serving.counters import RequestCounters, classify_reason
+from streamembed.serving.ingest import IngestClient
+from streamembed.serving.latest_snapshot import RunFollower, ServedSnapshot
 from streamembed.serving.messages import (
     ID,
     LABEL,
     RefusedError,
-    as_refused,
-    features_in,
-    flight_error,
-    number_in,
-    packed,
-    points_of,
-    put_of,
-    within,
+    build_flight_error,
+    check_batch,
+    convert_error,
+    extract_events,
+    extract_points,
+    infer_features,
+    pack_metadata,
+    parse_number,
 )
-from streamembed.serving.server_settings import Settings
+from streamembed.serving.server_settings import ServerSettings
 from streamembed.version import __version__
 
-__all__ = ["Service"]
-
-GATE = "gate"
+AUTHENTICATION = "authentication"
 ACTIONS = {
-    "health": "ok, where this process answers",
-    "ready": "whether a snapshot is served, and this server is not about to end",
-    "drain": "end, once the calls that are open have; takes a token that may write",
-    "version": "of streamembed",
+    "health": "ok, if this process answers",
+    "ready": "whether a snapshot is served, and the server is not shutting down",
+    "drain": "shut down after the open calls have ended; needs a token with role write",
+    "version": "version of streamembed",
 }
-# Bytes of a snapshot's file in one message.
-PIECE = 1 << 20
-WORDS = {"NaN": "nan", "inf": "infinite"}
+# Bytes of a file in one message.
+CHUNK_SIZE = 1 << 20
 
 
-def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of Flight, of which only what is meant for its client reaches it."""
+def _handle_errors(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a Flight method: its errors reach the client as a code and a message alone."""
 
     @wraps(method)
     def answer(self: Service, context: fl.ServerCallContext, *args: Any) -> Any:
-        call: Call = context.get_middleware(GATE)
+        call: OpenCall = context.get_middleware(AUTHENTICATION)
         began = time.perf_counter()
         try:
-            call.peer = peer_of(context.peer())
+            call.peer = parse_peer(context.peer())
             call.touch(busy=call.kind not in ("transform", "learn"))  # these wait for rows first
-            found = method(self, call, *args)
+            result = method(self, call, *args)
         except BaseException as error:
-            raise flight_error(self._refused(call.kind, error)) from None
+            raise build_flight_error(self._refuse(call.kind, error)) from None
         if call.kind not in ("transform", "learn"):  # these count their batches
-            self._counts.request(call.kind, "ok", time.perf_counter() - began)
+            self._counters.count_request(call.kind, "ok", time.perf_counter() - began)
         call.touch(busy=False)
-        return found
+        return result
 
     return answer
 
 
 class Service(fl.FlightServerBase):  # type: ignore[misc]
-    """A run by Arrow Flight.
+    """The Arrow Flight server of a run.
 
     Parameters
     ----------
     settings
-        Of the server.
+        Settings of the server.
     port
-        To listen at; 0: any that is free.
+        Where it listens; 0: any free port.
     follower
-        What is served.
-    gate
-        Who may.
-    counts
-        Where calls are counted.
+        Publishes the newest snapshot of the run.
+    authentication
+        Accepts or refuses calls.
+    counters
+        Counts calls and rows.
     writer
-        Where the writer listens; None where nothing is learned.
+        Path of the writer's socket; None where the server does not learn.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServerSettings,
         port: int,
-        follower: Follower,
-        gate: Gate,
-        counts: Counts,
+        follower: RunFollower,
+        authentication: Authentication,
+        counters: RequestCounters,
         writer: str | None,
     ) -> None:
         self._settings = settings
-        self._follower, self._gate, self._counts = follower, gate, counts
+        self._follower, self._authentication, self._counters = follower, authentication, counters
         self._writer = writer
-        self.ports: list[int] = []  # of all readers, once they are known
-        self.drain_asked = False
+        self.ports: list[int] = []  # of all readers, once they have started
+        self.is_drain_requested = False
         certificates = []
         if settings.tls is not None:
             with open(settings.tls[0], "rb") as cert, open(settings.tls[1], "rb") as key:
@@ -110,7 +107,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         super().__init__(
             self._location(settings.host, port),
             tls_certificates=certificates,
-            middleware={GATE: gate},
+            middleware={AUTHENTICATION: authentication},
         )
 
     def _location(self, host: str, port: int) -> str:
@@ -123,200 +120,209 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @property
     def ready(self) -> bool:
-        """Whether it answers points."""
-        return self._follower.current is not None and not self._gate.draining
+        """Whether points can be transformed."""
+        return self._follower.current is not None and not self._authentication.draining
 
     # ------------------------------------------------------------------ rows in, rows out
 
-    @_answered
-    def do_exchange(self, call: Call, descriptor: Any, reader: Any, writer: Any) -> None:
+    @_handle_errors
+    def do_exchange(self, call: OpenCall, descriptor: Any, reader: Any, writer: Any) -> None:
         """Points in, coordinates and coverage out, batch by batch."""
-        path = _path(descriptor)
+        path = _parse_path(descriptor)
         if path not in ("transform", "transform/follow"):
             raise RefusedError(
-                "not_found", "what can be exchanged is transform, or transform/follow"
+                "not_found", "DoExchange needs the path transform or transform/follow"
             )
-        served = self._follower.must_have()
+        served = self._follower.require_current()
         if served.features is None:
-            raise RefusedError("invalid", "this run learned distances: points have no place in it")
-        served.features.must_be(_sound(lambda: reader.schema))
-        writer.begin(served.answers)
-        for batch, _ in self._batches(call, reader):
+            raise RefusedError("invalid", "this run learned distances: it cannot transform points")
+        served.features.check_schema(_read_arrow(lambda: reader.schema))
+        writer.begin(served.schema)
+        for batch, _ in self._read_batches(call, reader):
             began = time.perf_counter()
-            if path != "transform" and (now := self._follower.must_have()) is not served:
-                served = _following(served, now)
+            newest = served if path == "transform" else self._follower.require_current()
+            if newest is not served:
+                served = _check_compatible(served, newest)
             assert served.features is not None
-            answer, valid = served.answer(points_of(batch, served.features))
+            answer, valid = served.embed(extract_points(batch, served.features))
             writer.write_with_metadata(answer, served.metadata)
             if answer.column(0).null_count:
                 self._count_invalid(batch, valid, served)
-            self._counts.request("transform", "ok", time.perf_counter() - began, batch.num_rows)
+            self._counters.count_request(
+                "transform", "ok", time.perf_counter() - began, batch.num_rows
+            )
 
-    def _count_invalid(self, batch: Any, valid: Any, served: Served) -> None:
+    def _count_invalid(self, batch: Any, valid: Any, served: ServedSnapshot) -> None:
         assert served.features is not None
-        for row in points_of(batch, served.features)[~valid].tolist():
+        for row in extract_points(batch, served.features)[~valid].tolist():
             finite = [abs(value) for value in row if value == value]
-            word = "NaN" if len(finite) < len(row) else "value"
-            word = "infinite" if word == "value" and max(finite) == float("inf") else word
-            self._counts.rejected([reason_of(word)])
+            reason = "NaN" if len(finite) < len(row) else "value"
+            reason = "infinite" if reason == "value" and max(finite) == float("inf") else reason
+            self._counters.count_rejected([classify_reason(reason)])
 
-    @_answered
-    def do_put(self, call: Call, descriptor: Any, reader: Any, writer: Any) -> None:
+    @_handle_errors
+    def do_put(self, call: OpenCall, descriptor: Any, reader: Any, writer: Any) -> None:
         """Events in; each batch is acknowledged once it is committed."""
-        if _path(descriptor) != "learn":
-            raise RefusedError("not_found", "what can be put is learn")
-        with self._learning() as learning:
-            features = learning.features()
-            schema = _sound(lambda: reader.schema)
-            if features is None:  # the first events say what a point is
-                features = features_in(schema, (ID, LABEL))
+        if _parse_path(descriptor) != "learn":
+            raise RefusedError("not_found", "DoPut needs the path learn")
+        with self._connect_writer() as writer_client:
+            features = writer_client.fetch_features()
+            schema = _read_arrow(lambda: reader.schema)
+            if features is None:  # the first events define the features
+                features = infer_features(schema, (ID, LABEL))
                 if not features.names:
                     raise RefusedError("invalid", "the schema must have a column for each feature")
-            features.must_be(schema, (ID, LABEL))
-            for batch, metadata in self._batches(call, reader):
+            features.check_schema(schema, (ID, LABEL))
+            for batch, metadata in self._read_batches(call, reader):
                 began = time.perf_counter()
-                offset, put = number_in(metadata, "offset"), put_of(batch, features)
-                told = learning.learn(call.who.name, offset, put, features)
-                writer.write(packed(**told))
-                self._counts.request("learn", "ok", time.perf_counter() - began, batch.num_rows)
+                offset, events = parse_number(metadata, "offset"), extract_events(batch, features)
+                acknowledged = writer_client.learn(call.token.name, offset, events, features)
+                writer.write(pack_metadata(**acknowledged))
+                self._counters.count_request(
+                    "learn", "ok", time.perf_counter() - began, batch.num_rows
+                )
 
-    def _learning(self) -> Writer:
+    def _connect_writer(self) -> IngestClient:
         if self._writer is None:
             raise RefusedError(
-                "not_found", "nothing is learned here: it was started without --learn"
+                "not_found", "this server does not learn: it was started without --learn"
             )
-        return Writer(self._writer)
+        return IngestClient(self._writer)
 
-    def _batches(self, call: Call, reader: Any) -> Iterator[tuple[Any, Any]]:
-        """Batches of a stream, each within the limits and sound, until its client ends it."""
+    def _read_batches(self, call: OpenCall, reader: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield the checked batches of a stream, with their metadata, until the client ends it."""
         while True:
             call.touch(busy=False)
             try:
-                chunk = _sound(reader.read_chunk)
+                chunk = _read_arrow(reader.read_chunk)
             except StopIteration:
                 return
             call.touch(busy=True)
-            if self._gate.draining:
-                raise RefusedError("unavailable", "this server is about to end")
+            if self._authentication.draining:
+                raise RefusedError("unavailable", "the server is shutting down")
             if chunk.data is None:
-                raise RefusedError("invalid", "every message must have rows")
-            within(chunk.data, self._settings.max_rows, self._settings.max_bytes)
+                raise RefusedError("invalid", "empty batch")
+            check_batch(chunk.data, self._settings.max_rows, self._settings.max_bytes)
             yield chunk.data, chunk.app_metadata
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ files and descriptions
 
-    @_answered
-    def do_get(self, call: Call, ticket: Any) -> Any:
-        """The file of a snapshot or of landmarks, in pieces; or the timeline."""
-        path = _words(ticket.ticket)
-        table = self._timeline() if path == "timeline" else _in_pieces(self._file(path))
-        return fl.RecordBatchStream(_watched(call, table))
+    @_handle_errors
+    def do_get(self, call: OpenCall, ticket: Any) -> Any:
+        """The file of a snapshot or of landmarks, in chunks; or the timeline."""
+        path = _decode_path(ticket.ticket)
+        table = self._read_timeline() if path == "timeline" else _split_file(self._read_file(path))
+        return fl.RecordBatchStream(_track_activity(call, table))
 
-    def _timeline(self) -> pa.Table:
-        return self._follower.timeline().replace_schema_metadata(None)
+    def _read_timeline(self) -> pa.Table:
+        return self._follower.read_timeline().replace_schema_metadata(None)
 
-    def _file(self, path: str) -> bytes:
+    def _read_file(self, path: str) -> bytes:
         kind, _, number = path.partition("/")
         if kind != "landmarks":
-            return self._snapshot(path)
+            return self._read_snapshot(path)
         if not number.isdecimal() or int(number[:9]) > LARGEST_PARTITION:
             raise RefusedError(
-                "not_found", f"landmarks are those of a partition, 0 to {LARGEST_PARTITION}"
+                "not_found", f"landmarks/PARTITION needs a partition from 0 to {LARGEST_PARTITION}"
             )
-        return self._follower.landmarks(int(number))
+        return self._follower.read_landmarks(int(number))
 
-    def _snapshot(self, path: str) -> bytes:
+    def _read_snapshot(self, path: str) -> bytes:
         kind, _, which = path.partition("/")
         if kind == "snapshot" and which == "latest":
-            return self._follower.must_have().data
+            return self._follower.require_current().file_bytes
         if kind == "snapshot" and which.isdecimal() and len(which) < 19:
-            return self._follower.data_of(int(which))
-        raise RefusedError("not_found", _KNOWN)
+            return self._follower.read_snapshot(int(which))
+        raise RefusedError("not_found", _UNKNOWN_PATH)
 
-    @_answered
-    def list_flights(self, call: Call, _: bytes) -> list[fl.FlightInfo]:
-        """All that can be asked for now."""
-        found = []
+    @_handle_errors
+    def list_flights(self, call: OpenCall, _: bytes) -> list[fl.FlightInfo]:
+        """Describe everything that is available now."""
+        infos = []
         for path in ("timeline", "learn", "transform", "snapshot/latest"):
-            # what is not there now, as where the run is damaged, is not listed
+            # what is not available now, as in a damaged run, is not listed
             with contextlib.suppress(RefusedError, StreamembedError):
-                found.append(self._info(path, *self._told(call, path)))
+                infos.append(self._build_info(path, *self._describe(call, path)))
         if self._follower.current is not None:
-            for at in self._follower.positions():
-                found.append(self._info(f"snapshot/{at}", *_kept(at)))
-        return found
+            for position in self._follower.list_positions():
+                described = _describe_stored(position)
+                infos.append(self._build_info(f"snapshot/{position}", *described))
+        return infos
 
-    @_answered
-    def get_flight_info(self, call: Call, descriptor: Any) -> fl.FlightInfo:
-        """Schema, rows, bytes, where, and what else there is to know of one of them."""
-        path = _path(descriptor)
-        return self._info(path, *self._told(call, path))
+    @_handle_errors
+    def get_flight_info(self, call: OpenCall, descriptor: Any) -> fl.FlightInfo:
+        """Schema, number of rows and bytes, endpoints and metadata of a path."""
+        path = _parse_path(descriptor)
+        return self._build_info(path, *self._describe(call, path))
 
-    def _info(
-        self, path: str, schema: pa.Schema, rows: int, size: int, told: bytes
+    def _build_info(
+        self, path: str, schema: pa.Schema, rows: int, size: int, metadata: bytes
     ) -> fl.FlightInfo:
         ticket = fl.Ticket(path.encode())
-        where = [self._location(self._settings.host, port) for port in self.ports]
-        if self._settings.host in EVERYWHERE:  # of all addresses: that which was asked
-            where = where[:1] and ["arrow-flight-reuse-connection://?"]
-        endpoints = [fl.FlightEndpoint(ticket, [one]) for one in where]
-        if path not in ("transform", "learn"):  # one endpoint has all of it, anywhere
-            endpoints = [fl.FlightEndpoint(ticket, where)]
+        locations = [self._location(self._settings.host, port) for port in self.ports]
+        if self._settings.host in EVERYWHERE:  # clients keep the address that they called
+            locations = locations[:1] and ["arrow-flight-reuse-connection://?"]
+        endpoints = [fl.FlightEndpoint(ticket, [location]) for location in locations]
+        if path not in ("transform", "learn"):  # every reader has all of it: one endpoint
+            endpoints = [fl.FlightEndpoint(ticket, locations)]
         descriptor = fl.FlightDescriptor.for_path(*path.split("/"))
-        return fl.FlightInfo(schema, descriptor, endpoints, rows, size, app_metadata=told)
+        return fl.FlightInfo(schema, descriptor, endpoints, rows, size, app_metadata=metadata)
 
-    def _told(self, call: Call, path: str) -> tuple[pa.Schema, int, int, bytes]:
-        """Schema, rows and bytes (-1 where it is not known), and metadata."""
+    def _describe(self, call: OpenCall, path: str) -> tuple[pa.Schema, int, int, bytes]:
+        """Schema, number of rows and of bytes (-1 where unknown), and metadata of a path."""
         if path in ("transform", "transform/follow"):
-            served = self._follower.must_have()
+            served = self._follower.require_current()
             if served.features is None:
-                raise RefusedError("not_found", "this run learned distances: it embeds no points")
-            return served.features.schema(), -1, -1, packed(**self._limits)
+                raise RefusedError(
+                    "not_found", "this run learned distances: it cannot transform points"
+                )
+            return served.features.schema(), -1, -1, pack_metadata(**self._limits)
         if path == "learn":
-            with self._learning() as learning:
-                features, offset = learning.features(), learning.next(call.who.name)
+            with self._connect_writer() as writer_client:
+                features = writer_client.fetch_features()
+                offset = writer_client.fetch_offset(call.token.name)
             schema = pa.schema([]) if features is None else features.schema()
-            return schema, -1, -1, packed(offset=offset, **self._limits)
+            return schema, -1, -1, pack_metadata(offset=offset, **self._limits)
         if path == "timeline":
-            table = self._timeline()
+            table = self._read_timeline()
             return table.schema, table.num_rows, table.nbytes, b""
         if path == "snapshot/latest":
-            data = self._snapshot(path)
-            return _PIECES, -1, len(data), self._follower.must_have().metadata
+            data = self._read_snapshot(path)
+            return _FILE_SCHEMA, -1, len(data), self._follower.require_current().metadata
         if path.startswith("landmarks/"):
-            return _PIECES, -1, len(self._file(path)), b""
+            return _FILE_SCHEMA, -1, len(self._read_file(path)), b""
         position = path.partition("/")[2]
-        if not position.isdecimal() or int(position[:19]) not in self._follower.positions():
-            raise RefusedError("not_found", _KNOWN)
-        return _kept(int(position))
+        if not position.isdecimal() or int(position[:19]) not in self._follower.list_positions():
+            raise RefusedError("not_found", _UNKNOWN_PATH)
+        return _describe_stored(int(position))
 
     # ------------------------------------------------------------------ actions
 
-    @_answered
-    def list_actions(self, call: Call) -> list[fl.ActionType]:
-        """What `do_action` knows."""
-        return [fl.ActionType(name, told) for name, told in ACTIONS.items()]
+    @_handle_errors
+    def list_actions(self, call: OpenCall) -> list[fl.ActionType]:
+        """The actions of `do_action`."""
+        return [fl.ActionType(name, description) for name, description in ACTIONS.items()]
 
-    @_answered
-    def do_action(self, call: Call, action: Any) -> list[bytes]:
-        """One word or a few; nothing of the run."""
+    @_handle_errors
+    def do_action(self, call: OpenCall, action: Any) -> list[bytes]:
+        """Run an action; its answer contains no data of the run."""
         name = action.type
         if name not in ACTIONS:
-            raise RefusedError("not_found", f"there are the actions {', '.join(ACTIONS)}")
+            raise RefusedError("not_found", f"unknown action; the actions are {', '.join(ACTIONS)}")
         if name == "drain":
-            if call.who.role != "write":
+            if call.token.role != "write":
                 raise RefusedError(
-                    "unauthorized", "this token may read; to drain takes one that writes"
+                    "unauthorized", "this token may only read; drain needs a token with role write"
                 )
-            self.drain_asked = True
+            self.is_drain_requested = True
         if name == "version":
             return [__version__.encode()]
-        return [packed(ready=self.ready) if name == "ready" else b"ok"]
+        return [pack_metadata(ready=self.ready) if name == "ready" else b"ok"]
 
-    def _refused(self, kind: str, error: BaseException) -> RefusedError:
-        """What a client is told; the log is told the rest."""
-        refused = as_refused(error)
-        self._counts.request(kind, refused.code)
+    def _refuse(self, kind: str, error: BaseException) -> RefusedError:
+        """An error as the client receives it; the log receives what the client must not see."""
+        refused = convert_error(error)
+        self._counters.count_request(kind, refused.code)
         if refused.code == "internal" or isinstance(error, StreamembedError):
             print(
                 f"streamembed: {type(error).__name__}: {said(error)}", file=sys.stderr, flush=True
@@ -324,66 +330,64 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return refused
 
 
-_KNOWN = (
-    "there are snapshot/latest, snapshot/POSITION of those that are listed, landmarks/PARTITION, "
-    "and timeline"
+_UNKNOWN_PATH = (
+    "unknown path; the paths are snapshot/latest, snapshot/POSITION of a listed position, "
+    "landmarks/PARTITION and timeline"
 )
-_PIECES = pa.schema([("bytes", pa.binary())])
+_FILE_SCHEMA = pa.schema([("bytes", pa.binary())])
 
 
-def _kept(position: int) -> tuple[pa.Schema, int, int, bytes]:
-    """What is told of a snapshot that is not the newest: it was not read."""
-    return _PIECES, -1, -1, packed(position=position)
+def _describe_stored(position: int) -> tuple[pa.Schema, int, int, bytes]:
+    """Schema, sizes and metadata of a stored snapshot, without reading it."""
+    return _FILE_SCHEMA, -1, -1, pack_metadata(position=position)
 
 
-def _in_pieces(data: bytes) -> pa.Table:
-    """A file as a column of bytes."""
-    pieces = [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
-    return pa.table({"bytes": pa.array(pieces, pa.binary())}, _PIECES)
+def _split_file(data: bytes) -> pa.Table:
+    """A file as a column of chunks of bytes."""
+    chunks = [data[start : start + CHUNK_SIZE] for start in range(0, len(data), CHUNK_SIZE)]
+    return pa.table({"bytes": pa.array(chunks, pa.binary())}, _FILE_SCHEMA)
 
 
-def _watched(call: Call, table: pa.Table) -> pa.RecordBatchReader:
-    """A table that touches its call whenever more of it is asked for."""
+def _track_activity(call: OpenCall, table: pa.Table) -> pa.RecordBatchReader:
+    """A reader of a table that marks its call as active whenever a batch is read."""
 
     def batches() -> Iterator[Any]:
-        for batch in table.to_batches(max_chunksize=1 if table.schema == _PIECES else None):
+        for batch in table.to_batches(max_chunksize=1 if table.schema == _FILE_SCHEMA else None):
             call.touch(busy=False)
             yield batch
 
     return pa.RecordBatchReader.from_batches(table.schema, batches())
 
 
-def _following(before: Served, now: Served) -> Served:
-    """The next snapshot of a stream, which answers the same points by the same schema."""
-    if now.features != before.features or now.answers != before.answers:
-        raise RefusedError(
-            "unavailable", "what is served has other features now: begin a new stream"
-        )
-    return now
+def _check_compatible(previous: ServedSnapshot, newest: ServedSnapshot) -> ServedSnapshot:
+    """The newest snapshot, if it has the features and the schema of the previous one."""
+    if newest.features != previous.features or newest.schema != previous.schema:
+        raise RefusedError("unavailable", "the snapshot has other features now; start a new stream")
+    return newest
 
 
-def _sound(read: Callable[[], Any]) -> Any:
-    """What Arrow reads; what it cannot read is the client's doing."""
+def _read_arrow(read: Callable[[], Any]) -> Any:
+    """The result of a read by Arrow; a failure is refused as the client's mistake."""
     try:
         return read()
     except StopIteration:
         raise
     except fl.FlightError:
-        raise RefusedError("unavailable", "the stream broke off") from None
+        raise RefusedError("unavailable", "the stream was interrupted") from None
     except (MemoryError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, MemoryError):
-            raise RefusedError("invalid", "that is too large") from None
-        raise RefusedError("invalid", "what was sent is no sound Arrow data") from None
+            raise RefusedError("invalid", "the message is too large") from None
+        raise RefusedError("invalid", "the message is not valid Arrow data") from None
 
 
-def _path(descriptor: Any) -> str:
-    """What is asked for: ``for_path("snapshot", "latest")`` and ``for_path("snapshot/latest")``."""
+def _parse_path(descriptor: Any) -> str:
+    """The path of a descriptor; ``("snapshot", "latest")`` equals ``("snapshot/latest")``."""
     if descriptor.descriptor_type != fl.DescriptorType.PATH or not descriptor.path:
-        raise RefusedError("not_found", "a descriptor must be a path, such as transform")
-    return _words(b"/".join(descriptor.path))
+        raise RefusedError("not_found", "the descriptor must be a path, such as transform")
+    return _decode_path(b"/".join(descriptor.path))
 
 
-def _words(path: bytes) -> str:
+def _decode_path(path: bytes) -> str:
     if len(path) > 100:
-        raise RefusedError("not_found", _KNOWN)
+        raise RefusedError("not_found", _UNKNOWN_PATH)
     return path.decode(errors="replace")

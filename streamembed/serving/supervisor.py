@@ -1,7 +1,7 @@
-"""The parent: starts readers and the writer, starts again what died, and ends them in order.
+"""The parent process: starts readers and the writer, restarts those that end, shuts all down.
 
-It holds no data of a client and none of the run, and imports neither Arrow nor numpy: whatever is
-sent to a reader, the parent is not there to be harmed.
+It holds no data of clients or of the run, and imports neither Arrow nor numpy: nothing that a
+client sends to a reader can harm it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from typing import Any, Self
 
 from streamembed import errors
 from streamembed.errors import MissingFileError, ServerError, StreamembedError
-from streamembed.serving.counters import added
-from streamembed.serving.server_settings import Settings, must_be_free
+from streamembed.serving.counters import add_counters
+from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.tokens import Token, read_tokens
 from streamembed.storage.database import NAME, tidy
 
-__all__ = ["Supervisor"]
-
-# Seconds: between two looks at the processes; for an answer; for a process to begin.
-EVERY, PATIENCE, START = 0.1, 5.0, 120.0
-# Between two attempts to start one again, at first and at most.
-PAUSE, LONGEST_PAUSE = 0.5, 30.0
-# Of processes: one BLAS thread; few arenas, of which each counts as memory.
+# Seconds: between two checks of the processes; for an answer; for a process to start.
+POLL_INTERVAL, TIMEOUT, START_TIMEOUT = 0.1, 5.0, 120.0
+# Seconds between two attempts to restart a process, at first and at most.
+PAUSE, MAX_PAUSE = 0.5, 30.0
+# Environment of the processes: one BLAS thread; one arena, because each counts as memory.
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -40,210 +38,217 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
 }
-# Unless the environment says otherwise: what gRPC logs of its clients is nothing for a terminal.
-LOG = {"GRPC_VERBOSITY": "NONE"}
+# Unless set by the user: gRPC's log of its clients does not belong in a terminal.
+LOG_ENVIRONMENT = {"GRPC_VERBOSITY": "NONE"}
 
 
-class Child:
-    """One process, and the line to it; used by several threads."""
+class WorkerProcess:
+    """One process and the pipes to it; used by several threads."""
 
-    def __init__(self, kind: str, told: dict[str, Any]) -> None:
+    def __init__(self, kind: str, start_message: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "streamembed.serving.worker", kind]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**LOG, **os.environ, **ENVIRONMENT},
+            env={**LOG_ENVIRONMENT, **os.environ, **ENVIRONMENT},
             text=True,
             start_new_session=True,  # Ctrl-C in a terminal is for the parent
         )
         self._lock = threading.Lock()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._asked = 0
-        self.port: int | None = None  # once it answers
-        self._send(told)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._request_id = 0
+        self.port: int | None = None  # None until it answers
+        self._send(start_message)
+        self._reader = threading.Thread(target=self._read_answers, daemon=True)
+        self._reader.start()
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
-    def _send(self, told: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(told) + "\n")
+            self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
-        except OSError:  # it has died, which is seen elsewhere
+        except OSError:  # it has ended; the supervisor restarts it
             pass
 
-    def _listen(self) -> None:
+    def _read_answers(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(json.loads(line))
         self._answers.put(None)
 
-    def begun(self, patience: float) -> bool:
-        """Whether it answers by now.
+    def wait_until_ready(self, timeout: float) -> bool:
+        """Whether it answers within a timeout.
 
         Raises
         ------
         StreamembedError
-            What it says why it cannot; or that it died.
+            The error that it reports; ServerError where it ended.
         """
         if self.port is not None:
             return True
         try:
-            told = self._answers.get(timeout=patience)
+            answer = self._answers.get(timeout=timeout)
         except queue.Empty:
             return False
-        if told is None:
-            raise ServerError(f"a process of the server ended at once ({self.end()})", "internal")
-        if "failed" in told:
-            kind: type[StreamembedError] = getattr(errors, told["failed"])
-            raise kind(told["message"])
-        self.port = told["port"]
+        if answer is None:
+            reason = self.wait_until_ended()
+            raise ServerError(f"a process of the server ended at its start ({reason})", "internal")
+        if "failed" in answer:
+            kind: type[StreamembedError] = getattr(errors, answer["failed"])
+            raise kind(answer["message"])
+        self.port = answer["port"]
         return True
 
-    def ask(self, told: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any] | None:
-        """Its answer; None where it has died, or takes too long."""
+    def request(self, message: dict[str, Any], timeout: float = TIMEOUT) -> dict[str, Any] | None:
+        """Send a message; returns the answer, or None after its end or the timeout."""
         with self._lock:
-            self._asked += 1
-            self._send({**told, "id": self._asked})
-            until = time.monotonic() + patience
+            self._request_id += 1
+            self._send({**message, "id": self._request_id})
+            until = time.monotonic() + timeout
             while True:
                 try:
                     answer = self._answers.get(timeout=max(0.0, until - time.monotonic()))
                 except queue.Empty:
                     return None
                 if answer is None:
-                    self._answers.put(None)  # for whoever asks next
+                    self._answers.put(None)  # for the next request
                     return None
-                if answer["id"] == self._asked:  # and not that of a question nobody waited for
+                if answer["id"] == self._request_id:  # not of a request that timed out
                     return answer
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._process.poll() is None
 
-    def end(self) -> str:
-        """How it ended, once it has."""
+    def wait_until_ended(self) -> str:
+        """Wait for its end; returns its signal or exit code as text."""
         code = self._process.wait()
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """At once, where it has not ended; what it held is free."""
+        """End it at once, and close the pipes."""
         self._process.kill()
         self._process.wait()
-        self._listener.join()
-        for end in (self._process.stdin, self._process.stdout):
-            if end is not None:
-                with contextlib.suppress(OSError):  # what was to be said to it, and it is not there
-                    end.close()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # unsent messages to an ended process
+                    pipe.close()
 
 
-class Place:
-    """A reader or the writer: the process that is it now, those that were, and the next.
+class WorkerSlot:
+    """A reader or the writer: its current process, and the counters of its earlier ones.
 
     Parameters
     ----------
     name, kind
-        What the log calls it, and "reader" or "writer".
+        Its name in the log, and "reader" or "writer".
     port
-        Where it listens; once it does, every process of this place listens there.
-    told
-        What its first line says, by the port and by whether one died before.
+        Where it listens; all processes of the slot listen at the port of the first one.
+    start_message
+        Builds the first message to a process from the port and from whether it is a restart.
     """
 
     def __init__(
-        self, name: str, kind: str, port: int, told: Callable[[int, bool], dict[str, Any]]
+        self,
+        name: str,
+        kind: str,
+        port: int,
+        start_message: Callable[[int, bool], dict[str, Any]],
     ) -> None:
         self.name, self.kind, self.port = name, kind, port
-        self._told = told
-        self._past: dict[str, Any] = {}
+        self._start_message = start_message
+        self._previous_counts: dict[str, Any] = {}
         self._pause, self._not_before = PAUSE, 0.0
         self.status: dict[str, Any] = {}
         self.restarts = 0
-        self.child: Child | None = Child(kind, told(port, False))
+        self.process: WorkerProcess | None = WorkerProcess(kind, start_message(port, False))
 
-    def begun(self, patience: float) -> bool:
-        """Whether its process answers; StreamembedError where it cannot."""
-        assert self.child is not None
-        if not self.child.begun(patience):
+    def wait_until_ready(self, timeout: float) -> bool:
+        """Whether its process answers within a timeout; StreamembedError where it fails."""
+        assert self.process is not None
+        if not self.process.wait_until_ready(timeout):
             return False
-        self.port = self.child.port or 0
+        self.port = self.process.port or 0
         return True
 
     @property
-    def up(self) -> Child | None:
-        """The process, where it answers."""
-        child = self.child
-        return child if child is not None and child.port is not None and child.is_alive() else None
+    def running(self) -> WorkerProcess | None:
+        """The process, if it is ready and running."""
+        process = self.process
+        if process is None or process.port is None or not process.is_alive():
+            return None
+        return process
 
-    def look(self) -> bool:
-        """Start it again where it has died; whether it has just begun to answer."""
-        if self.child is None:
+    def restart_if_ended(self) -> bool:
+        """Restart an ended process; returns whether a process has become ready in this call."""
+        if self.process is None:
             if time.monotonic() >= self._not_before:
-                self.child = Child(self.kind, self._told(self.port, True))
+                self.process = WorkerProcess(self.kind, self._start_message(self.port, True))
             return False
-        had_begun = self.child.port is not None
+        was_ready = self.process.port is not None
         try:
-            began = not had_begun and self.begun(0.0)
+            has_started = not was_ready and self.wait_until_ready(0.0)
         except StreamembedError as error:
-            self._lose(str(error))
+            self._discard(str(error))
             return False
-        if began:
+        if has_started:
             self._pause = PAUSE
-        elif not self.child.is_alive():
-            self._lose(self.child.end())
-        return began
+        elif not self.process.is_alive():
+            self._discard(self.process.wait_until_ended())
+        return has_started
 
-    def _lose(self, why: str) -> None:
-        print(f"streamembed: {self.name} has ended ({why}); another is started", file=sys.stderr)
-        if self.child is not None:
-            self.child.kill()
-        self.child = None
+    def _discard(self, reason: str) -> None:
+        print(f"streamembed: {self.name} has ended ({reason}); restarting it", file=sys.stderr)
+        if self.process is not None:
+            self.process.kill()
+        self.process = None
         self.restarts += 1
-        self._past = self.counts()
+        self._previous_counts = self.total_counts()
         self.status = {}
         self._not_before = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, MAX_PAUSE)
 
-    def ask(self, told: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
-        """What its process answers; nothing where there is none."""
-        return ((child := self.up) and child.ask(told, patience)) or {}
+    def request(self, message: dict[str, Any], timeout: float = TIMEOUT) -> dict[str, Any]:
+        """The answer of its process; empty where none answers."""
+        return ((process := self.running) and process.request(message, timeout)) or {}
 
-    def counts(self) -> dict[str, Any]:
-        """Of all processes that this place has had, as far as they told."""
-        found: dict[str, Any] = added(self._past, self.status.get("counts", {}))
-        return found
+    def total_counts(self) -> dict[str, Any]:
+        """Counters of all processes of this slot, as far as they reported them."""
+        total: dict[str, Any] = add_counters(self._previous_counts, self.status.get("counts", {}))
+        return total
 
 
 class Supervisor:
-    """A server, from its start to its end; a context manager.
+    """A running server; a context manager.
 
     Parameters
     ----------
     settings
-        How it serves.
+        Settings of the server.
 
     Raises
     ------
     StreamembedError
-        Why it cannot begin.
+        The server cannot start.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        _must_be_a_run(settings)
+        _check_run(settings)
         self._tokens = self._read_tokens()
         for i in range(settings.readers if settings.port else 1):
-            must_be_free(settings.host, settings.port and settings.port + i)
+            check_port_free(settings.host, settings.port and settings.port + i)
         self._folder = tempfile.TemporaryDirectory(prefix="streamembed-")  # of mode 0700
         self._socket = str(Path(self._folder.name) / "writer") if settings.learn else None
-        self._places: list[Place] = []
-        self._lock = threading.Lock()  # of what places hold
+        self._slots: list[WorkerSlot] = []
+        self._lock = threading.Lock()  # guards the contents of the slots
         self.draining = False
 
     def _read_tokens(self) -> list[Token] | None:
@@ -251,7 +256,7 @@ class Supervisor:
 
     def __enter__(self) -> Self:
         try:
-            self._begin()
+            self._start()
         except BaseException:
             self._end()
             raise
@@ -260,148 +265,150 @@ class Supervisor:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         settings = self._settings
         if self._socket is not None:
-            self._places.append(Place("the writer", "writer", 0, self._told))
+            self._slots.append(WorkerSlot("the writer", "writer", 0, self._start_message))
         for i in range(settings.readers):
             port = settings.port and settings.port + i
-            self._places.append(Place(f"reader {i}", "reader", port, self._told))
-        until = time.monotonic() + START
-        for place in self._places:
-            if not place.begun(max(0.1, until - time.monotonic())):
-                raise ServerError(f"{place.name} has not begun in {START:g} seconds", "internal")
-        self._tell({"ports": self.ports})
+            self._slots.append(WorkerSlot(f"reader {i}", "reader", port, self._start_message))
+        until = time.monotonic() + START_TIMEOUT
+        for slot in self._slots:
+            if not slot.wait_until_ready(max(0.1, until - time.monotonic())):
+                raise ServerError(
+                    f"{slot.name} has not started within {START_TIMEOUT:g} seconds", "internal"
+                )
+        self._broadcast({"ports": self.ports})
 
-    def _told(self, port: int, again: bool) -> dict[str, Any]:
-        """What a process is told first."""
+    def _start_message(self, port: int, is_restart: bool) -> dict[str, Any]:
+        """The first message to a process."""
         return {
             "settings": self._settings.to_json(),
             "port": port,
             "socket": self._socket,
-            "tokens": self._plain_tokens(),
-            "again": again,
+            "tokens": self._encode_tokens(),
+            "again": is_restart,
         }
 
-    def _plain_tokens(self) -> list[list[str]] | None:
-        """As JSON has them."""
+    def _encode_tokens(self) -> list[list[str]] | None:
+        """The tokens, JSON-ready."""
         if self._tokens is None:
             return None
-        return [[one.name, one.role, one.hash] for one in self._tokens]
+        return [[token.name, token.role, token.hash] for token in self._tokens]
 
     @property
-    def _readers(self) -> list[Place]:
-        return [place for place in self._places if place.kind == "reader"]
+    def _readers(self) -> list[WorkerSlot]:
+        return [slot for slot in self._slots if slot.kind == "reader"]
 
     @property
     def ports(self) -> list[int]:
-        """Where readers listen."""
-        return [place.port for place in self._readers]
+        """Ports of the readers."""
+        return [slot.port for slot in self._readers]
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that there are, by what they are called."""
-        children = {place.name: place.child for place in self._places}
-        return {name: child.pid for name, child in children.items() if child is not None}
+        """Process ids by the names of the slots."""
+        processes = {slot.name: slot.process for slot in self._slots}
+        return {name: process.pid for name, process in processes.items() if process is not None}
 
-    def run(self, stop: Callable[[], bool], renew: Callable[[], bool]) -> int:
-        """Keep all of them going until it is to end, and drain; how many calls were cut off.
+    def run(self, stop: Callable[[], bool], must_reload: Callable[[], bool]) -> int:
+        """Serve until stopped, then drain; returns the number of calls that were cut off.
 
         Parameters
         ----------
         stop
-            Asked again and again whether it is to end. A client that may write can ask for it, too.
-        renew
-            Whether the tokens are to be read again.
+            Called repeatedly; True ends the server. A client with role write can end it, too.
+        must_reload
+            Called repeatedly; True reads the tokens again.
         """
-        asked = 0.0
+        refreshed = 0.0
         while not stop():
-            if renew():
-                self.renew_tokens()
+            if must_reload():
+                self.reload_tokens()
             with self._lock:
-                for place in self._places:
-                    if place.look() and place.kind == "reader":
-                        place.ask({"do": "tell", "ports": self.ports})
-            if time.monotonic() - asked >= 1.0:
-                asked = time.monotonic()
-                self._ask_all()
-                if any(place.status.get("drain") for place in self._readers):
+                for slot in self._slots:
+                    if slot.restart_if_ended() and slot.kind == "reader":
+                        slot.request({"do": "update", "ports": self.ports})
+            if time.monotonic() - refreshed >= 1.0:
+                refreshed = time.monotonic()
+                self._refresh_status()
+                if any(slot.status.get("drain") for slot in self._readers):
                     break
-            time.sleep(EVERY)
+            time.sleep(POLL_INTERVAL)
         return self.drain()
 
-    def renew_tokens(self) -> None:
-        """Read the file again; where it is not in order, what was read before goes on counting."""
+    def reload_tokens(self) -> None:
+        """Read the file of tokens again; if it is not valid, the previous tokens stay in use."""
         try:
             self._tokens = self._read_tokens()
         except StreamembedError as error:
-            print(f"streamembed: tokens stay as they were: {error}", file=sys.stderr)
+            print(f"streamembed: the tokens are unchanged: {error}", file=sys.stderr)
             return
-        self._tell({"tokens": self._plain_tokens()})
+        self._broadcast({"tokens": self._encode_tokens()})
 
-    def _tell(self, told: dict[str, Any]) -> None:
+    def _broadcast(self, message: dict[str, Any]) -> None:
         with self._lock:
-            for place in self._places:
-                place.ask({"do": "tell", **told})
+            for slot in self._slots:
+                slot.request({"do": "update", **message})
 
-    def _ask_all(self) -> None:
+    def _refresh_status(self) -> None:
         with self._lock:
-            for place in self._places:
-                place.status = place.ask({"do": "status"})
+            for slot in self._slots:
+                slot.status = slot.request({"do": "status"})
 
     def status(self) -> dict[str, Any]:
-        """What is known of all processes now, added up."""
+        """Readiness and counters of all processes together."""
         if not self.draining:
-            self._ask_all()
+            self._refresh_status()
         with self._lock:
             counts: dict[str, Any] = {}
-            for place in self._places:
-                counts = added(counts, place.counts())
-            readers = [place.status for place in self._readers]
-            snapshots = [one["snapshot"] for one in readers if one.get("snapshot")]
-            writers = [place.status for place in self._places if place.kind == "writer"]
-            is_up = any(one.get("ready") for one in readers) and all(writers)
+            for slot in self._slots:
+                counts = add_counters(counts, slot.total_counts())
+            readers = [slot.status for slot in self._readers]
+            snapshots = [status["snapshot"] for status in readers if status.get("snapshot")]
+            writers = [slot.status for slot in self._slots if slot.kind == "writer"]
+            is_ready = any(status.get("ready") for status in readers) and all(writers)
             return {
-                "ready": is_up and not self.draining,
+                "ready": is_ready and not self.draining,
                 "counts": counts,
-                "open": sum(one.get("open", 0) for one in readers),
-                "waiting": sum(one.get("waiting", 0) for one in writers),
-                "restarts": sum(place.restarts for place in self._places),
-                "snapshot": min(snapshots, key=lambda one: one["position"], default={}),
+                "open": sum(status.get("open", 0) for status in readers),
+                "waiting": sum(status.get("waiting", 0) for status in writers),
+                "restarts": sum(slot.restarts for slot in self._slots),
+                "snapshot": min(snapshots, key=lambda snapshot: snapshot["position"], default={}),
             }
 
     def drain(self) -> int:
-        """Let nobody in, wait for who is, and commit; how many calls were cut off."""
+        """Refuse new calls, wait for open ones, and commit; returns the number cut off."""
         self.draining = True
         grace = self._settings.grace
-        left: list[int] = []
+        cut_off: list[int] = []
 
-        def end(place: Place) -> None:
-            told = place.ask({"do": "drain", "grace": grace}, grace + PATIENCE)
-            left.append(told.get("left", 0))
+        def end(slot: WorkerSlot) -> None:
+            answer = slot.request({"do": "drain", "grace": grace}, grace + TIMEOUT)
+            cut_off.append(answer.get("left", 0))
 
-        threads = [threading.Thread(target=end, args=(place,)) for place in self._readers]
+        threads = [threading.Thread(target=end, args=(slot,)) for slot in self._readers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for place in self._places:  # readers first: what they have taken is learned
-            if place.kind == "writer":
-                place.ask({"do": "drain", "grace": grace}, START)
-        return sum(left)
+        for slot in self._slots:  # readers first: the events that they received are learned
+            if slot.kind == "writer":
+                slot.request({"do": "drain", "grace": grace}, START_TIMEOUT)
+        return sum(cut_off)
 
     def _end(self) -> None:
-        for place in self._places:
-            if place.child is not None:
-                place.child.kill()
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.kill()
         self._folder.cleanup()
         tidy(Path(self._settings.run))
 
 
-def _must_be_a_run(settings: Settings) -> None:
+def _check_run(settings: ServerSettings) -> None:
     folder = Path(settings.run)
     if not folder.exists():
-        remedy = ": streamembed.open_run makes one, and says how it learns"
+        remedy = "; make a run with streamembed.open_run"
         raise MissingFileError(f"{folder} does not exist{remedy * settings.learn}")
     if not (folder / NAME).exists():
-        raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")
+        raise MissingFileError(f"{folder} has no {NAME}: it is not a run folder")

@@ -1,7 +1,7 @@
-"""Tokens: who may read, and who may write. Kept are their hashes alone.
+"""Tokens that allow to read or to write; only their hashes are stored.
 
-A file has a line for each: ``name role hash``. Two lines may have the same name, so that a new
-token can be handed out before the old one is taken away.
+A file has a line ``name role hash`` for each token. Two lines may have the same name, so that a new
+token can be distributed before the old one is removed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from pathlib import Path
 
 from streamembed.errors import ParameterError, file_error, shown
 
-__all__ = ["NAME", "ROLES", "Token", "add_token", "hash_of", "read_tokens", "who_has"]
-
 ROLES = ("read", "write")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -30,31 +28,31 @@ SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One line: a name, what it may ("read" or "write", which may read, too), and a hash."""
+    """One line: a name, a role ("read", or "write", which includes reading), and a hash."""
 
     name: str
     role: str
     hash: str
 
 
-def hash_of(token: str) -> str:
-    """What a file keeps of a token.
+def hash_token(token: str) -> str:
+    """The hash of a token, as the file stores it.
 
     Examples
     --------
-    >>> hash_of("secret")[:16]
+    >>> hash_token("secret")[:16]
     'ae4aafb3c7d8616b'
     """
     return blake2b(token.encode(errors="surrogatepass"), digest_size=SIZE).hexdigest()
 
 
 def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
-    """The lines of a file; blank ones, and those that begin with #, say nothing.
+    """The tokens of a file; blank lines, and lines that begin with #, are ignored.
 
     Raises
     ------
     ParameterError
-        Others than its owner may read or write it; a line is none; or there is none.
+        Other users than its owner may access the file; a line is not valid; or it has no token.
     FileError
         It cannot be read.
     """
@@ -65,37 +63,41 @@ def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
         raise file_error(error, path, "read") from error
     if mode & 0o077:
         raise ParameterError(
-            f"{path} has mode {mode:04o}, so that others of this machine can use it; it must have "
-            f"0600: chmod 600 {path}"
+            f"{path} has mode {mode:04o}, which lets other users access it; it must have 0600: "
+            f"chmod 600 {path}"
         )
-    found = []
+    tokens = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 3 or not NAME.fullmatch(words[0]) or words[1] not in ROLES:
-            raise ParameterError(_line(path, number, "must be a name, read or write, and a hash"))
+            raise ParameterError(
+                _describe_line(path, number, "must be a name, read or write, and a hash")
+            )
         if not HASH.fullmatch(words[2]):
-            raise ParameterError(_line(path, number, "has no hash of 64 hexadecimal digits"))
-        found.append(Token(*words))
-    if not found:
+            raise ParameterError(
+                _describe_line(path, number, "has no hash of 64 hexadecimal digits")
+            )
+        tokens.append(Token(*words))
+    if not tokens:
         raise ParameterError(
             f"{path} has no token: streamembed serve --new-token NAME read --tokens {path}"
         )
-    return found
+    return tokens
 
 
-def _line(path: object, number: int, what: str) -> str:
-    return f"line {number} of {path} {what}: streamembed serve --new-token writes one"
+def _describe_line(path: object, number: int, fault: str) -> str:
+    return f"line {number} of {path} {fault}: add tokens with streamembed serve --new-token"
 
 
 def add_token(path: str | os.PathLike[str], name: str, role: str) -> str:
-    """A new token, whose line is appended to a file, which is made where there is none.
+    """A new token; its line is appended to a file, which is created if it does not exist.
 
     Raises
     ------
     ParameterError
-        The name or the role is none.
+        The name or the role is not valid.
     FileError
         The file cannot be written.
     """
@@ -109,16 +111,16 @@ def add_token(path: str | os.PathLike[str], name: str, role: str) -> str:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with contextlib.closing(os.fdopen(handle, "w")) as sink:
-            sink.write(f"{name} {role} {hash_of(token)}\n")
+            sink.write(f"{name} {role} {hash_token(token)}\n")
     except OSError as error:
         raise file_error(error, path, "written") from error
     return token
 
 
-def who_has(presented: str, tokens: Iterable[Token]) -> Token | None:
-    """The line of a token; how long it takes tells nothing of which one it is, or nearly was."""
-    asked, found = hash_of(presented), None
+def find_token(presented: str, tokens: Iterable[Token]) -> Token | None:
+    """The token with this secret, or None; the time it takes does not depend on the match."""
+    presented_hash, match = hash_token(presented), None
     for token in tokens:
-        if hmac.compare_digest(asked, token.hash):
-            found = token
-    return found
+        if hmac.compare_digest(presented_hash, token.hash):
+            match = token
+    return match

@@ -1,8 +1,8 @@
-"""A process of a server: a reader, or the writer. ``python -m streamembed.serving.worker reader``.
+"""A process of a server, reader or writer: ``python -m streamembed.serving.worker reader``.
 
-Its parent says what to do on standard input, a line of JSON each, and gets a line back on standard
-output. Where that input ends, the parent is gone, and so goes this. What is printed by anything
-else goes to standard error.
+Its parent sends commands on standard input, each a line of JSON, and receives a line on standard
+output for each. The process ends where its input ends, because the parent has ended. All other
+output goes to standard error.
 """
 
 from __future__ import annotations
@@ -22,146 +22,151 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from streamembed.errors import ParameterError, StreamembedError, said
-from streamembed.serving.authentication import Gate
-from streamembed.serving.counters import Counts
-from streamembed.serving.ingest_writer import Learning
-from streamembed.serving.latest_snapshot import Follower
-from streamembed.serving.server_settings import Settings, must_be_free
+from streamembed.serving.authentication import Authentication
+from streamembed.serving.counters import RequestCounters
+from streamembed.serving.ingest_writer import IngestWriter
+from streamembed.serving.latest_snapshot import RunFollower
+from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.service import Service
 from streamembed.serving.tokens import Token
 
-__all__ = ["Reader", "WriterProcess", "main"]
-
-# Seconds that answers on their way out have, once no call is open.
-LAST = 1.0
+# Seconds to send the last answers, once no call is open.
+SHUTDOWN_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What a process is told first.
+class ServerWorkerStart:
+    """The first message to a process.
 
     Attributes
     ----------
     settings : Settings
     port : int
-        Of a reader.
+        Port of a reader.
     socket : str or None
-        Where the writer listens.
+        Path of the writer's socket.
     tokens : list of Token, or None
-    again : bool
-        Whether it takes the place of one that died: then it waits for a run that cannot be read.
+    is_restart : bool
+        Whether it replaces an ended process: then it waits while the run cannot be read.
     """
 
-    settings: Settings
+    settings: ServerSettings
     port: int
     socket: str | None
     tokens: list[Token] | None
-    again: bool
+    is_restart: bool
 
 
-def _tokens(told: Any) -> list[Token] | None:
-    return None if told is None else [Token(*one) for one in told]
+def _parse_tokens(values: Any) -> list[Token] | None:
+    return None if values is None else [Token(*fields) for fields in values]
 
 
-class Reader:
-    """Answers calls of Flight; never learns, and never writes."""
+class ReaderProcess:
+    """Answers Flight calls; never learns, and never writes to the run."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: ServerWorkerStart) -> None:
         settings = start.settings
-        self._counts = Counts()
+        self._counters = RequestCounters()
         self._stop = threading.Event()
-        self._follower = Follower(settings.run)
+        self._follower = RunFollower(settings.run)
         try:
-            self._follower.look()
+            self._follower.refresh()
         except StreamembedError:
-            if not start.again:
+            if not start.is_restart:
                 raise
-        self._gate = Gate(self._counts, settings.max_streams, settings.idle, start.tokens)
-        parts = self._follower, self._gate, self._counts, start.socket
+        self._authentication = Authentication(
+            self._counters, settings.max_streams, settings.idle, start.tokens
+        )
+        parts = self._follower, self._authentication, self._counters, start.socket
         self.service = Service(settings, start.port, *parts)
         self.port: int = self.service.port
-        watches = (self._follower.watch, (self._stop,)), (self._gate.watch, (self.port, self._stop))
-        for watch, arguments in watches:
-            threading.Thread(target=watch, args=arguments, daemon=True).start()
+        tasks = (
+            (self._follower.follow, (self._stop,)),
+            (self._authentication.close_idle_until, (self.port, self._stop)),
+        )
+        for task, arguments in tasks:
+            threading.Thread(target=task, args=arguments, daemon=True).start()
 
     def status(self) -> dict[str, Any]:
         """What its parent shows."""
-        now, told = self._follower.current, {}
-        if now is not None:
-            one = now.snapshot
-            told = {
-                "epoch": one.frame.epoch,
-                "position": one.position,
-                "age": max(0.0, time.time() - now.stamp),
-                "residual": one.certificate.residual,
-                "met": bool(one.certificate.met),
-                "resolution": one.resolution,
-                "mass": float(one.masses.sum()),
+        served, summary = self._follower.current, {}
+        if served is not None:
+            snapshot = served.snapshot
+            summary = {
+                "epoch": snapshot.frame.epoch,
+                "position": snapshot.position,
+                "age": max(0.0, time.time() - served.written_at),
+                "residual": snapshot.certificate.residual,
+                "met": bool(snapshot.certificate.met),
+                "resolution": snapshot.resolution,
+                "mass": float(snapshot.masses.sum()),
             }
         return {
             "ready": self.service.ready,
-            "drain": self.service.drain_asked,
-            "open": self._gate.n_open,
-            "counts": self._counts.told(),
-            "snapshot": told,
+            "drain": self.service.is_drain_requested,
+            "open": self._authentication.n_open,
+            "counts": self._counters.to_dict(),
+            "snapshot": summary,
         }
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """What changed: ports of all readers, or tokens."""
-        if "ports" in told:
-            self.service.ports = told["ports"]
-        if "tokens" in told:
-            self._gate.tokens = _tokens(told["tokens"])
+    def update(self, message: dict[str, Any]) -> None:
+        """Apply new ports of all readers, or new tokens."""
+        if "ports" in message:
+            self.service.ports = message["ports"]
+        if "tokens" in message:
+            self._authentication.tokens = _parse_tokens(message["tokens"])
 
     def drain(self, grace: float) -> int:
-        """Let nobody in, and wait for those who are; how many are left."""
-        self._gate.draining = True
+        """Refuse new calls and wait for the open ones; returns how many are still open."""
+        self._authentication.draining = True
         until = time.monotonic() + grace
-        while self._gate.n_open and time.monotonic() < until:
+        while self._authentication.n_open and time.monotonic() < until:
             time.sleep(0.02)
-        left = self._gate.n_open
+        n_open = self._authentication.n_open
         self._stop.set()
-        if not left:
+        if not n_open:
             end = threading.Thread(target=self.service.shutdown, daemon=True)
             end.start()
-            end.join(LAST)
-        return left
+            end.join(SHUTDOWN_TIMEOUT)
+        return n_open
 
 
 class WriterProcess:
-    """Learns what readers hand to it."""
+    """Learns the events that readers send."""
 
     port = 0
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: ServerWorkerStart) -> None:
         assert start.socket is not None
         settings = start.settings
-        self._learning = Learning(settings.run, start.socket, settings.checkpoint_every, _die_soon)
+        self._writer = IngestWriter(
+            settings.run, start.socket, settings.checkpoint_every, _exit_soon
+        )
 
     def status(self) -> dict[str, Any]:
         """What its parent shows."""
         return {
             "ready": True,
-            "counts": self._learning.counts.told(),
-            "waiting": self._learning.waiting,
+            "counts": self._writer.counters.to_dict(),
+            "waiting": self._writer.waiting,
         }
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Nothing that it needs to know."""
+    def update(self, message: dict[str, Any]) -> None:
+        """Ignore it: the writer needs no ports and no tokens."""
 
     def drain(self, grace: float) -> int:
-        """Commit all that was put."""
-        self._learning.drain()
+        """Commit all received events; returns 0, for no call is cut off."""
+        self._writer.drain()
         return 0
 
 
-def _die_soon(why: str) -> None:
-    """After the answer that says so: the run can be opened again, by another process only."""
+def _exit_soon(reason: str) -> None:
+    """End this process after its answer is sent: only another process can open the run again."""
     threading.Timer(0.2, os._exit, (1,)).start()
 
 
 def limit_memory(more: int) -> None:
-    """Allocations fail beyond what this process has now and so many bytes more."""
+    """Make allocations fail beyond the present memory of this process plus ``more`` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if _HAS_PROC else 0
     if pages:
         limit = pages * resource.getpagesize() + more
@@ -171,67 +176,71 @@ def limit_memory(more: int) -> None:
 _HAS_PROC = Path("/proc/self/statm").exists()
 
 
-def _say(sink: TextIO, told: dict[str, Any]) -> None:
-    sink.write(json.dumps(told) + "\n")
+def _write_line(sink: TextIO, message: dict[str, Any]) -> None:
+    sink.write(json.dumps(message) + "\n")
     sink.flush()
 
 
 def main(kind: str) -> None:
-    """Begin as told, and do what is asked until the parent is gone, or says so."""
+    """Start a reader or the writer, and run the commands of the parent until it ends."""
     sink = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "reader":
-        sys.tracebacklimit = 0  # or pyarrow sends clients tracebacks of the errors it raises itself
-    told = json.loads(sys.stdin.readline())
-    start = Start(
-        Settings.from_json(told["settings"]),
-        told["port"],
-        told["socket"],
-        _tokens(told["tokens"]),
-        told["again"],
+        sys.tracebacklimit = (
+            0  # pyarrow sends clients the traceback of errors that it raises itself
+        )
+    message = json.loads(sys.stdin.readline())
+    start = ServerWorkerStart(
+        ServerSettings.from_json(message["settings"]),
+        message["port"],
+        message["socket"],
+        _parse_tokens(message["tokens"]),
+        message["again"],
     )
     try:
-        made: Reader | WriterProcess = Reader(start) if kind == "reader" else WriterProcess(start)
+        worker: ReaderProcess | WriterProcess = (
+            ReaderProcess(start) if kind == "reader" else WriterProcess(start)
+        )
     except StreamembedError as error:
-        _say(sink, {"failed": type(error).__name__, "message": said(error)})
+        _write_line(sink, {"failed": type(error).__name__, "message": said(error)})
         os._exit(1)
     except (OSError, ValueError, pa.ArrowException) as error:
-        _say(sink, {"failed": "ParameterError", "message": _why(error, start)})
+        _write_line(sink, {"failed": "ParameterError", "message": _explain_failure(error, start)})
         os._exit(1)
     if kind == "reader":
         limit_memory(start.settings.max_memory)
-    gc.freeze()  # what was imported is not looked through again
-    _say(sink, {"port": made.port})
-    _obey(made, sink, start.settings.grace)
+    gc.freeze()  # the collector skips the imported modules
+    _write_line(sink, {"port": worker.port})
+    _run_commands(worker, sink, start.settings.grace)
 
 
-def _why(error: BaseException, start: Start) -> str:
-    """What Flight does not say: the port was taken meanwhile, or the certificate is none."""
+def _explain_failure(error: BaseException, start: ServerWorkerStart) -> str:
+    """The reason that Flight does not give: the port is in use, or the certificate not valid."""
     settings = start.settings
     try:
-        must_be_free(settings.host, start.port)
-    except ParameterError as known:
-        return said(known)
+        check_port_free(settings.host, start.port)
+    except ParameterError as reason:
+        return said(reason)
     if settings.tls is not None:
-        return "the files of --tls must be a certificate and its key, both PEM"
-    return f"{settings.host}:{start.port} cannot be served at ({said(error)})"
+        return "--tls needs the files of a certificate and of its key, both PEM"
+    return f"the server cannot start at {settings.host}:{start.port} ({said(error)})"
 
 
-def _obey(made: Reader | WriterProcess, sink: TextIO, grace: float) -> None:
+def _run_commands(worker: ReaderProcess | WriterProcess, sink: TextIO, grace: float) -> None:
     for line in sys.stdin:
-        told = json.loads(line)
-        if told["do"] == "status":
-            _say(sink, {**made.status(), "id": told["id"]})
-        elif told["do"] == "tell":
-            made.tell(told)
-            _say(sink, {"id": told["id"]})
+        message = json.loads(line)
+        if message["do"] == "status":
+            _write_line(sink, {**worker.status(), "id": message["id"]})
+        elif message["do"] == "update":
+            worker.update(message)
+            _write_line(sink, {"id": message["id"]})
         else:
-            left = made.drain(told["grace"])
-            _say(sink, {"left": left, "id": told["id"]})
+            n_open = worker.drain(message["grace"])
+            _write_line(sink, {"left": n_open, "id": message["id"]})
             os._exit(0)
-    made.drain(grace)
+    worker.drain(grace)
     os._exit(0)
 
 

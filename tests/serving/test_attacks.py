@@ -22,8 +22,8 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import ParameterError, ServerError
-from streamembed.serving.ingest_writer import Learning
-from streamembed.serving.messages import code_of
+from streamembed.serving.ingest_writer import IngestWriter
+from streamembed.serving.messages import read_code
 from tests.serving.http2 import HEADERS, PREFIX, changing, silent_call
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_, rows
@@ -217,7 +217,7 @@ def test_a_header_that_is_not_ascii_is_one_line(world: World, times: int) -> Non
             assert "Traceback" not in text
             assert ".pyx" not in text
             assert "\n" not in text.strip()
-            assert code_of(error.value) == "internal"  # there is no code
+            assert read_code(error.value) == "internal"  # there is no code
     assert counted() == before
     world.is_well()
 
@@ -234,7 +234,7 @@ def test_one_token_cannot_take_all_streams(world: World) -> None:
             try:
                 streams.append(flight.do_exchange(Path_("transform"), bearer(world.read)))
             except fl.FlightUnavailableError as error:  # so soon
-                refused += "too many calls" in str(error)
+                refused += "too many open calls" in str(error)
         world.is_well()
         assert status_of(world.server.pid("reader"), "Threads") < 3 * MOST
         for writer, reader in streams:
@@ -243,7 +243,7 @@ def test_one_token_cannot_take_all_streams(world: World) -> None:
                 writer.write_batch(rows(X[:1]))
                 reader.read_chunk()
             except (pa.ArrowException, OSError, StopIteration) as error:
-                refused += "too many calls" in str(error)
+                refused += "too many open calls" in str(error)
     finally:
         for writer, _ in streams:
             with contextlib.suppress(pa.ArrowException, OSError):
@@ -312,7 +312,7 @@ def test_a_writer_that_is_killed_comes_back(world: World) -> None:
 def test_no_second_server_learns(world: World, tmp_path: Path) -> None:
     """A run has one writer."""
     with pytest.raises(ParameterError, match="is being written by another writer"):
-        Learning(str(world.run), str(tmp_path / "door"), None, print)
+        IngestWriter(str(world.run), str(tmp_path / "door"), None, print)
 
 
 def test_tokens_are_read_again(world: World) -> None:
@@ -321,7 +321,7 @@ def test_tokens_are_read_again(world: World) -> None:
     kept = path.read_text()
     path.write_text("nonsense\n")
     world.server.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: any("tokens stay as they were" in line for line in world.server.said))
+    wait_for(lambda: any("the tokens are unchanged" in line for line in world.server.said))
     world.is_well()
     lines = kept.splitlines(keepends=True)
     path.write_text(lines[1])  # that of the reader is taken away

@@ -10,79 +10,84 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 
-from streamembed.serving.authentication import Gate
-from streamembed.serving.counters import Counts
-from streamembed.serving.tokens import Token, hash_of
+from streamembed.serving.authentication import Authentication
+from streamembed.serving.counters import RequestCounters
+from streamembed.serving.tokens import Token, hash_token
 
-TOKENS = [Token(name, "write", hash_of(name)) for name in ("ann", "ben", "cy", "di")]
+TOKENS = [Token(name, "write", hash_token(name)) for name in ("ann", "ben", "cy", "di")]
 
 
-def start(gate: Gate, name: str, method: Any = fl.FlightMethod.DO_EXCHANGE) -> Any:
-    return gate.start_call(SimpleNamespace(method=method), {"authorization": [f"Bearer {name}"]})
+def start(
+    authentication: Authentication, name: str, method: Any = fl.FlightMethod.DO_EXCHANGE
+) -> Any:
+    return authentication.start_call(
+        SimpleNamespace(method=method), {"authorization": [f"Bearer {name}"]}
+    )
 
 
 @pytest.mark.parametrize(("most", "share"), [(64, 16), (40, 10), (16, 8), (4, 4)])
 def test_each_name_has_its_share(most: int, share: int) -> None:
     """What one takes is not another's, as long as there is room at all."""
-    counts = Counts()
-    gate = Gate(counts, most, 60.0, TOKENS)
-    calls = [start(gate, "ann") for _ in range(share)]
-    with pytest.raises(fl.FlightUnavailableError, match="too many calls"):
-        start(gate, "ann")
-    assert counts.told()["requests"] == {"transform unavailable": 1}
+    counts = RequestCounters()
+    authentication = Authentication(counts, most, 60.0, TOKENS)
+    calls = [start(authentication, "ann") for _ in range(share)]
+    with pytest.raises(fl.FlightUnavailableError, match="too many open calls"):
+        start(authentication, "ann")
+    assert counts.to_dict()["requests"] == {"transform unavailable": 1}
     if most > share:
-        start(gate, "ben")
-    start(gate, "ann", fl.FlightMethod.DO_ACTION)  # health can always be asked for
-    assert gate.n_open == share + 1 + (most > share)
+        start(authentication, "ben")
+    start(authentication, "ann", fl.FlightMethod.DO_ACTION)  # health can always be asked for
+    assert authentication.n_open == share + 1 + (most > share)
     calls[0].call_completed(None)
     calls[0].call_completed(None)  # whatever ends twice has ended once
-    start(gate, "ann")
+    start(authentication, "ann")
     with pytest.raises(fl.FlightUnavailableError):
-        start(gate, "ann")
+        start(authentication, "ann")
 
 
 def test_two_tokens_of_one_name_have_one_share() -> None:
     """A name is who it is."""
-    both = [Token("ann", "read", hash_of(one)) for one in ("old", "new")]
-    gate = Gate(Counts(), 32, 60.0, [*both, TOKENS[1]])
+    both = [Token("ann", "read", hash_token(one)) for one in ("old", "new")]
+    authentication = Authentication(RequestCounters(), 32, 60.0, [*both, TOKENS[1]])
     for _ in range(8):
-        start(gate, "old")
-        start(gate, "new")
+        start(authentication, "old")
+        start(authentication, "new")
     with pytest.raises(fl.FlightUnavailableError):
-        start(gate, "old")
-    start(gate, "ben")
+        start(authentication, "old")
+    start(authentication, "ben")
 
 
 def test_nobody_is_let_in_who_comes_late() -> None:
     """But whoever asks whether it is ready."""
-    gate = Gate(Counts(), 4, 60.0, None)
-    gate.draining = True
-    with pytest.raises(fl.FlightUnavailableError, match="about to end"):
-        start(gate, "")
-    assert start(gate, "", fl.FlightMethod.DO_ACTION).kind == "action"
+    authentication = Authentication(RequestCounters(), 4, 60.0, None)
+    authentication.draining = True
+    with pytest.raises(fl.FlightUnavailableError, match="shutting down"):
+        start(authentication, "")
+    assert start(authentication, "", fl.FlightMethod.DO_ACTION).kind == "action"
 
 
 def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes; one that is waited for is."""
     closed: list[Any] = []
     monkeypatch.setattr(
-        "streamembed.serving.authentication._close", lambda port, chosen: closed.append(chosen)
+        "streamembed.serving.authentication._close_connections",
+        lambda port, chosen: closed.append(chosen),
     )
-    gate = Gate(Counts(), 4, 0.01, None)
-    busy, waited = start(gate, ""), start(gate, "")
+    authentication = Authentication(RequestCounters(), 4, 0.01, None)
+    busy, waited = start(authentication, ""), start(authentication, "")
     busy.peer, waited.peer = ("a", 1), ("a", 2)
     busy.touch(busy=True)
     waited.touch(busy=True)
     time.sleep(0.03)
-    gate.close_silent(1)
+    authentication.close_idle(1)
     assert not closed
     waited.busy = False
-    gate.close_silent(1)
+    authentication.close_idle(1)
     (chosen,) = closed
     assert chosen(("a", 2))
     assert not chosen(("a", 1))
     waited.peer = None  # it never said what it wants
-    gate.close_silent(1)
+    authentication.close_idle(1)
     assert closed[1](("b", 3))
     assert not closed[1](("a", 1))
 
@@ -93,14 +98,14 @@ def test_whatever_goes_wrong_silence_is_watched_on(
     """Such as no file being left to open: said once, and tried again."""
     tried, stop = [], threading.Event()
 
-    def close_silent(port: int) -> None:
+    def close_idle(port: int) -> None:
         tried.append(port)
         if len(tried) == 4:
             stop.set()
         raise OSError(24, "Too many open files")
 
-    gate = Gate(Counts(), 4, 0.01, None)
-    monkeypatch.setattr(gate, "close_silent", close_silent)
-    gate.watch(7, stop)
+    authentication = Authentication(RequestCounters(), 4, 0.01, None)
+    monkeypatch.setattr(authentication, "close_idle", close_idle)
+    authentication.close_idle_until(7, stop)
     assert tried == [7] * 4
     assert capsys.readouterr().err.count("Too many open files") == 1

@@ -19,7 +19,7 @@ from streamembed.errors import (
     ParameterError,
     ServerError,
 )
-from streamembed.serving.latest_snapshot import Follower
+from streamembed.serving.latest_snapshot import RunFollower
 from streamembed.serving.messages import RefusedError
 from tests.serving.served import made, serving
 
@@ -50,7 +50,7 @@ def test_other_arguments_are_looked_at(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         se.connect("grpc+tls://127.0.0.1:1", tls_roots=tmp_path / "none")
     (tmp_path / "roots").write_text("none")
-    with pytest.raises(ParameterError, match="holds no certificates in PEM"):
+    with pytest.raises(ParameterError, match="has no certificates in PEM"):
         se.connect("grpc+tls://127.0.0.1:1", tls_roots=tmp_path / "roots")
     with pytest.raises(ParameterError, match="patience"):
         se.connect("grpc://127.0.0.1:1", patience=-1)
@@ -81,7 +81,7 @@ def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match="partition"):
             client.landmark_set(-1)
         ticket = fl.Ticket(b"landmarks/65536")
-        with pytest.raises(fl.FlightError, match="those of a partition, 0 to 65535"):
+        with pytest.raises(fl.FlightError, match="a partition from 0 to 65535"):
             server.flight().do_get(ticket).read_all()
     merged = se.merge([other.landmark_set(0), served])
     assert round(merged.mass) == 600
@@ -89,9 +89,9 @@ def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
 
 
 def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
-    follower = Follower(str(made(tmp_path)))
-    with pytest.raises(RefusedError, match="keeps no landmarks"):
-        follower.landmarks(0)
+    follower = RunFollower(str(made(tmp_path)))
+    with pytest.raises(RefusedError, match="no landmarks to merge"):
+        follower.read_landmarks(0)
 
 
 def test_before_the_first_event_there_is_no_map_and_no_name(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import FeatureError, ParameterError, ServerError
-from streamembed.serving.ingest_writer import Learning
-from streamembed.serving.latest_snapshot import Follower
+from streamembed.serving.ingest_writer import IngestWriter
+from streamembed.serving.latest_snapshot import RunFollower
 from streamembed.serving.messages import Features
-from streamembed.serving.tls import names_in
+from streamembed.serving.tls import read_certificate_names
 from streamembed.storage.database import tidy
 from tests.report import runs
 from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in
@@ -135,27 +135,27 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     """A replay that has ended: its file, bit for bit."""
     run = runs.replayed(tmp_path)
     with pytest.raises(ParameterError, match="is a replay of a log"):
-        Learning(str(run), str(tmp_path / "door"), None, print)
-    follower = Follower(str(run))
-    follower.look()
-    served = follower.must_have()
+        IngestWriter(str(run), str(tmp_path / "door"), None, print)
+    follower = RunFollower(str(run))
+    follower.refresh()
+    served = follower.require_current()
     assert served.data == (run / "snapshot.arrow").read_bytes()
     assert served.features == Features(("age", "height", "wbf"), False)
-    assert follower.timeline().num_rows >= len(follower.positions()) > 2
-    assert follower.positions() == sorted({*follower.positions()})
+    assert follower.read_timeline().num_rows >= len(follower.list_positions()) > 2
+    assert follower.list_positions() == sorted({*follower.list_positions()})
 
 
 def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
     """Its snapshots can be had; and nothing can be put."""
     run = runs.distances(tmp_path)
-    follower = Follower(str(run))
-    follower.look()
-    assert follower.must_have().features is None
+    follower = RunFollower(str(run))
+    follower.refresh()
+    assert follower.require_current().features is None
     rows = [np.linalg.norm(X[:t] - X[t], axis=1) for t in range(18)]
     with se.open_run(tmp_path / "online", {"size": 20}) as online:
         online.learn_distances(rows)
     with pytest.raises(ParameterError, match="learns distances"):
-        Learning(str(tmp_path / "online"), str(tmp_path / "door"), None, print)
+        IngestWriter(str(tmp_path / "online"), str(tmp_path / "door"), None, print)
 
 
 # Each is said at once, and is nothing that is tried again.
@@ -221,8 +221,8 @@ def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
     (cert, key), (other_cert, _) = (certificate(tmp_path, name) for name in ("one", "other"))
     path, read, _ = tokens_in(tmp_path)
     flags = ("--host", "0.0.0.0", "--tokens", path, "--tls", cert, key)
-    assert names_in(str(cert), str(key)) == ["localhost", "127.0.0.1"]
-    assert names_in(str(key), str(cert)) == []
+    assert read_certificate_names(str(cert), str(key)) == ["localhost", "127.0.0.1"]
+    assert read_certificate_names(str(key), str(cert)) == []
     with serving(run, *flags) as server:
         url = server.url  # not 0.0.0.0: the name that the certificate is for
         assert url.startswith("grpc+tls://localhost:")
@@ -236,7 +236,7 @@ def test_other_machines_are_served_by_tls(tmp_path: Path) -> None:
         )
         for line, why in zip(
             done.stdout.splitlines(),
-            ("self-signed certificate", "not trusted", "127.0.0.2", "speaks TLS"),
+            ("self-signed certificate", "not trusted", "127.0.0.2", "uses TLS"),
             strict=True,
         ):
             assert line.startswith("untrusted ")

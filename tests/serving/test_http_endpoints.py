@@ -14,7 +14,15 @@ import pytest
 
 from scenarios.fuzz import hostile
 from streamembed.serving import http_endpoints
-from streamembed.serving.counters import BUCKETS, CALLS, CODES, REASONS, Counts, added, reason_of
+from streamembed.serving.counters import (
+    BUCKETS,
+    CALLS,
+    CODES,
+    REASONS,
+    RequestCounters,
+    add_counters,
+    classify_reason,
+)
 
 LARGEST = 200
 
@@ -32,12 +40,12 @@ def series(text: str) -> dict[str, float]:
 
 def test_there_are_never_more_than_200_series() -> None:
     """Even where every call has ended in every way."""
-    counts = Counts()
+    counts = RequestCounters()
     for kind in CALLS:
         for code in CODES:
-            counts.request(kind, code, 0.001, rows=1)
-    counts.rejected(REASONS.values())
-    found = series(http_endpoints.metrics_of(status(counts.told())))
+            counts.count_request(kind, code, 0.001, rows=1)
+    counts.count_rejected(REASONS.values())
+    found = series(http_endpoints.render_metrics(status(counts.to_dict())))
     assert len(CALLS) * len(CODES) < len(found) < LARGEST
     names = {re.split(r"[{]", name)[0] for name in found}
     assert all(name.startswith("streamembed_") for name in names)
@@ -45,12 +53,12 @@ def test_there_are_never_more_than_200_series() -> None:
 
 def test_counters_count() -> None:
     """Buckets are cumulative, and end with all."""
-    counts = Counts()
+    counts = RequestCounters()
     for seconds in (0.0001, 0.0003, 0.003, 100.0):
-        counts.request("transform", "ok", seconds, rows=10)
-    counts.request("transform", "invalid")
-    counts.learned(7)
-    found = series(http_endpoints.metrics_of(status(counts.told())))
+        counts.count_request("transform", "ok", seconds, rows=10)
+    counts.count_request("transform", "invalid")
+    counts.count_learned(7)
+    found = series(http_endpoints.render_metrics(status(counts.to_dict())))
     assert found['streamembed_requests_total{call="transform",code="ok"}'] == 4
     assert found['streamembed_requests_total{call="transform",code="invalid"}'] == 1
     assert found['streamembed_rows_total{call="transform"}'] == 40
@@ -64,27 +72,27 @@ def test_counters_count() -> None:
 
 def test_counts_of_processes_add_up() -> None:
     """Of a reader that died, too: a counter never goes back."""
-    one, other = Counts(), Counts()
+    one, other = RequestCounters(), RequestCounters()
     for counts in (one, other):
-        counts.request("learn", "ok", 0.1, rows=5)
-    other.request("get", "ok", 0.1)
-    total = added(added({}, one.told()), other.told())
+        counts.count_request("learn", "ok", 0.1, rows=5)
+    other.count_request("get", "ok", 0.1)
+    total = add_counters(add_counters({}, one.to_dict()), other.to_dict())
     assert total["requests"] == {"learn ok": 2, "get ok": 1}
     assert total["rows"] == {"learn": 10}
     assert sum(total["buckets"]["learn"]) == 2
-    assert added(total, {}) == total
+    assert add_counters(total, {}) == total
 
 
 @pytest.mark.parametrize("text", ["", "a name that a client chose", "null in 'x'", "duplicate id"])
 def test_a_reason_is_one_of_few(text: str) -> None:
     """Whatever is said of a row."""
-    assert reason_of(text) in set(REASONS.values())
+    assert classify_reason(text) in set(REASONS.values())
 
 
 def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health needs none."""
     monkeypatch.setattr(http_endpoints, "MISSING", "no module")
-    with http_endpoints.Health("127.0.0.1", 0, lambda: status({})) as health:
+    with http_endpoints.HttpEndpoints("127.0.0.1", 0, lambda: status({})) as health:
         for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 501), ("/x", 404)):
             connection = http.client.HTTPConnection("127.0.0.1", health.port, timeout=30)
             connection.request("GET", path)
@@ -95,7 +103,7 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def health(host: str) -> Iterator[int]:
     """Port of a server of counters."""
-    with http_endpoints.Health(host, 0, lambda: status({})) as server:
+    with http_endpoints.HttpEndpoints(host, 0, lambda: status({})) as server:
         yield server.port
 
 

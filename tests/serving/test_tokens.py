@@ -11,9 +11,9 @@ import pytest
 
 from streamembed.errors import MissingFileError, ParameterError
 from streamembed.serving import supervisor
-from streamembed.serving.server_settings import Settings, bytes_of
+from streamembed.serving.server_settings import ServerSettings, parse_bytes
 from streamembed.serving.supervisor import Supervisor
-from streamembed.serving.tokens import add_token, hash_of, read_tokens, who_has
+from streamembed.serving.tokens import add_token, find_token, hash_token, read_tokens
 from tests.cli.test_cli import call
 from tests.serving.served import made
 
@@ -24,10 +24,10 @@ def test_a_token_is_found_by_itself_alone(tmp_path: Path) -> None:
     ann, ben = add_token(path, "ann", "read"), add_token(path, "ben", "write")
     tokens = read_tokens(path)
     assert [(one.name, one.role) for one in tokens] == [("ann", "read"), ("ben", "write")]
-    assert who_has(ann, tokens) == tokens[0]
-    assert who_has(ben, tokens) == tokens[1]
-    for wrong in ("", ann[:-1], ann + "x", hash_of(ann), "\udcff", "x" * 10_000):
-        assert who_has(wrong, tokens) is None
+    assert find_token(ann, tokens) == tokens[0]
+    assert find_token(ben, tokens) == tokens[1]
+    for wrong in ("", ann[:-1], ann + "x", hash_token(ann), "\udcff", "x" * 10_000):
+        assert find_token(wrong, tokens) is None
     assert ann not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -36,7 +36,7 @@ def test_one_name_may_have_two_tokens(tmp_path: Path) -> None:
     """While one takes the other's place."""
     old, new = (add_token(tmp_path / "tokens", "ann", "read") for _ in range(2))
     tokens = read_tokens(tmp_path / "tokens")
-    found = [who_has(one, tokens) for one in (old, new)]
+    found = [find_token(one, tokens) for one in (old, new)]
     assert [one and one.name for one in found] == ["ann", "ann"]
 
 
@@ -68,7 +68,7 @@ def test_the_command_makes_tokens(tmp_path: Path) -> None:
     done = call("serve", "--new-token", "ann", "read", "--tokens", path)
     assert done.exit_code == 0
     token = done.stdout.strip()
-    assert who_has(token, read_tokens(path)) is not None
+    assert find_token(token, read_tokens(path)) is not None
     assert call("serve", "--new-token", "ann", "read").exit_code == 2
     assert call("serve", "--new-token", "ann", "king", "--tokens", path).exit_code == 2
     assert call("serve", "--new-token", "a b", "read", "--tokens", path).exit_code == 2
@@ -81,21 +81,21 @@ def test_other_machines_are_served_with_tokens_and_tls_only(tmp_path: Path, host
     cert = tmp_path / "cert.pem"
     cert.touch()
     both = {"tokens": "tokens", "tls": (str(cert), str(cert))}
-    assert Settings(run="run", host=host, **both).host == host  # type: ignore[arg-type]
-    assert Settings(run="run", host=host, insecure=True).host == host
+    assert ServerSettings(run="run", host=host, **both).host == host  # type: ignore[arg-type]
+    assert ServerSettings(run="run", host=host, insecure=True).host == host
     for missing in both:
         rest = {name: value for name, value in both.items() if name != missing}
         with pytest.raises(ParameterError, match=f"--{missing} is missing"):
-            Settings(run="run", host=host, **rest)  # type: ignore[arg-type]
+            ServerSettings(run="run", host=host, **rest)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="--tokens and --tls are missing"):
-        Settings(run="run", host=host)
+        ServerSettings(run="run", host=host)
 
 
 def test_half_a_pair_of_certificate_and_key_is_refused(tmp_path: Path) -> None:
     """At the start, not at the first call."""
     (tmp_path / "cert.pem").touch()
     with pytest.raises(MissingFileError, match="--tls"):
-        Settings(run="run", tls=(str(tmp_path / "cert.pem"), str(tmp_path / "none")))
+        ServerSettings(run="run", tls=(str(tmp_path / "cert.pem"), str(tmp_path / "none")))
 
 
 def test_settings_come_out_as_they_went_in() -> None:
@@ -103,19 +103,19 @@ def test_settings_come_out_as_they_went_in() -> None:
     other = {"str": "x", "int": 7, "bool": True, "float": 2.5}
     told = {
         one.name: ("a", "b") if one.name == "tls" else other[str(one.type).partition(" ")[0]]
-        for one in dataclasses.fields(Settings)
+        for one in dataclasses.fields(ServerSettings)
     }
     del told["tls"]
     told["host"] = "localhost"
-    settings = Settings(**told)  # type: ignore[arg-type]
-    assert Settings.from_json(settings.to_json()) == settings
+    settings = ServerSettings(**told)  # type: ignore[arg-type]
+    assert ServerSettings.from_json(settings.to_json()) == settings
 
 
 @pytest.mark.parametrize("text", ["", "0", "12", "-1", "1.5MiB", "16MB", "MiB", "9" * 13])
 def test_a_size_that_is_none_is_refused(text: str) -> None:
     """Sizes have one way of being written."""
     with pytest.raises(ParameterError):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_port_that_was_taken_meanwhile_is_an_error_of_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the process that meets it: no log of gRPC, no traceback."""
-    monkeypatch.setattr(supervisor, "must_be_free", lambda *_: None)
+    monkeypatch.setattr(supervisor, "check_port_free", lambda *_: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = Settings(run=str(made(tmp_path)), port=taken.getsockname()[1])
+        settings = ServerSettings(run=str(made(tmp_path)), port=taken.getsockname()[1])
         with pytest.raises(ParameterError, match="in use"), Supervisor(settings):
             pass
     assert capfd.readouterr().err == ""
@@ -169,7 +169,7 @@ def test_an_address_of_another_machine_cannot_be_listened_at(tmp_path: Path) -> 
     """And that is said by itself, not of the port."""
     done = call("serve", made(tmp_path), "--host", "192.0.2.1", "--insecure")
     assert done.exit_code == 2
-    assert "192.0.2.1 is no address of this machine" in done.stderr
+    assert "192.0.2.1 is not an address of this machine" in done.stderr
     assert "another --host" in done.stderr
 
 
@@ -177,5 +177,5 @@ def test_a_folder_that_is_not_there_is_no_run_without_a_store(tmp_path: Path) ->
     """Each is said as it is."""
     assert "does not exist" in call("serve", tmp_path / "none").stderr
     done = call("serve", tmp_path / "none", "--learn")
-    assert "none does not exist: streamembed.open_run makes one" in done.stderr
-    assert "holds no run.db" in call("serve", tmp_path).stderr
+    assert "none does not exist; make a run with streamembed.open_run" in done.stderr
+    assert "has no run.db" in call("serve", tmp_path).stderr
