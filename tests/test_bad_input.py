@@ -22,6 +22,7 @@ import scipy.sparse
 import streamembed as se
 from scenarios.fuzz import inputs
 from streamembed import estimators
+from streamembed.data.times import read_times
 from streamembed.errors import (
     BadRowError,
     DegenerateMapWarning,
@@ -32,6 +33,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
+from streamembed.logs import write_log
 from streamembed.metric_learning.metric_certificate import COMMON, MetricCertificate
 
 EMBEDDINGS = [
@@ -441,6 +443,21 @@ def test_a_memory_error_is_not_made_an_error_of_the_data(call: Callable[[], Any]
     """It became a FeatureError about the name of a column."""
     with pytest.raises(MemoryError):
         call()
+
+
+def test_memory_errors_of_arrow_are_not_made_errors_of_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arrow's are of its own exceptions, too; of times and labels they became an InputError."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise pa.lib.ArrowMemoryError("boom")
+
+    monkeypatch.setattr(pa, "array", full)
+    with pytest.raises(MemoryError):
+        read_times([datetime.datetime(2020, 1, 1)], 1)
+    with pytest.raises(MemoryError):
+        write_log(tmp_path / "log", X, NAMES, labels=["a"] * 60)
 
 
 @pytest.mark.parametrize("value", [np.array(5.0), np.ma.masked, "ab", None, [1.0], (9.0, 3.0)])
