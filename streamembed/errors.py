@@ -33,7 +33,10 @@ the snapshot's certificate.
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
+from types import FrameType
 
 __all__ = [
     "BadRowError",
@@ -62,6 +65,8 @@ __all__ = [
 
 # Characters of a value that a message quotes.
 LONGEST_QUOTE = 120
+# Packages and modules whose lines no warning points to.
+LIBRARIES = ("streamembed", "river", "sklearn", "contextlib", "functools")
 
 
 class StreamembedError(Exception):
@@ -245,6 +250,19 @@ def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> st
         parts.append(f"has the unknown features {shown(unknown)}")
     remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
     return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
+
+
+def warn(message: str, kind: type[Warning]) -> None:
+    """Warn at the line of the user: the innermost one that is of no library."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _is_of_a_library(frame):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, kind, stacklevel=level)
+
+
+def _is_of_a_library(frame: FrameType) -> bool:
+    """Whether a frame is of this package, or of what may stand between its user and it."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES
 
 
 def said(error: BaseException) -> str:

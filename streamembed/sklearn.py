@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.utils.validation import (
 
 from streamembed.data import column_roles
 from streamembed.data.output_format import column_names, prefix_of
-from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError
+from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError, warn
 from streamembed.estimators.estimator import Face
 from streamembed.numeric.arrays import Array, Floats
 
@@ -164,7 +163,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         points = validate_data(self, X, dtype=np.float64, reset=reset)
         names = tuple(getattr(self, "feature_names_in_", ()))
         if reset and names and (told := column_roles.suspects(names, points)) is not None:
-            warnings.warn(told, ColumnWarning, stacklevel=3)
+            warn(told, ColumnWarning)
         if not self.estimator_._supervised:
             return (points,)
         if y is None:

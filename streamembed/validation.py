@@ -6,6 +6,7 @@ a str or a bool, so that it can be saved, compared and shown wherever it came fr
 
 from __future__ import annotations
 
+import difflib
 import numbers
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -15,13 +16,24 @@ import numpy as np
 
 from streamembed.errors import ParameterError, shown
 
-__all__ = ["LARGEST_SEED", "flag", "keep", "one_of", "or_none", "percentiles", "real", "whole"]
+__all__ = [
+    "LARGEST_SEED",
+    "binary",
+    "flag",
+    "keep",
+    "one_of",
+    "or_none",
+    "percentiles",
+    "real",
+    "whole",
+]
 
 LARGEST_COUNT = 2**63 - 1  # what indexes arrays
 LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
 LARGEST_TIME = 1e6  # of a diffusion: beyond it even eigenvalues of 1 - 1e-6 are gone
 LARGEST_D2 = 1e300  # of thresholds on squared distances
 LARGEST_DRAW = 10**7  # pairs drawn at once are held at once
+NEAR = 0.7  # similarity by difflib from which a word may be a misspelling of another
 
 Choice = TypeVar("Choice", str, str | None)
 Value = TypeVar("Value")
@@ -33,7 +45,10 @@ def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "")
         if value is choice or (isinstance(value, str) and value == choice):
             return choice
     choices = ", ".join(repr(choice) for choice in allowed)
-    raise ParameterError(f"{name}={shown(value)} must be one of {choices}{other}")
+    words = [choice for choice in allowed if choice is not None]
+    near = difflib.get_close_matches(value, words, 1, NEAR) if isinstance(value, str) else []
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    raise ParameterError(f"{name}={shown(value)} must be one of {choices}{other}{hint}")
 
 
 def whole(name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT) -> int:
@@ -42,9 +57,11 @@ def whole(name: str, value: object, low: int, other: str = "", high: int = LARGE
     if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.timedelta64)):
         number = int(value)
     if number < low:
-        raise ParameterError(
-            f"{name}={shown(value)} must be a whole number of at least {low}{other}"
+        kind = (
+            "a whole number" if isinstance(value, numbers.Integral) else "a whole number (an int)"
         )
+        ends = f"of at least {low}" if high >= LARGEST_COUNT else f"from {low} to {high}"
+        raise ParameterError(f"{name}={shown(value)} must be {kind} {ends}{other}")
     if number > high:
         raise ParameterError(f"{name}={shown(value)} must be at most {high}{other}")
     return number
@@ -92,6 +109,15 @@ def or_none(
 ) -> Value | None:
     """None, or the value as `whole` or `real` keep it."""
     return None if value is None else check(name, value, *ends, other=" or None", **options)
+
+
+def binary(name: str, value: object) -> bytes:
+    """The value as bytes; ParameterError if it is no buffer of bytes."""
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ParameterError(
+            f"{name}={shown(value)} must be bytes, as to_bytes returns them: for a file use load"
+        )
+    return bytes(value)
 
 
 def keep(settings: object, **values: object) -> None:

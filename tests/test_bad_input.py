@@ -22,8 +22,10 @@ import scipy.sparse
 import streamembed as se
 from scenarios.fuzz import inputs
 from streamembed import estimators
+from streamembed.data.times import read_times
 from streamembed.errors import (
     BadRowError,
+    DegenerateMapWarning,
     DuplicateIdError,
     FeatureError,
     InputError,
@@ -31,6 +33,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
+from streamembed.logs import write_log
 from streamembed.metric_learning.metric_certificate import COMMON, MetricCertificate
 
 EMBEDDINGS = [
@@ -40,6 +43,8 @@ EMBEDDINGS = [
 X = np.random.default_rng(0).normal(size=(60, 3))
 NAMES = ["a", "b", "c"]
 FRAME = pa.table(dict(zip(NAMES, X.T, strict=True)))
+VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)
+DISTANCES = np.linalg.norm(X[:, None] - X, axis=2)
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
 
 
@@ -201,6 +206,7 @@ STRANGE: list[tuple[str, Callable[[], Any]]] = [
     ("longdouble beyond the doubles", lambda: np.full((4, 3), np.longdouble("1e400"))),
     ("a set", lambda: {1.0, 2.0}),
     ("a generator", lambda: (row for row in X)),
+    ("a list of Arrow arrays of lists", lambda: [VECTORS, VECTORS]),
 ]
 
 
@@ -213,6 +219,17 @@ def test_strange_tables_are_refused(make: Callable[[], Any]) -> None:
     assert engine.position == 0
     with pytest.raises(InputError):
         learned().snapshot().transform(make())
+
+
+def test_chunks_of_an_arrow_column_are_one_column() -> None:
+    """A list of the chunks is refused, and the message says what to pass instead."""
+    both = [VECTORS[:30], VECTORS[30:]]
+    engine = small()
+    for learn in (engine.learn, se.Monitor().learn, estimators.PCA().learn_many):
+        with pytest.raises(FeatureError, match=r"X is a list of Arrow arrays .*pa\.chunked_array"):
+            learn(both)
+    assert engine.learn(pa.chunked_array(both)).accepted == 60
+    np.testing.assert_array_equal(engine.snapshot().coordinates, learned().snapshot().coordinates)
 
 
 @pytest.mark.parametrize(
@@ -253,14 +270,48 @@ def test_labels_are_a_sequence_of_labels(y: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", [[[], [10**400]], [[], ["1"]], [[], [1j]], memoryview(X), np.array(3), pa.array(["a"])]
+    "rows",
+    [
+        [[], [10**400]],
+        [[], ["1"]],
+        [[], [1j]],
+        memoryview(X),
+        np.array(3),
+        pa.array(["a"]),
+        pa.array([{"a": 1.0}]),
+        pa.chunked_array([pa.array([{"a": 1.0}])]),
+    ],
 )
 def test_distances_are_rows_of_numbers(rows: Any) -> None:
     """By type, however large or strange the numbers."""
-    engine = small()
+    engine, met = small(), small()
     with pytest.raises(InputError):
         engine.learn_distances(rows)
     assert engine.position == 0
+    met.learn_distances(DISTANCES)
+    with pytest.raises(InputError):
+        met.snapshot().transform_distances(rows)
+
+
+def test_messages_for_distances_are_about_distances() -> None:
+    """`coverage` named `transform_distances`, and a map of equal distances named features."""
+    met, equal = small(), small(method="laplacian_eigenmaps")
+    met.learn_distances(DISTANCES)
+    for name in ("transform", "coverage"):
+        with pytest.raises(FeatureError, match=f"use {name}_distances"):
+            getattr(met.snapshot(), name)(X)
+    equal.learn_distances(np.ones((60, 60)) - np.eye(60))
+    with pytest.warns(DegenerateMapWarning, match="look at their distances"):
+        equal.snapshot()
+
+
+@pytest.mark.parametrize("name", ["ids", "y", "similar"])
+def test_messages_for_iterators_say_to_pass_a_list(name: str) -> None:
+    """As the message for X does."""
+    engine = small(metrics=("itml",))
+    rows = iter([1] * 60)
+    with pytest.raises(InputError, match=rf"{name} is a list_iterator; .*: pass list\({name}\)"):
+        engine.learn_pairs(X, X, rows) if name == "similar" else engine.learn(X, **{name: rows})
 
 
 def test_ragged_answers_are_refused() -> None:
@@ -326,6 +377,87 @@ def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
     """By type, and the message can always be made."""
     with pytest.raises(ParameterError, match=name):
         small(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: se.Monitor(n_reference=1000.0), r"1000\.0 must .*\(an int\) from 100 to 100000$"),
+        (lambda: se.Monitor(n_reference=1e9), r"\(an int\) from 100 to 100000$"),
+        (lambda: se.Monitor(n_reference=99), "=99 must be a whole number from 100 to 100000$"),
+        (lambda: small(size=40.0), r"size=40\.0 must be a whole number \(an int\) of at least 3$"),
+        (lambda: small(metrics=("itmll",)), "'discriminant': did you mean 'itml'\\?$"),
+        (lambda: small(method="difusion_map"), "did you mean 'diffusion_map'\\?$"),
+        (lambda: small(kernel="selftuning"), "did you mean 'self_tuning'\\?$"),
+        (lambda: small(scaling="zzz"), "must be one of 'standard', 'global', None$"),
+    ],
+)
+def test_a_parameter_is_refused_with_what_it_must_be(make: Callable[[], Any], says: str) -> None:
+    """An int where a float stands, both ends of its range, the nearest of the words."""
+    with pytest.raises(ParameterError, match=says):
+        make()
+
+
+@pytest.mark.parametrize("value", [None, 5, [], "x", 1.5, np.zeros(3)], ids=repr)
+@pytest.mark.parametrize("kind", [se.Engine, se.Snapshot, se.Monitor, se.LandmarkSet])
+def test_only_bytes_are_read_as_bytes(kind: Any, value: Any) -> None:
+    """Something else ended in an AttributeError about `startswith`."""
+    with pytest.raises(ParameterError, match=r"data=.* must be bytes"):
+        kind.from_bytes(value)
+
+
+def test_every_buffer_is_bytes() -> None:
+    """Copies in a bytearray or a memoryview are read, too."""
+    data = learned().to_bytes()
+    for again in (bytearray(data), memoryview(data)):
+        assert se.Engine.from_bytes(again).to_bytes() == data
+
+
+@pytest.mark.parametrize("sets", [None, 5, np.array(4)], ids=repr)
+def test_merging_takes_a_list(sets: Any) -> None:
+    """Something that is no series ended in a bare "not iterable"."""
+    with pytest.raises(InputError, match=r"sets is .*it must be a list of LandmarkSet"):
+        se.merge(sets)
+
+
+class Exhausted:
+    """Something whose text and array need more memory than there is."""
+
+    def __str__(self) -> str:
+        raise MemoryError("boom")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise MemoryError("boom")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: small().learn([{Exhausted(): 1.0}]),
+        lambda: estimators.PCA().learn_many([{Exhausted(): 1.0}]),
+        lambda: learned(metrics=("itml",)).snapshot().metrics["itml"].transform(Exhausted()),
+        lambda: estimators.ITML(prior=Exhausted()),
+    ],
+)
+def test_a_memory_error_is_not_made_an_error_of_the_data(call: Callable[[], Any]) -> None:
+    """It became a FeatureError about the name of a column."""
+    with pytest.raises(MemoryError):
+        call()
+
+
+def test_memory_errors_of_arrow_are_not_made_errors_of_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arrow's are of its own exceptions, too; of times and labels they became an InputError."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise pa.lib.ArrowMemoryError("boom")
+
+    monkeypatch.setattr(pa, "array", full)
+    with pytest.raises(MemoryError):
+        read_times([datetime.datetime(2020, 1, 1)], 1)
+    with pytest.raises(MemoryError):
+        write_log(tmp_path / "log", X, NAMES, labels=["a"] * 60)
 
 
 @pytest.mark.parametrize("value", [np.array(5.0), np.ma.masked, "ab", None, [1.0], (9.0, 3.0)])

@@ -35,6 +35,7 @@ QUIET = {
     "math",
     "numbers",
     "decimal",
+    "difflib",
     "types",
     "typing",
     "__future__",

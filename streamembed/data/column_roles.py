@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.table import are_places, frame_of, in_order, is_frame
 from streamembed.data.values import is_list_type, plain_type
 from streamembed.errors import FeatureError, ParameterError, shown
@@ -323,7 +324,12 @@ def folded(names: Sequence[str]) -> list[str]:
     return told
 
 
-def suspects(names: Sequence[str], values: Floats) -> str | None:
+def suspects(
+    names: Sequence[str],
+    values: Floats,
+    largest: float = LARGEST_VALUE,
+    ignored: Sequence[str] = (),
+) -> str | None:
     """Of features that were learned already, those that look like none, in words; None: all do.
 
     Parameters
@@ -332,9 +338,13 @@ def suspects(names: Sequence[str], values: Floats) -> str | None:
         Of d features; of places, as an array has them, only missing values tell anything.
     values
         Shape (n, d), their first rows, NaN where one is missing.
+    largest
+        Values beyond it are missing.
+    ignored
+        Features without a number that are not learned.
     """
     empty = [name for name, column in zip(names, values.T, strict=True) if np.isnan(column).all()]
-    looks: dict[str, str | None] = dict.fromkeys(empty, "no number so far")
+    looks: dict[str, str | None] = dict.fromkeys(empty, "no usable number so far")
     for name, column in () if are_places(names) else zip(names, values[:LOOKED_AT].T, strict=True):
         known = column[~np.isnan(column)]
         whole = np.array_equal(known, np.rint(known)) and np.abs(known).max(initial=0) < 2**53
@@ -342,18 +352,24 @@ def suspects(names: Sequence[str], values: Floats) -> str | None:
         if name not in looks:
             looks[name] = _told_by_name(name, names) or _told_by_values(numbers)
     told = [f"{name!r} ({why})" for name, why in looks.items() if why is not None]
+    text = ""
+    if told:
+        text += (
+            f"; {'the others' if ignored else 'they'} are learned: to leave them out, select the "
+            "others before (features=[...] of Engine.learn, compose.Discard of river)"
+        )
+    told = [f"{name!r} (no usable number so far: it is ignored)" for name in ignored] + told
     if not told:
         return None
-    text = (
-        "; a value that is no number becomes the mean of the feature, or 0: encode text before "
-        "(preprocessing.OneHotEncoder of river), or take numbers alone "
-        "(compose.SelectType(numbers.Number))"
-    )
-    return (
-        f"these features may be none: {', '.join(told)}; they are learned: to leave them out, "
-        "select the others before (features=[...] of Engine.learn, compose.Discard of river)"
-        f"{text if empty else ''}"
-    )
+    if empty or ignored:
+        limit = f"{largest:g}".replace("+", "")
+        text += (
+            f"; values beyond {limit} are taken as missing: scale the feature; so are values that "
+            "are no numbers: encode text before (preprocessing.OneHotEncoder of river), or take "
+            "numbers alone (compose.SelectType(numbers.Number)); a missing value becomes the mean "
+            "of the feature, or 0"
+        )
+    return f"these features may be none: {', '.join(told)}{text}"
 
 
 def _told_by_values(column: Any) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.ids import read_ids
-from streamembed.data.values import is_sequence, masked_row, numbers_of
+from streamembed.data.values import is_list_type, is_sequence, masked_row, numbers_of
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import Array, Floats
 
@@ -165,6 +165,11 @@ def to_all(rows: Any, ids: Array) -> Floats:
 def listed(rows: Any) -> list[Any]:
     """Every row as a float64 array, None where it is null or not numeric."""
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
+        if not is_list_type(rows.type) and not pa.types.is_null(rows.type):
+            raise InputError(
+                f"rows is an Arrow array of type {rows.type}; it must hold lists of numbers, one "
+                "list per object"
+            )
         rows = [_arrow_row(row) for row in rows]
     elif isinstance(rows, memoryview):
         rows = np.asarray(rows)

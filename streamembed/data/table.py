@@ -180,6 +180,8 @@ def feature_name(name: Any) -> str:
     try:
         text = str(name)
         text.encode()
+    except MemoryError:
+        raise
     except Exception as error:  # of somebody else's __str__; half a pair of surrogates; 10**5000
         raise FeatureError(f"a feature cannot be called {shown(name)} ({said(error)})") from error
     return text

@@ -66,6 +66,8 @@ def _stamps(values: list[Any]) -> Any:
             )
     try:
         return pa.array(known)
+    except MemoryError:  # Arrow's is an ArrowException
+        raise
     except pa.ArrowException as error:
         raise InputError(
             f"times are of several kinds ({error}); they must all be timestamps, or all numbers"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -106,9 +106,10 @@ def sequence_of(values: Any, n: int, name: str) -> list[Any]:
         elif hasattr(values, "__array__"):  # an index of pandas, a tensor
             return sequence_of(np.asarray(values), n, name)
     if found is None:
+        hint = f": pass list({name})" if isinstance(values, Iterator) else ""
         raise InputError(
             f"{name} is a {type(values).__name__}; it must be a list, an array or a series of "
-            f"length {n}, one entry per row"
+            f"length {n}, one entry per row{hint}"
         )
     if len(found) != n:
         raise InputError(f"{name} has {len(found)} entries; it must have {n}, one per row")
@@ -117,6 +118,11 @@ def sequence_of(values: Any, n: int, name: str) -> list[Any]:
 
 def as_array(X: Sequence[Any]) -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
+    if len(X) and isinstance(X[0], (pa.Array, pa.ChunkedArray)) and is_list_type(X[0].type):
+        raise FeatureError(
+            f"X is a {type(X).__name__} of Arrow arrays of lists; it must be one column: pass "
+            "pa.chunked_array(X)"
+        )
     try:
         if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
             return np.ma.array([masked_row(row) for row in X])

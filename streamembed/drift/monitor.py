@@ -24,7 +24,7 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage import archive
 from streamembed.threads import Turns, one_blas_thread
-from streamembed.validation import LARGEST_SEED, flag, one_of, real, whole
+from streamembed.validation import LARGEST_SEED, binary, flag, one_of, real, whole
 
 __all__ = ["Monitor"]
 
@@ -423,7 +423,7 @@ class Monitor:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The monitor of which `to_bytes` gave these."""
-        return cls._of_table(*archive.unseal(data, KIND, "data"), "data")
+        return cls._of_table(*archive.unseal(binary("data", data), KIND, "data"), "data")
 
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:

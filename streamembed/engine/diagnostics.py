@@ -184,9 +184,10 @@ def degenerate(snapshot: Snapshot) -> str | None:
             "or set a tolerance below 1e-3, which keeps the kernel in float64, or size <= 1000"
         )
     if not snapshot.coordinates.any():
+        what = "features" if snapshot.feature_names else "distances"
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
-            "anything that this method sees; look at their features, or learn more"
+            f"anything that this method sees; look at their {what}, or learn more"
         )
     shown = int(np.count_nonzero(snapshot.psi.any(axis=0)))
     if shown < k:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -29,6 +28,7 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
     ResolutionWarning,
+    warn,
 )
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.merging import landmark_set
@@ -41,7 +41,7 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
-from streamembed.validation import whole
+from streamembed.validation import binary, whole
 
 __all__ = ["Engine", "Labelled", "Learned"]
 
@@ -445,7 +445,7 @@ class Engine:
         """Say it, each kind once, or once a scaling."""
         if message is not None and (kind, scaling) not in self._warned:
             self._warned.add((kind, scaling))
-            warnings.warn(message, kind, stacklevel=3)
+            warn(message, kind)
 
     # ------------------------------------------------------------------ learning
 
@@ -847,7 +847,7 @@ class Engine:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The engine of which `to_bytes` gave these; DamagedFileError where they are others."""
-        return cls._of_table(*archive.unseal(data, "engine", "data"), "data")
+        return cls._of_table(*archive.unseal(binary("data", data), "engine", "data"), "data")
 
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:

@@ -37,7 +37,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints, frozen
 from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
-from streamembed.validation import whole
+from streamembed.validation import binary, whole
 
 __all__ = ["Frame", "Snapshot"]
 
@@ -375,7 +375,7 @@ class Snapshot:
         q(x) is the kernel mass around x. The median is over the support; above 256 points it is
         over 256 of them, evenly spaced by age, unless the kernel is Gaussian or a graph.
         """
-        return self._extension.with_coverage(self._read(X))[1]
+        return self._extension.with_coverage(self._read(X, "coverage_distances"))[1]
 
     def _covers(self, points: Floats) -> Floats:
         """`coverage` of points that are checked."""
@@ -420,13 +420,13 @@ class Snapshot:
     def _extension(self) -> Extends:
         return METHODS[self.method].extend(self)
 
-    def _read(self, X: Any) -> Floats:
+    def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
         width = len(self.feature_names)
         if not width:
             raise FeatureError(
                 "this snapshot was learned from distances and has no features: use "
-                "transform_distances, with distances to its ids"
+                f"{of_distances}, with distances to its ids"
             )
         if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
             # the short way for the common case: 5 us instead of 40
@@ -607,7 +607,7 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The snapshot of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(data, "snapshot", "data")
+        table, header = archive.unseal(binary("data", data), "snapshot", "data")
         with archive.sound("data", "snapshot"):
             return cls._of_table(table, header)
 

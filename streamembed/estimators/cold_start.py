@@ -150,7 +150,7 @@ class SettlingTransformer(Face, base.MiniBatchTransformer):
         """The features of the first events, with nothing learned, and these events."""
         names = in_order({name for row in early for name in row}) or ("0",)
         rows = impute.read(list(early), math.inf, 0.0)
-        self._suspects = column_roles.suspects(names, rows.arrange(names)[0])
+        self._suspects = column_roles.suspects(names, rows.arrange(names)[0], self._largest)
         none = np.zeros(len(names))
         return replace(before, early=(), names=names, means=none, counts=none), rows
 

@@ -78,6 +78,8 @@ class DiffusionMap(SettlingTransformer):
     True
     """
 
+    _largest = LARGEST_VALUE
+
     def __init__(
         self,
         method: str = "diffusion_map",
@@ -273,11 +275,11 @@ class DiffusionMap(SettlingTransformer):
         one_of("metric", metric, ("euclidean", "precomputed"))
 
     def _row_of(self, x: Any) -> Rows:
-        return impute.read_one(x, LARGEST_VALUE, 0.0)
+        return impute.read_one(x, self._largest, 0.0)
 
     def _rows_of(self, X: Any) -> Rows:
         """Rows of a mini-batch; arrays only where features are known by their places."""
-        rows = impute.read(X, LARGEST_VALUE, 0.0)
+        rows = impute.read(X, self._largest, 0.0)
         is_settled = bool(self._names) and len(rows) > 0
         if rows.ordered and (is_settled or not are_places(self._seen)):
             rows.check(self._seen, "this embedding")

@@ -62,6 +62,8 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
     a 800
     """
 
+    _largest = LARGEST_VALUE
+
     def __init__(
         self,
         ert: float = 10_000,
@@ -116,11 +118,11 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """The same, as a step of a pipeline."""
-        self._take(impute.read_one(x, LARGEST_VALUE, 0.0))
+        self._take(impute.read_one(x, self._largest, 0.0))
 
     def learn_many(self, X: Any) -> None:
         """Watch a mini-batch."""
-        rows = impute.read(X, LARGEST_VALUE, 0.0)
+        rows = impute.read(X, self._largest, 0.0)
         if rows.ordered and len(rows) and (self._names or not are_places(self._seen)):
             rows.check(self._seen, "this detector")
         self._take(rows)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamembed.data import impute
 from streamembed.data.impute import Rows
 from streamembed.data.output_format import column_names, give_back, prefix_of
-from streamembed.errors import ColumnWarning
+from streamembed.errors import ColumnWarning, warn
 from streamembed.numeric.arrays import Floats
 
 __all__ = ["Face"]
@@ -30,6 +29,7 @@ class Face:
     imputed_in_transform = 0
     ignored_in_transform = 0
     _suspects: str | None = None
+    _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
@@ -80,7 +80,7 @@ class Face:
         """Warn of features that look like none; once, and when their events are learned."""
         told, self._suspects = self._suspects, None
         if told is not None:
-            warnings.warn(told, ColumnWarning, stacklevel=4)
+            warn(told, ColumnWarning)
 
     def __getstate__(self) -> dict[str, Any]:
         others = ("imputed_in_transform", "ignored_in_transform", "_suspects")

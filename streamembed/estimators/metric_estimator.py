@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import math
-import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from streamembed.errors import (
     InputError,
     NotLearnedWarning,
     NotReadyError,
+    warn,
 )
 from streamembed.estimators.estimator import Face
 from streamembed.metric_learners import labelled_examples, training_stream
@@ -53,6 +53,7 @@ class _Settled:
     """The events of a warm-up as numbers: n of them, in d features, NaN where one is missing."""
 
     names: tuple[str, ...]
+    unusable: tuple[str, ...]  # features without a number, which are not learned
     first: Floats  # (n, d)
     second: Floats  # (n, d)
     codes: Ints  # (n,)
@@ -160,12 +161,11 @@ class MetricEstimator(
         """
         metric, info = self._current()
         if info is None:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
                 f"its first chunk is whole (chunk_size={self.chunk_size}); learn more, or call "
                 "flush()",
                 NotLearnedWarning,
-                stacklevel=2,
             )
         return metric
 
@@ -412,7 +412,9 @@ class MetricEstimator(
         with one_blas_thread():
             self._course = self._start(settled, whole=True)
         self._early, self._names = [], settled.names
-        self._suspects = column_roles.suspects(settled.names, settled.first)
+        self._suspects = column_roles.suspects(
+            settled.names, settled.first, impute.LARGEST, settled.unusable
+        )
         self.ignored += settled.ignored
         self.imputed += settled.imputed
         self._read = self._root = None
@@ -436,6 +438,7 @@ class MetricEstimator(
             second[i] = 0.0 if two is None else [two.get(name, math.nan) for name in names]
         return _Settled(
             names,
+            impute.in_order(known.difference(usable)),
             first,
             second,
             np.array([code for *_, code in self._early], dtype=np.int64),

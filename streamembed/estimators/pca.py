@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -25,6 +24,7 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
     shown,
+    warn,
 )
 from streamembed.estimators.estimator import Face
 from streamembed.manifold import principal, principal_stream
@@ -459,7 +459,7 @@ class PCA(Face, base.MiniBatchTransformer):
             if not self._early:
                 return
             names, followed = self._begin(self._early)
-            suspects = column_roles.suspects(names, _matrix(self._early, names))
+            suspects = column_roles.suspects(names, _matrix(self._early, names), impute.LARGEST)
         with one_blas_thread():
             followed = principal_stream.flush(followed, self._settings(len(names)))
         self._keep(names, followed, [], self.ignored, self.imputed, suspects)
@@ -529,7 +529,7 @@ class PCA(Face, base.MiniBatchTransformer):
             early += [rows.row(i) for i in range(first)]
             if len(early) == SETTLING:
                 names, followed = self._begin(early)
-                suspects = column_roles.suspects(names, _matrix(early, names))
+                suspects = column_roles.suspects(names, _matrix(early, names), impute.LARGEST)
                 imputed += sum(
                     math.isnan(row.get(name, math.nan)) for row in early for name in names
                 )
@@ -575,11 +575,10 @@ class PCA(Face, base.MiniBatchTransformer):
         )
         k, d = int(self.n_components), len(names)
         if begins and k > d:
-            warnings.warn(
+            warn(
                 f"n_components={k} is above the number of features, {d}: {k - d} of {k} components "
                 f"are zeros; use n_components={d}",
                 DegenerateMapWarning,
-                stacklevel=4,
             )
 
     def _settings(self, n_features: int) -> Settings:

@@ -15,7 +15,6 @@ in another format, or grow at their end.
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -39,7 +38,7 @@ from streamembed.data.column_roles import (
     named,
 )
 from streamembed.data.values import is_list_type
-from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, shown
+from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, shown, warn
 from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, damage_error, peek_rows, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
@@ -335,7 +334,7 @@ def open_log(
     """
     log = open_with_choice(paths, parse_choice(features, exclude, id, label, time))
     if (told := describe_doubts(log)) is not None:
-        warnings.warn(told, ColumnWarning, stacklevel=2)
+        warn(told, ColumnWarning)
     return log
 
 

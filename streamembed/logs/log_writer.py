@@ -180,6 +180,8 @@ def _build_column(name: str, given: Any, n: int) -> Any:
     values = given if is_column else sequence_of(given, n, f"{name}s")
     try:
         column = pa.array(values)
+    except MemoryError:
+        raise
     # what a label is, is the caller's: an object of somebody else's raises what it likes
     except Exception as error:
         raise InputError(f"{name}s are not a column of {n} rows ({said(error)})") from error

@@ -39,6 +39,7 @@ from streamembed.storage.archive import (
     vectors_of,
     writable,
 )
+from streamembed.validation import binary
 
 __all__ = [
     "LARGEST_PARTITION",
@@ -171,7 +172,7 @@ class LandmarkSet:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """What `to_bytes` gave, checked; DamagedFileError where it is anything else."""
-        return cls._of(data, "data")
+        return cls._of(binary("data", data), "data")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_bytes` to a file, whole or not at all; FileError where that cannot be."""

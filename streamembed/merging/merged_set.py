@@ -76,7 +76,13 @@ def merge(
     (1500, True)
     """
     kind = one_of("scaling", scaling, (AGREED, "standard", "global", None))
-    given = list(sets)
+    try:
+        parts = iter(sets)
+    except TypeError as error:
+        raise InputError(
+            f"sets is {shown(sets)}; it must be a list of LandmarkSet objects"
+        ) from error
+    given = list(parts)
     for one in given:
         if not isinstance(one, LandmarkSet):
             raise InputError(

@@ -352,6 +352,8 @@ def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) 
         return values
     try:
         given = np.asanyarray(values)
+    except MemoryError:
+        raise
     except Exception as cause:  # an array of somebody else's raises what it likes
         raise error(f"{name}={shown(values)} must be numbers of one shape") from cause
     mask = np.ma.getmaskarray(given) if np.ma.is_masked(given) else None

@@ -9,7 +9,6 @@ was killed when, leaves a trace.
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import Columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, path_text, shown
+from streamembed.errors import ColumnWarning, FeatureError, ParameterError, path_text, shown, warn
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
@@ -163,7 +162,7 @@ def replay_partitions(
     every = -(-asked // config.chunk_size) * config.chunk_size
     opened = _open(log, parse_choice(features, exclude, None, None, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
-        warnings.warn(warning, ColumnWarning, stacklevel=2)
+        warn(warning, ColumnWarning)
     parts = divide(opened)
     folder = Path(path_text(run, "run"))
     runfolder.apart("run", folder, (opened,), folder=True)

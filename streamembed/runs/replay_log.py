@@ -11,7 +11,6 @@ the engine's parameters: files, record batches, row groups and interrupts leave 
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from streamembed.errors import (
     ParameterError,
     path_text,
     shown,
+    warn,
 )
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
@@ -229,7 +229,7 @@ def replay(
     every = cadence(engine.config.chunk_size, snapshot_every)
     opened = _open(log, parse_choice(features, exclude, id, label, time), engine)
     if not isinstance(log, EventLog) and (told := describe_doubts(opened)) is not None:
-        warnings.warn(told, ColumnWarning, stacklevel=2)
+        warn(told, ColumnWarning)
     check_carried(opened)
     if monitor is not None and opened.kind != "points":
         raise ParameterError(

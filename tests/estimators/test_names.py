@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from river import compose
 
@@ -17,6 +19,7 @@ from streamembed import estimators
 from streamembed.errors import ColumnWarning, FeatureError
 from streamembed.estimators import PCA, DiffusionMap, GeometricMeanMetric, KernelPCA
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs import open_log
 from streamembed.sklearn import OnlineTransformer
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
@@ -160,7 +163,7 @@ def test_a_feature_that_is_text_throughout_the_warm_up_is_named(name: str, many:
         learn(slice(0, 60))
     assert len(told) == 1
     message = str(told[0].message)
-    assert "may be none: 'city' (no number so far); they" in message
+    assert "may be none: 'city' (no usable number so far); they" in message
     assert "preprocessing.OneHotEncoder" in message
     assert "compose.SelectType(numbers.Number)" in message
     with warnings.catch_warnings():
@@ -169,6 +172,106 @@ def test_a_feature_that_is_text_throughout_the_warm_up_is_named(name: str, many:
         chosen = compose.SelectType(float) | PCA()
         for row in X[20:].to_dict("records"):
             chosen.learn_one(row)
+
+
+@pytest.mark.parametrize("name", ["ITML", "GeometricMeanMetric", "FENN", "MustLinkMetric"])
+def test_a_metric_names_the_text_that_it_ignores(name: str) -> None:
+    """It was counted in `ignored` alone, where other estimators warn of the same dicts."""
+    X = FRAME.assign(city=["Rome", "Oslo", "Lima"] * 30).to_dict("records")
+    y = [bool(v) for v in POINTS[:, 0] > 0]
+    model: Any = getattr(estimators, name)()
+    with pytest.warns(ColumnWarning) as told:
+        model.learn_many(X[:60], y[:60])
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnWarning)
+        model.learn_many(X[60:], y[60:])
+    message = str(told[0].message)
+    assert "may be none: 'city' (no usable number so far: it is ignored); values" in message
+    assert "are learned" not in message
+    assert model.feature_names == ("a", "b", "c")
+    both = [{**x, "customer_id": float(i)} for i, x in enumerate(X)]
+    with pytest.warns(ColumnWarning, match="'customer_id' .*; the others are learned"):
+        getattr(estimators, name)().learn_many(both, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "limit"),
+    [
+        ("PCA", 1e90, "1e75"),
+        ("ITML", 1e90, "1e75"),
+        ("GeometricMeanMetric", 1e90, "1e75"),
+        ("UnsupervisedMetric", 1e90, "1e75"),
+        ("DiffusionMap", 1e160, "1e150"),
+        ("EmbeddingDrift", 1e160, "1e150"),
+    ],
+)
+def test_values_beyond_the_limit_are_to_be_scaled(name: str, size: float, limit: str) -> None:
+    """The message said that they are no numbers, with advice for text alone."""
+    Z = POINTS * [1.0, size, 1.0]
+    model: Any = getattr(estimators, name)()
+    with pytest.warns(
+        ColumnWarning,
+        match=f"'1' .no usable number.*values beyond {limit} are taken as missing: scale",
+    ):
+        model.learn_many(Z, POINTS[:, 0] > 0) if model._supervised else model.learn_many(Z)
+
+
+@pytest.mark.parametrize("way", ["many", "one", "river", "sklearn fit", "fit_transform", "flush"])
+@pytest.mark.parametrize(
+    "name", ["DiffusionMap", "LiveMap", "EmbeddingDrift", "PCA", "UnsupervisedMetric", "FENN"]
+)
+def test_warnings_point_to_the_line_of_the_user(name: str, way: str) -> None:
+    """They pointed to files of this package, or of scikit-learn."""
+    kind: Any = getattr(estimators, name)
+    model, y = kind(), [bool(v) for v in POINTS[:, 0] > 0]
+    X, adapter = doubtful(), OnlineTransformer(kind())
+    also = (y,) if model._supervised else ()
+    calls: dict[str, Any] = {
+        "many": lambda: model.learn_many(X, *also),
+        "one": lambda: [
+            model.learn_one(x, *also[:1] and (label,))
+            for x, label in zip(X.to_dict("records"), y, strict=True)
+        ],
+        "river": lambda: compose.Pipeline(model).learn_many(X, *also),
+        "sklearn fit": lambda: adapter.fit(X, y),
+        "fit_transform": lambda: adapter.fit_transform(X, y),
+        "flush": lambda: (model.learn_many(X[:15], *also and (y[:15],)), model.flush()),
+    }
+    if way == "flush" and name not in ("PCA", "FENN"):
+        pytest.skip("nothing waits, or a flush of fewer events than the warm-up is refused")
+    with pytest.warns(ColumnWarning) as told:
+        calls[way]()
+    assert {one.filename for one in told} == {__file__}
+
+
+def test_warnings_of_engines_and_metrics_point_there_too(tmp_path: Path) -> None:
+    """Also where `functools` or a context manager stands between, and for logs."""
+    X = doubtful()
+    pq.write_table(pa.Table.from_pandas(X), tmp_path / "log.parquet")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        open_log(tmp_path / "log.parquet")
+        se.replay(tmp_path / "log.parquet", se.Engine(size=60, warm_up=50), tmp_path / "run")
+        se.Engine(n_components=1_000)
+        se.Engine(size=60).learn(X.to_dict("records"))
+        PCA(n_components=9).learn_many(POINTS)
+        engine = se.Engine(size=60, warm_up=50)
+        engine.learn(np.zeros((60, 3)))
+        engine.snapshot()
+    assert {one.category.__name__ for one in told} >= {
+        "ColumnWarning",
+        "CostWarning",
+        "DegenerateMapWarning",
+    }
+    assert {one.filename for one in told} == {__file__}
+
+
+def test_one_place_warns() -> None:
+    """`errors.warn`, which looks for the line; `warnings.warn` alone would need a count."""
+    package = Path(se.__file__).parent
+    files = [p for p in package.rglob("*.py") if "warnings.warn(" in p.read_text()]
+    assert [p.name for p in files] == ["errors.py"]
 
 
 def test_a_warning_made_an_error_loses_nothing() -> None:
