@@ -588,7 +588,9 @@ def _told(path: Path, what: str) -> Iterator[None]:
         raise FileError(
             f"{path} cannot be {what}: {error}; free or mend the disk, then open the run again"
         ) from error
-    except (sqlite3.DatabaseError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except sqlite3.DatabaseError as error:
+        raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
     except OSError as error:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):

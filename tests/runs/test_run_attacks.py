@@ -503,6 +503,23 @@ def test_verify_sees_a_batch_that_leads_to_another_event(tmp_path: Path) -> None
     assert "batch 12 leads to event 130, not 120" in trouble.what
 
 
+def test_the_report_of_the_database_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its raw text was the message; a sentence says whose report it is."""
+    run = online(tmp_path)
+    report = "*** in database main ***\nOn tree page 313 cell 0: invalid page number"
+    with monkeypatch.context() as patched:
+        patched.setattr(database.Database, "check", lambda _: [report])
+        (trouble,) = verify(run).troubles
+    assert trouble.what == (
+        'database: SQLite reports of its structure: "On tree page 313 cell 0: invalid page number"'
+    )
+    (run / NAME).write_bytes(bytes(5000))
+    with pytest.raises(DamagedFileError, match='SQLite reports "file is not a database"'):
+        se.open_run(run)
+
+
 def test_a_file_beside_that_cannot_be_read_was_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
