@@ -281,7 +281,8 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     columns = origin["columns"]
-    chosen = choice_of(columns["features"], None, columns["id"], columns["label"], columns["time"])
+    features = columns["features"] or None  # none of distances
+    chosen = choice_of(features, None, columns["id"], columns["label"], columns["time"])
     opened = open_chosen(log, chosen)
     told = {"left_out": columns["left_out"], "doubtful": tuple(columns["doubtful"])}
     opened = replace(opened, columns=replace(opened.columns, **told))  # for the timeline says it

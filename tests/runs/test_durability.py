@@ -19,7 +19,7 @@ import pytest
 import streamembed as se
 from scenarios.fuzz import faults, kills
 from streamembed.errors import ColumnWarning, ParameterError
-from streamembed.logs import write_log
+from streamembed.logs import write_distance_log, write_log
 from streamembed.runs.checkpoint_writer import Cadence
 from streamembed.runs.run_export import export
 from streamembed.runs.verification import verify
@@ -118,6 +118,14 @@ def test_verify_called_a_run_damaged_for_another_log(tmp_path: Path) -> None:
         verify(tmp_path / "grown", deep=True, log=tmp_path / "log")
     done = call("verify", run, "--deep", "--log", log_of(other, 100))
     assert (done.exit_code, "DAMAGED" in done.output) == (2, False)
+
+
+def test_a_run_of_distances_could_not_be_verified_deeply(tmp_path: Path) -> None:
+    """Its log has no features, and none of them were asked for."""
+    rows = [np.linalg.norm(POINTS[:i] - POINTS[i], axis=1) for i in range(120)]
+    write_distance_log(tmp_path / "log", rows)
+    se.replay(tmp_path / "log", se.Engine(size=60, warm_up=50), tmp_path / "run")
+    assert verify(tmp_path / "run", deep=True, log=tmp_path / "log").troubles == ()
 
 
 @pytest.mark.parametrize("chosen", [{}, {"exclude": ["b"]}, {"id": "user_id", "features": ["a"]}])
