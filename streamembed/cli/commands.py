@@ -100,7 +100,7 @@ def _source_of(error: click.BadParameter) -> str:
 def main() -> None:
     """Streaming embeddings: certified, stable, bounded, replayable.
 
-    Exit codes: 0 done; 2 wrong usage, parameters or input; 3 damaged data; 4 input or output failed
-    (a missing file, no permission, a full disk); 5 drift was found, with --fail-on-alarm; 130
-    interrupted, 143 terminated.
+    Exit codes: 0 done; 2 wrong usage, parameters or input, or a log of which every row is rejected;
+    3 damaged data; 4 input or output failed (a missing file, no permission, a full disk); 5 drift
+    was found, with --fail-on-alarm; 130 interrupted, 143 terminated.
     """

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.cli.monitor_options import monitor_line
+from streamembed.cli.rejected_rows import none_accepted
 from streamembed.data.column_roles import folded
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
@@ -145,7 +146,7 @@ def _find_run(path: Path) -> Finding:
     missed = [
         at for at, one in zip(timeline["position"].to_pylist(), met, strict=True) if one is False
     ]
-    hints = _hints_of_run(facts, missed)
+    hints = _hints_of_run(path, facts, missed)
     brief: dict[str, Any] = {"kind": None, "tables": {k: _tell_table(t) for k, t in tables.items()}}
     if made is not None:
         shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
@@ -208,14 +209,16 @@ def _verdict_of_run(facts: dict[str, Any], missed: list[int]) -> str:
     return told + ("; the log was NOT read to its end" if facts.get("whole") is False else "")
 
 
-def _hints_of_run(facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
+def _hints_of_run(path: Path, facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
     hints = []
     if facts.get("whole") is False:
         hints.append(
             "the log was not read to its end: it is damaged, or the replay was interrupted or "
             "stopped at a row; the same command again goes on"
         )
-    if not facts["snapshots"]:
+    if facts["rejected"] and not facts["events"] and facts.get("embed") != "none":
+        hints.append(none_accepted(path, facts["rejected"]))
+    elif not facts["snapshots"]:
         hints.append("the log ended before the warm-up: there is no snapshot (see --warm-up)")
     if missed:
         last = f" to {missed[-1]:,}" if len(missed) > 1 else ""

@@ -17,7 +17,7 @@ def reasons_in(run: Path) -> list[tuple[str, int]]:
 
 
 def none_accepted(run: Path, rejected: int) -> str:
-    """The error of a log of which every row was rejected."""
+    """What to say of a log of which every row was rejected."""
     reason, count = reasons_in(run)[0]
     return (
         f"all {rejected:,} rows of the log are rejected, most often because of: {reason} "

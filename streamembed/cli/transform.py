@@ -69,7 +69,8 @@ def _snapshot_in(path: Path) -> Path:
     inside = path / "snapshot.arrow"
     if not inside.exists():
         hint = (
-            "its log ended before the warm-up (see replay --warm-up)"
+            "its log ended before the warm-up (see replay --warm-up), or all of its rows were "
+            "rejected"
             if (path / "timeline.parquet").exists()
             else "name a run folder, or the file of a saved snapshot"
         )

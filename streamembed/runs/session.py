@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from streamembed.data.batch import Rejected
 from streamembed.engine.engine import Engine, Labelled, Learned
@@ -38,14 +38,15 @@ KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
 _BATCH = "batch "
 
 
-@contextmanager
 def open_run(
     run: str | os.PathLike[str],
     engine: Engine | Mapping[str, Any] | None = None,
     *,
     checkpoint_every: int | str | None = None,
-) -> Iterator[Run]:
+) -> Run:
     """A durable engine in a folder: a new one, or as it was acknowledged last.
+
+    It is open at once, and until `Run.close` or the end of a ``with`` block.
 
     Parameters
     ----------
@@ -90,10 +91,8 @@ def open_run(
         stack.enter_context(database)
         made = Run(database, _begin(folder, database, engine), cadence)
         made._recover()
-        try:
-            yield made
-        finally:
-            made._close()
+        made._held = stack.pop_all()
+    return made
 
 
 def _must_be_empty(folder: Path) -> None:
@@ -147,6 +146,7 @@ def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] |
 class Run:
     """An engine in a folder, every change of it committed; see `open_run`.
 
+    A context manager, which closes it: use it in a ``with`` block, or call `close`.
     Its methods are those of `Engine`, one call at a time from any thread. After an error that is
     not about the arguments it refuses to learn, and goes on reading: open it again.
     """
@@ -159,8 +159,15 @@ class Run:
         self._lock = threading.RLock()
         self._failure: str | None = None
         self._closed = False
+        self._held = ExitStack()  # the folder and the database, until it is closed
         self._known = engine.state_token  # of what the run knows of
         self._committed = 0  # calls that the engine knew when it was committed last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"<Run in {self._database.folder}: {self._engine!r}>"
@@ -231,7 +238,7 @@ class Run:
             are kept is found out by opening it again.
         StoppedError
             That happened before, or the run is closed; or its folder, database or lock file was
-            removed or replaced, or another process has written: nothing of this call is kept.
+            removed, replaced or changed by another process: nothing of this call is kept.
         """
         made = self._do(
             lambda: calls.points(self._engine, X, y, ids, features, times), _named(batch_id)
@@ -281,6 +288,25 @@ class Run:
                 except BaseException as error:
                     self._fail(error)
                     raise
+
+    def close(self) -> None:
+        """Commit the engine, where nothing is wrong with it, and let another writer open the run.
+
+        A run that is closed can be closed again, to no effect.
+
+        Raises
+        ------
+        FileError, StoppedError
+            As `learn`; the run is closed all the same, and what was acknowledged is committed.
+        """
+        with self._lock, self._held:
+            is_well = self._failure is None and not self._closed
+            self._closed = True
+            if is_well:
+                self._database.must_be_here()
+                is_well = self._engine.ready and self._engine.state_token is self._known
+            if is_well and self._committed < self._database.length(OPERATIONS):
+                self._commit_engine()
 
     # ------------------------------------------------------------------ the order of things
 
@@ -363,15 +389,6 @@ class Run:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = str(error) or type(error).__name__
-
-    def _close(self) -> None:
-        """Commit the engine, where nothing is wrong with it."""
-        with self._lock:
-            is_well = self._failure is None and not self._closed and self._engine.ready
-            is_well = is_well and self._engine.state_token is self._known
-            self._closed = True
-            if is_well and self._committed < self._database.length(OPERATIONS):
-                self._commit_engine()
 
 
 def _named(batch_id: Any) -> str | None:

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
+    LogError,
     ParameterError,
     path_text,
 )
@@ -101,7 +102,9 @@ def verify(
     Raises
     ------
     ParameterError
-        ``deep`` of a replay without its log, or a log of a run that has none.
+        ``deep`` of a replay without its log, or with another, or a log of a run that has none.
+    LogError
+        The log is damaged.
     FileError
         There is no run, or it cannot be read.
     """
@@ -157,8 +160,8 @@ def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[]
 
     def structure() -> int:
         if found := database.check():
-            told = " ".join(found[0].split())[:LONGEST]
-            raise DamagedFileError(f"SQLite finds its structure damaged ({told} ...)")
+            told = " ".join(found[0].removeprefix("*** in database main ***").split())[:LONGEST]
+            raise DamagedFileError(f'SQLite reports of its structure: "{told}"')
         return 1
 
     def facts() -> int:
@@ -278,16 +281,19 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     columns = origin["columns"]
-    chosen = parse_choice(
-        columns["features"], None, columns["id"], columns["label"], columns["time"]
-    )
+    features = columns["features"] or None  # none of distances
+    chosen = parse_choice(features, None, columns["id"], columns["label"], columns["time"])
     opened = open_with_choice(log, chosen)
+    left_out, doubtful = columns["left_out"], tuple(columns["doubtful"])
+    # the timeline holds what the first replay left out
+    chosen_columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
+    opened = replace(opened, columns=chosen_columns)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):
         monitor = Monitor.from_bytes(database.read(FIRST_MONITOR, 0).data)
     with tempfile.TemporaryDirectory() as other:
-        replay(
+        done = replay(
             opened,
             Engine(**origin["engine"]),
             Path(other) / "run",
@@ -297,10 +303,33 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             pairs=pairs,
             monitor=monitor,
         )
+        if done.damage is not None:
+            raise LogError(done.damage)
+        with Database.open(done.path) as again:
+            _must_be_its_log(folder, database.fact(STATE), again.fact(STATE))
         for name in names:
             if not filecmp.cmp(folder / name, Path(other) / "run" / name, shallow=False):
                 raise DamagedFileError(f"{name} has other bytes than the log leads to")
     return len(names)
+
+
+def _must_be_its_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
+    """ParameterError where the log has other rows than the run has taken."""
+    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run (--log)"
+    if rows < taken:
+        raise ParameterError(f"this log has {rows:,} of the {taken:,} rows of {folder}: {remedy}")
+    if rows > taken:
+        raise ParameterError(
+            f"this log has {rows:,} rows, and {folder} has taken {taken:,}: go on with the run "
+            "first, by the same replay again, or give the log as it was (--log)"
+        )
+    if differing := [
+        name for name, crc in state["prefix"].items() if again["prefix"].get(name) != crc
+    ]:
+        raise ParameterError(
+            f"the rows of this log are not those that {folder} has taken (they differ in "
+            f"{', '.join(differing)}): {remedy}"
+        )
 
 
 def _one_line(error: BaseException) -> str:

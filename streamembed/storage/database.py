@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -96,6 +96,7 @@ class Database:
         self._place = folder.absolute()  # wherever the process goes meanwhile
         self._manifest: str | None = None  # as this process wrote or read it last
         self._held: list[tuple[int, int] | None] = []
+        self._written: list[tuple[int, int]] = []
 
     # ------------------------------------------------------------------ opening
 
@@ -173,7 +174,7 @@ class Database:
         self._manifest = self._read_manifest()
         if self._manifest != self._made_manifest():
             raise self._damage("facts or chains of records were lost")
-        self._held = self._identities()
+        self._held, self._written = self._look()
 
     def _read_manifest(self) -> str | None:
         """What facts and chains there are, in brief, as it was written last."""
@@ -213,41 +214,58 @@ class Database:
         manifest = self._read_manifest()
         if manifest is None or manifest != self._manifest:
             raise StoppedError(
-                f"another writer has written to {self.folder} after this one: nothing of this "
-                f"call is committed; let one process write, and do not remove {LOCK}; then open "
-                "the run again"
+                f"another writer has written to {self.folder} after this one: nothing since "
+                f"the last commit is written; let one process write, and do not remove {LOCK}; "
+                "then open the run again"
             )
         count, mixed = manifest.split("|")[2:]
         return int(count), int(mixed)
 
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """What the system knows the files of a writer by; None where one is not there."""
+    def _look(self) -> tuple[list[tuple[int, int] | None], list[tuple[int, int]]]:
+        """What the system knows the files of a writer by, None where one is not there.
+
+        Beside it, of those that are written: how long each is, and when it was changed.
+        """
         identities: list[tuple[int, int] | None] = []
+        written = []
         for name in HELD:
             try:
                 status = os.stat(f"{self._place}/{name}")
-                identities.append((status.st_dev, status.st_ino))
             except OSError:
                 identities.append(None)
-        return identities
+                continue
+            identities.append((status.st_dev, status.st_ino))
+            if name != LOCK:
+                written.append((status.st_size, status.st_mtime_ns))
+        return identities, written
 
     def must_be_here(self) -> None:
-        """Refuse where what is at the path is not what was opened.
+        """Refuse where what is at the path is not what was opened, and written since.
 
         Raises
         ------
         StoppedError
-            The folder, its database or its lock was removed or replaced.
+            The folder, its database or its lock was removed or replaced, or another program has
+            changed the database or its write-ahead log.
         """
-        now = self._identities()
-        if now != self._held:
-            name = next(n for n, a, b in zip(HELD, now, self._held, strict=True) if a != b)
+        with self._lock:  # a commit changes them
+            identities, written = self._look()
+        if identities != self._held:
+            name = _first_difference(identities, self._held)
             remedy = "put the folder back"
             if name == LOCK:  # which the system releases when a process ends
                 remedy = "make sure that no other process writes to the run, and leave this file"
             raise StoppedError(
-                f"{self.folder / name} was removed or replaced while the run was open: nothing of "
-                f"this call is committed; {remedy}, then open the run again"
+                f"{self.folder / name} was removed or replaced while the run was open: nothing "
+                f"since the last commit is written; {remedy}, then open the run again"
+            )
+        if written != self._written:
+            name = _first_difference(written, self._written)
+            raise StoppedError(
+                f"{self.folder / name} was changed while the run was open: another writer has "
+                "written to it, or a program has cut or overwritten it; nothing since the last "
+                "commit is written; let no other process write to the folder, then open the run "
+                f"again; `streamembed verify {self.folder}` says what is left"
             )
 
     def _sweep(self) -> None:
@@ -259,9 +277,27 @@ class Database:
                 path.unlink()
 
     def close(self) -> None:
-        """Nothing more is read or written."""
-        with self._lock, contextlib.suppress(sqlite3.Error):
-            self._connection.close()
+        """Nothing more is read or written.
+
+        SQLite copies the write-ahead log into the database when its last connection is closed. If
+        another program has changed the files, a second connection, which cannot write, prevents
+        that: both stay as they are.
+        """
+        with self._lock, contextlib.ExitStack() as stack:
+            if self._is_changed():
+                with contextlib.suppress(sqlite3.Error):  # it is open also after an error
+                    second = sqlite3.connect(_address(self._place / NAME, "ro"), uri=True)
+                    stack.enter_context(contextlib.closing(second))
+                    second.execute("PRAGMA schema_version")
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+
+    def _is_changed(self) -> bool:
+        """Whether the files at the path are those of this writer, with what it did not write."""
+        identities, written = self._look()
+        is_changed = identities[:2] == self._held[:2] and written != self._written
+        # SQLite deletes the log beside an empty database, once that is opened
+        return self._writes and is_changed and written[0][0] > 0
 
     def __enter__(self) -> Self:
         return self
@@ -298,6 +334,8 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 self._failure = str(error) or type(error).__name__
                 raise
+            finally:  # a large transaction is written before its end, also one that is undone
+                self._written = self._look()[1]
 
     def _must_write(self) -> None:
         if not self._writes:
@@ -509,9 +547,13 @@ class Database:
         )
 
 
+def _address(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        _address(path, mode),
         uri=True,
         isolation_level=None,
         check_same_thread=False,
@@ -532,6 +574,11 @@ def _reading(folder: Path) -> str:
     return "ro&immutable=1" if alone else "ro"
 
 
+def _first_difference(now: Sequence[object], before: Sequence[object]) -> str:
+    """The name of the first of the files of a writer of which something differs."""
+    return next(name for name, a, b in zip(HELD, now, before, strict=False) if a != b)
+
+
 @contextlib.contextmanager
 def _told(path: Path, what: str) -> Iterator[None]:
     """Errors of SQLite and of the system as those of this package."""
@@ -541,7 +588,9 @@ def _told(path: Path, what: str) -> Iterator[None]:
         raise FileError(
             f"{path} cannot be {what}: {error}; free or mend the disk, then open the run again"
         ) from error
-    except (sqlite3.DatabaseError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except sqlite3.DatabaseError as error:
+        raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
     except OSError as error:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):

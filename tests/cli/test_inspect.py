@@ -198,6 +198,16 @@ def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: P
     assert "DAMAGED" in lines[0] or facts["damages"] == []
 
 
+def test_a_run_of_rejected_rows_was_said_to_end_before_its_warm_up(tmp_path: Path) -> None:
+    """Its hint says how many rows are rejected, and the most frequent reason."""
+    write_log(tmp_path / "log", np.full((30, 2), np.nan), ["x", "y"])
+    se.replay(tmp_path / "log", se.Engine(), tmp_path / "run")
+    told = call("inspect", tmp_path / "run").stdout
+    assert "hint: all 30 rows of the log are rejected, most often because of: NaN in 'x'" in told
+    assert "warm-up:" not in told
+    assert "a log of which every row is rejected" in " ".join(call("--help").stdout.split())
+
+
 def test_certificates_that_are_not_met_are_explained(tmp_path: Path, log: Path) -> None:
     """Of a run how many and where; of its last snapshot why, with the tolerance of the run."""
     run = tmp_path / "run"

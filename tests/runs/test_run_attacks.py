@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sqlite3
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -388,6 +390,74 @@ def test_a_run_that_is_put_back_goes_on(tmp_path: Path) -> None:
     assert contents(run) == (60, ["0", "1"])
 
 
+@pytest.mark.parametrize("name", [NAME, f"{NAME}-wal"])
+@pytest.mark.parametrize("how", ["emptied", "cut", "an older copy", "other bytes of its size"])
+def test_a_file_changed_under_an_open_run_lost_the_whole_run(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    """`learn` acknowledged more, and closing wrote a broken write-ahead log over the database."""
+    run = online(tmp_path)
+    path = run / name
+    opened = se.open_run(run, SMALL, checkpoint_every=40)
+    learn(opened, 4)
+    older = path.read_bytes()
+    learn(opened, 5)
+    learn(opened, 6)
+    opened._database._connection.execute("PRAGMA wal_checkpoint")  # as in a later commit
+    opened._database._written = opened._database._look()[1]
+    learn(opened, 7)
+    before, size = digest_of(run), path.stat().st_size
+    time.sleep(0.02)  # more than the grain of the times of files
+    if how in ("emptied", "cut"):
+        os.truncate(path, 0 if how == "emptied" else size // 2)
+    else:
+        path.write_bytes(older if how == "an older copy" else bytes(size))
+    changed = digest_of(run)
+    for number in (8, 4):
+        with pytest.raises(StoppedError, match=f"{name} was changed while the run was open"):
+            learn(opened, number)
+    assert opened.position == 240
+    with pytest.raises(StoppedError, match="nothing since the last commit is written"):
+        opened.close()
+    if name == NAME and how == "emptied":
+        return  # SQLite would delete the log beside an empty database: what it has is written
+    after = digest_of(run)
+    assert all(after[one] == changed[one] for one in (NAME, f"{NAME}-wal"))
+    path.write_bytes(before[name])
+    assert contents(run)[0] == 240
+
+
+def test_commits_and_readers_of_its_own_stop_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints of the write-ahead log, and readers that come and go, change its files too."""
+    connect = database._connect
+
+    def often(path: Path, mode: str) -> sqlite3.Connection:
+        connection = connect(path, mode)
+        connection.execute("PRAGMA wal_autocheckpoint=3")
+        return connection
+
+    monkeypatch.setattr(database, "_connect", often)
+    run = tmp_path / "run"
+    with se.open_run(run, SMALL, checkpoint_every=60) as opened:
+        for number in range(12):
+            learn(opened, number)
+            with se.read_run(run) as reader:
+                assert reader.kind == "online"
+            assert not verify(run).troubles
+    assert contents(run)[0] == 360
+
+
+def test_a_folder_deleted_at_the_end_of_a_block_was_told_of_a_call(tmp_path: Path) -> None:
+    """Only the exit was running, so there is no call of which nothing is committed."""
+    run = se.open_run(tmp_path / "run", SMALL)
+    learn(run, 0)
+    shutil.rmtree(run.path)
+    with pytest.raises(StoppedError, match="nothing since the last commit is written"), run:
+        pass
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_replay_ended_well_in_a_folder_that_was_gone(tmp_path: Path, replaced: bool) -> None:
     """It stops, and writes no table into what is there now."""
@@ -431,6 +501,23 @@ def test_verify_sees_a_batch_that_leads_to_another_event(tmp_path: Path) -> None
         store.append("operations", last.position, last.rows, last.data)
     (trouble,) = verify(run).troubles
     assert "batch 12 leads to event 130, not 120" in trouble.what
+
+
+def test_the_report_of_the_database_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its raw text was the message; a sentence says whose report it is."""
+    run = online(tmp_path)
+    report = "*** in database main ***\nOn tree page 313 cell 0: invalid page number"
+    with monkeypatch.context() as patched:
+        patched.setattr(database.Database, "check", lambda _: [report])
+        (trouble,) = verify(run).troubles
+    assert trouble.what == (
+        'database: SQLite reports of its structure: "On tree page 313 cell 0: invalid page number"'
+    )
+    (run / NAME).write_bytes(bytes(5000))
+    with pytest.raises(DamagedFileError, match='SQLite reports "file is not a database"'):
+        se.open_run(run)
 
 
 def test_a_file_beside_that_cannot_be_read_was_damage(

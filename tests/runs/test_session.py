@@ -192,6 +192,25 @@ def test_one_writes_and_others_read(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_is_open_without_a_block(tmp_path: Path) -> None:
+    """`open_run` gave an object that could not learn, and nothing was opened or locked."""
+    run = se.open_run(tmp_path / "run", SMALL)
+    assert isinstance(run, se.Run)
+    assert run.learn(POINTS[:60]).accepted == 60
+    with pytest.raises(ParameterError, match="another writer"):
+        se.open_run(tmp_path / "run")
+    with run as same:
+        assert same is run
+    run.close()
+    with pytest.raises(StoppedError, match="is closed"):
+        run.learn(POINTS[60:80])
+    with se.open_run(tmp_path / "run") as again:
+        assert again.position == 60
+        again.learn(POINTS[60:80])
+        again.__exit__(KeyError, KeyError(), None)
+    assert se.read_run(tmp_path / "run").snapshot().position == 80
+
+
 def test_an_engine_that_learns_past_its_run_stops_it(tmp_path: Path) -> None:
     """It was committed with the next checkpoint, and the run was damaged for ever."""
     with se.open_run(tmp_path / "run", SMALL) as run:
