@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["Audit", "BatchMap", "Summary", "audit", "batch_map", "operator", "summary"]
+__all__ = ["Audit", "AuditSummary", "BatchMap", "audit", "batch_map", "operator", "summary"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class Summary:
+class AuditSummary:
     """Worst cases over many audits."""
 
     residual: float
@@ -81,11 +81,11 @@ def audit(snapshot: se.Snapshot) -> Audit:
     )
 
 
-def summary(audits: Iterable[Audit]) -> Summary:
+def summary(audits: Iterable[Audit]) -> AuditSummary:
     """Worst residual and eigenvalue error; claims as multiples of the true residual."""
     all_of_them = list(audits)
     ratios = np.array([each.claim / each.residual for each in all_of_them])
-    return Summary(
+    return AuditSummary(
         residual=max(each.residual for each in all_of_them),
         eigenvalue_error=max(each.eigenvalue_error for each in all_of_them),
         honest_share=float(np.mean((ratios >= 0.5) & (ratios <= 3.0))),

@@ -87,7 +87,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True, eq=False)
-class Mapped:
+class CityMap:
     """The map of some cities.
 
     Attributes
@@ -108,11 +108,11 @@ def run(full: bool) -> Outcome:
     """Learn distance rows, a city at a time; hold the maps against projections of the globe."""
     with one_blas_thread():
         europe, world = learn(EUROPE, 2), learn(EUROPE | ELSEWHERE, 3)
-    flat, truth = europe.snapshot, projected(europe.degrees)
-    apart = np.linalg.norm(turned(flat.coordinates, truth) - truth, axis=1)
+    flat, truth = europe.snapshot, project(europe.degrees)
+    apart = np.linalg.norm(align(flat.coordinates, truth) - truth, axis=1)
     globe = EARTH * directions(world.degrees)
     shown = world.snapshot.coordinates
-    heights = np.linalg.norm(shown - centre_of(shown), axis=1)
+    heights = np.linalg.norm(shown - fit_centre(shown), axis=1)
     figures = {
         "europe_cities": float(len(europe.names)),
         "europe_met": float(bool(flat.certificate.met)),
@@ -122,7 +122,7 @@ def run(full: bool) -> Outcome:
         "world_cities": float(len(world.names)),
         "world_met": float(bool(world.snapshot.certificate.met)),
         "world_negative_mass": world.snapshot.certificate.negative_mass,
-        "world_flat_error": procrustes(shown[:, :2], projected(world.degrees)),
+        "world_flat_error": procrustes(shown[:, :2], project(world.degrees)),
         "world_round_error": procrustes(shown * _size(globe) / _size(shown), globe),
         "world_unevenness": float(heights.std() / heights.mean()),
     }
@@ -135,7 +135,7 @@ def run(full: bool) -> Outcome:
     return Outcome(figures, {}, notes)
 
 
-def learn(cities: dict[str, tuple[float, float]], n_components: int) -> Mapped:
+def learn(cities: dict[str, tuple[float, float]], n_components: int) -> CityMap:
     """Classical scaling of cities, in whose order there is no geography."""
     names = sorted(cities)
     names = [names[i] for i in np.random.default_rng(0).permutation(len(names))]
@@ -143,7 +143,7 @@ def learn(cities: dict[str, tuple[float, float]], n_components: int) -> Mapped:
     engine = se.Engine("classical_mds", n_components, memory="all", warm_up=10, chunk_size=1)
     for t, name in enumerate(names):
         engine.learn_distances([great_circle(degrees[t], degrees[:t])], ids=[name])
-    return Mapped(names, degrees, engine.snapshot())
+    return CityMap(names, degrees, engine.snapshot())
 
 
 def great_circle(here: Floats, there: Floats) -> Floats:
@@ -173,14 +173,14 @@ def directions(degrees: Floats) -> Floats:
     )
 
 
-def sideways(up: Floats) -> Floats:
+def compute_tangents(up: Floats) -> Floats:
     """Unit vectors east and north at a place ``up``, as columns."""
     eastward = np.cross([0.0, 0.0, 1.0], up)
     eastward /= np.linalg.norm(eastward)
     return np.column_stack([eastward, np.cross(up, eastward)])
 
 
-def projected(degrees: Floats, among: Floats | None = None) -> Floats:
+def project(degrees: Floats, among: Floats | None = None) -> Floats:
     """Azimuthal equidistant projection from the mean of cities: km east, km north.
 
     The mean is that of ``among``, where that is given.
@@ -188,17 +188,17 @@ def projected(degrees: Floats, among: Floats | None = None) -> Floats:
     unit = directions(degrees)
     up = unit.mean(axis=0) if among is None else directions(among).mean(axis=0)
     up /= np.linalg.norm(up)
-    plane = unit @ sideways(up)
+    plane = unit @ compute_tangents(up)
     far = EARTH * np.arccos(np.clip(unit @ up, -1.0, 1.0))
     result: Floats = plane * (far / np.maximum(np.linalg.norm(plane, axis=1), 1e-12))[:, None]
     return result
 
 
-def turned(given: Floats, truth: Floats) -> Floats:
+def align(source: Floats, truth: Floats) -> Floats:
     """``given`` turned, mirrored and moved to where it is nearest to ``truth``, not scaled."""
-    middle, home = given.mean(axis=0), truth.mean(axis=0)
-    left, _, right = np.linalg.svd((given - middle).T @ (truth - home))
-    moved: Floats = (given - middle) @ (left @ right) + home
+    middle, home = source.mean(axis=0), truth.mean(axis=0)
+    left, _, right = np.linalg.svd((source - middle).T @ (truth - home))
+    moved: Floats = (source - middle) @ (left @ right) + home
     return moved
 
 
@@ -206,7 +206,7 @@ def _size(points: Floats) -> float:
     return float(np.linalg.norm(points - points.mean(axis=0)))
 
 
-def centre_of(points: Floats) -> Floats:
+def fit_centre(points: Floats) -> Floats:
     """The centre of the sphere that fits best: |y|^2 = 2 c y + const, by least squares."""
     terms = np.column_stack([2.0 * points, np.ones(len(points))])
     solution = np.linalg.lstsq(terms, (points**2).sum(axis=1), rcond=None)[0]

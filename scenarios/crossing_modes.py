@@ -19,8 +19,8 @@ def run(full: bool) -> Outcome:
     The quick size leaves out chunks before and after the sides change.
     """
     seeds, first, last = (range(4), WINDOW, LENGTH) if full else (range(1), 1500, 4000)
-    loose = [_jumps(seed, LOOSE, first, last) for seed in seeds]
-    tight = [_jumps(seed, TIGHT, first, last) for seed in seeds]
+    loose = [_measure_jumps(seed, LOOSE, first, last) for seed in seeds]
+    tight = [_measure_jumps(seed, TIGHT, first, last) for seed in seeds]
     return Outcome(
         {
             "largest jump, loose": max(jumps.max() for jumps, _ in loose),
@@ -31,13 +31,13 @@ def run(full: bool) -> Outcome:
         },
         notes=[
             "unit: the root mean square of a coordinate; a changed sign is a jump of 2 and more",
-            f"loose is tolerance {LOOSE:g}, tight {TIGHT:g}: where the certificate leaves no room, "
-            "columns follow the eigenfunctions, however fast those swap",
+            f"loose is tolerance {LOOSE:g}, tight {TIGHT:g}: where the certificate leaves no "
+            "tolerance, columns follow the eigenfunctions, however fast those swap",
         ],
     )
 
 
-def _jumps(seed: int, tolerance: float, first: int, last: int) -> tuple[np.ndarray, int]:
+def _measure_jumps(seed: int, tolerance: float, first: int, last: int) -> tuple[np.ndarray, int]:
     """Farthest move of a shared point in the crossing pair, chunk by chunk; misses.
 
     Chunks are those between the events ``first`` and ``last``; the window before is learned whole.

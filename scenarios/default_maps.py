@@ -14,7 +14,7 @@ from sklearn.manifold import SpectralEmbedding
 
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, table
+from scenarios.streams import MissingDataError, table
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_points
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
@@ -66,7 +66,7 @@ ROWS = (
 
 
 @dataclass
-class Found:
+class NeighbourScores:
     """Of one set: shares of held-out points whose neighbours name their class, by map and draw."""
 
     plane: dict[str, list[float]] = field(default_factory=dict)
@@ -90,39 +90,41 @@ def run(full: bool) -> Outcome:
     """
     outcome = Outcome()
     names = CHOOSING + CONFIRMING if full else QUICK
-    found: dict[str, Found] = {}
+    results: dict[str, NeighbourScores] = {}
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
             try:
-                found[name] = look(name, full)
-            except DataAbsent as absent:
+                results[name] = measure_set(name, full)
+            except MissingDataError as absent:
                 outcome.skipped = str(absent)
                 return outcome
     groups = {"choosing": CHOOSING, "confirming": CONFIRMING} if full else {"quick": QUICK}
     for group, members in groups.items():
-        part = {name: found[name] for name in members}
+        part = {name: results[name] for name in members}
         outcome.notes += _table(group, part)
         outcome.figures[f"{group}_2d"] = _mean(part, "plane", "self_tuning")[0]
         outcome.figures[f"{group}_10d"] = _mean(part, "ten", "self_tuning")[0]
         outcome.figures[f"{group}_graph_2d"] = _mean(part, "plane", "laplacian_eigenmaps")[0]
-    every = list(found.values())
-    again = [float(np.mean(one.again)) for one in every]
+    every = list(results.values())
+    again = [float(np.mean(scores.again)) for scores in every]
     outcome.figures |= {
         "least_2d": min(outcome.figures[f"{group}_2d"] for group in groups),
         "least_10d": min(outcome.figures[f"{group}_10d"] for group in groups),
-        "degenerate_maps": sum(one.lone_of_two for one in every),
-        "lone_components": sum(one.lone for one in every),
-        "degenerate_maps_gaussian": sum(one.gaussian_lone for one in every),
-        "met": float(np.mean([met for one in every for met in one.met])),
-        "loss_to_batch_10d": float(np.mean([loss for one in every for loss in one.batch_loss])),
+        "degenerate_maps": sum(scores.lone_of_two for scores in every),
+        "lone_components": sum(scores.lone for scores in every),
+        "degenerate_maps_gaussian": sum(scores.gaussian_lone for scores in every),
+        "met": float(np.mean([met for scores in every for met in scores.met])),
+        "loss_to_batch_10d": float(
+            np.mean([loss for scores in every for loss in scores.batch_loss])
+        ),
         "filled_again": float(np.mean(again)),
         "filled_again_most": max(again),
     }
     return outcome
 
 
-def look(name: str, full: bool) -> Found:
+def measure_set(name: str, full: bool) -> NeighbourScores:
     """What one set gives, over several draws of the points that are held out."""
     window_size, events = (WINDOW, EVENTS) if full else (QUICK_WINDOW, QUICK_EVENTS)
     points, labels = table(name)
@@ -130,29 +132,31 @@ def look(name: str, full: bool) -> Found:
     points, labels = points[:most][-events:], labels[:most][-events:]
     n = min(window_size, int(0.6 * len(points)))
     tail = int(1.25 * n)
-    result = Found()
+    result = NeighbourScores()
     for draw in range(DRAWS if full else 1):
         rng = np.random.default_rng((draw, n))
-        held = np.sort(rng.choice(tail, tail - n, replace=False)) + len(points) - tail
-        kept = np.setdiff1d(np.arange(len(points)), held)
-        window = points[kept[-n:]]
-        maps = dict(_engines(points[kept], points[held], n, result))
-        maps["PCA"] = principal(window, points[held])
+        held_out = np.sort(rng.choice(tail, tail - n, replace=False)) + len(points) - tail
+        retained = np.setdiff1d(np.arange(len(points)), held_out)
+        window = points[retained[-n:]]
+        maps = dict(_engines(points[retained], points[held_out], n, result))
+        maps["PCA"] = principal(window, points[held_out])
         if full:
-            maps |= _others(window, points[held], umap=draw < UMAP_DRAWS)
+            maps |= _fit_other_libraries(window, points[held_out], umap=draw < UMAP_DRAWS)
         for key, (inside, outside) in maps.items():
-            known, true = labels[kept[-n:]], labels[held]
-            plane = _hits(inside[:, :2], known, outside[:, :2], true)
+            labels_inside, true = labels[retained[-n:]], labels[held_out]
+            plane = _score_neighbours(inside[:, :2], labels_inside, outside[:, :2], true)
             result.plane.setdefault(key, []).append(plane)
-            result.ten.setdefault(key, []).append(_hits(inside, known, outside, true))
+            result.ten.setdefault(key, []).append(
+                _score_neighbours(inside, labels_inside, outside, true)
+            )
         exact, new = maps.pop("batch")
-        batch = _hits(exact, labels[kept[-n:]], new, labels[held])
+        batch = _score_neighbours(exact, labels[retained[-n:]], new, labels[held_out])
         result.batch_loss.append(batch - result.ten["self_tuning"][-1])
     return result
 
 
 def _engines(
-    events: Floats, held: Floats, n: int, result: Found
+    events: Floats, held_out: Floats, n: int, result: NeighbourScores
 ) -> dict[str, tuple[Floats, Floats]]:
     """Coordinates of window and held-out points: in a stream, and the batch kernel."""
     maps = {}
@@ -162,7 +166,7 @@ def _engines(
         if engine.pending:
             engine.flush()
         snapshot = engine.snapshot()
-        maps[name] = snapshot.coordinates, snapshot.transform(held)
+        maps[name] = snapshot.coordinates, snapshot.transform(held_out)
         lone = snapshot.certificate.lone
         degenerate = int(any(j < 2 for j in lone))
         if name == "gaussian":
@@ -176,7 +180,7 @@ def _engines(
         result.again.append(engine.refilled / (len(events) / engine.config.chunk_size))
         engine.rescale()
         batch = engine.snapshot()
-        maps["batch"] = batch.coordinates, batch.transform(held)
+        maps["batch"] = batch.coordinates, batch.transform(held_out)
     return maps
 
 
@@ -185,17 +189,19 @@ def _scaling(window: Floats) -> Scaling:
     return fit_points(window, np.ones(len(window)), "standard", 1.0, LEAST_SHARE)
 
 
-def principal(window: Floats, held: Floats) -> tuple[Floats, Floats]:
+def principal(window: Floats, held_out: Floats) -> tuple[Floats, Floats]:
     """Ten principal components, of features scaled as the engine scales them."""
     scaling = _scaling(window)
     axes = np.linalg.svd(scaling.apply(window), full_matrices=False)[2][:10].T
-    return scaling.apply(window) @ axes, scaling.apply(held) @ axes
+    return scaling.apply(window) @ axes, scaling.apply(held_out) @ axes
 
 
-def _others(window: Floats, held: Floats, umap: bool) -> dict[str, tuple[Floats, Floats]]:
+def _fit_other_libraries(
+    window: Floats, held_out: Floats, umap: bool
+) -> dict[str, tuple[Floats, Floats]]:
     """What other libraries make of the same points, scaled alike."""
     scaling = _scaling(window)
-    inside, outside = scaling.apply(window), scaling.apply(held)
+    inside, outside = scaling.apply(window), scaling.apply(held_out)
     both, n = np.concatenate([inside, outside]), len(inside)
     maps = {}
     for key, affinity in (("rbf", "rbf"), ("kNN", "nearest_neighbors")):
@@ -211,38 +217,38 @@ def _others(window: Floats, held: Floats, umap: bool) -> dict[str, tuple[Floats,
     return maps
 
 
-def _hits(inside: Floats, known: Ints, outside: Floats, true: Ints) -> float:
+def _score_neighbours(inside: Floats, labels_inside: Ints, outside: Floats, true: Ints) -> float:
     """Share of new points whose nearest five name their class; of ties the smaller code."""
-    near = known[cKDTree(inside).query(outside, VOTERS)[1]]
-    votes = (near[:, :, None] == np.arange(known.max() + 1)).sum(axis=1)
+    near = labels_inside[cKDTree(inside).query(outside, VOTERS)[1]]
+    votes = (near[:, :, None] == np.arange(labels_inside.max() + 1)).sum(axis=1)
     return float(np.mean(votes.argmax(axis=1) == true))
 
 
-def _mean(found: dict[str, Found], which: str, key: str) -> tuple[float, float]:
+def _mean(results: dict[str, NeighbourScores], which: str, key: str) -> tuple[float, float]:
     """Mean over sets, and its standard error by the draws."""
-    each = np.array([getattr(one, which)[key] for one in found.values()])
+    each = np.array([getattr(scores, which)[key] for scores in results.values()])
     draws = each.mean(axis=0)
     error = float(draws.std(ddof=1) / np.sqrt(len(draws))) if len(draws) > 1 else 0.0
     return float(draws.mean()), error
 
 
-def _table(group: str, found: dict[str, Found]) -> list[str]:
+def _table(group: str, results: dict[str, NeighbourScores]) -> list[str]:
     """Lines of the results: each map's mean, and the sets on which the default loses to it."""
     lines = []
-    first = next(iter(found.values()))
+    first = next(iter(results.values()))
     for key in ROWS:
         if key not in first.plane:
             continue
         two, ten = (
             f"{mean:.3f}" + (f" ± {error:.3f}" if error else "")
-            for mean, error in (_mean(found, which, key) for which in ("plane", "ten"))
+            for mean, error in (_mean(results, which, key) for which in ("plane", "ten"))
         )
         line = f"{group}, {key}: {two} in 2-d, {ten} in 10-d"
         if key != "self_tuning":
             better = [
                 name
-                for name, one in found.items()
-                if np.mean(one.ten[key]) > np.mean(one.ten["self_tuning"]) + 0.01
+                for name, scores in results.items()
+                if np.mean(scores.ten[key]) > np.mean(scores.ten["self_tuning"]) + 0.01
             ]
             line += f"; ahead of self_tuning in 10-d on {', '.join(better) or 'none'}"
         lines.append(line)

@@ -27,7 +27,7 @@ def run(full: bool) -> Outcome:
         for t in range(count):
             from_rows.learn_distances([_row(from_rows, points, t)])
         for start in range(0, count, 37):
-            rows = _past(from_parts, points, start, min(count, start + 37))
+            rows = _build_past_rows(from_parts, points, start, min(count, start + 37))
             from_parts.learn_distances(rows)
         ours, theirs, parts = (e.snapshot() for e in (from_rows, from_points, from_parts))
         apart = np.abs(ours.coordinates - theirs.coordinates).max()
@@ -49,7 +49,7 @@ def _row(engine: se.Engine, points: Floats, t: int) -> Floats:
     return row
 
 
-def _past(engine: se.Engine, points: Floats, start: int, stop: int) -> list[Floats]:
+def _build_past_rows(engine: se.Engine, points: Floats, start: int, stop: int) -> list[Floats]:
     """The same events as rows to all before, or to the window before."""
     reach = engine.config.size if engine.config.memory == "window" else stop
     return [

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from scenarios.streams import NOT_FEATURES, existing
+from scenarios.streams import NOT_FEATURES, find_file
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["CHANGES", "DEPENDENT", "FRESH", "NULLS", "ON_TARGET", "REAL", "RECURRING", "Change"]
+__all__ = [
+    "CHANGES",
+    "DEPENDENT",
+    "FRESH",
+    "NULLS",
+    "ON_TARGET",
+    "REAL",
+    "RECURRING",
+    "StreamChange",
+]
 
 Draw = Callable[[np.random.Generator, int], Floats]
 D = 8
@@ -19,7 +28,7 @@ RADIUS = 3.0  # of a ring, in sd of its noise 0.15
 
 
 @dataclass(frozen=True)
-class Change:
+class StreamChange:
     """What comes before, and what after.
 
     Attributes
@@ -89,8 +98,8 @@ def serial(coefficient: float, d: int = D, lag: int = 1) -> Draw:
         noise = rng.standard_normal((n + 200, d)) * np.sqrt(1 - coefficient**2)
         for t in range(lag, len(noise)):
             noise[t] += coefficient * noise[t - lag]
-        found: Floats = noise[200:]
-        return found
+        events: Floats = noise[200:]
+        return events
 
     return draw
 
@@ -104,8 +113,8 @@ def moving_mean(order: int) -> Draw:
 
     def draw(rng: np.random.Generator, n: int) -> Floats:
         noise = rng.standard_normal((n + order, 3)) / np.sqrt(order + 1)
-        found: Floats = np.sum([noise[i : n + i] for i in range(order + 1)], axis=0)
-        return found
+        events: Floats = np.sum([noise[i : n + i] for i in range(order + 1)], axis=0)
+        return events
 
     return draw
 
@@ -115,21 +124,21 @@ def two_states(flips: float) -> Draw:
 
     def draw(rng: np.random.Generator, n: int) -> Floats:
         state = np.cumsum(rng.random(n) < flips) % 2
-        found: Floats = 0.5 * rng.standard_normal((n, 3)) + 2.0 * state[:, None] * np.eye(3)[0]
-        return found
+        events: Floats = 0.5 * rng.standard_normal((n, 3)) + 2.0 * state[:, None] * np.eye(3)[0]
+        return events
 
     return draw
 
 
 def volatile(rng: np.random.Generator, n: int) -> Floats:
     """Noise of which the log of the width is an AR(1) of .99."""
-    found: Floats = rng.standard_normal((n, 3)) * np.exp(serial(0.99, 1)(rng, n))
-    return found
+    events: Floats = rng.standard_normal((n, 3)) * np.exp(serial(0.99, 1)(rng, n))
+    return events
 
 
 def alternating(rng: np.random.Generator, n: int) -> Floats:
-    found: Floats = 0.3 * rng.standard_normal((n, 3)) + (-1.0) ** np.arange(n)[:, None]
-    return found
+    events: Floats = 0.3 * rng.standard_normal((n, 3)) + (-1.0) ** np.arange(n)[:, None]
+    return events
 
 
 def repeated(times: int) -> Draw:
@@ -176,18 +185,20 @@ def wave(share: float | None = None) -> Draw:
         pairs = np.array([[0, 1], [0, 2], [1, 2]])[own]
         u = rng.random((n, 1))
         waves = u * bumps[pairs[:, 0]] + (1 - u) * bumps[pairs[:, 1]]
-        found: Floats = waves + rng.standard_normal((n, 21))
-        return found
+        events: Floats = waves + rng.standard_normal((n, 21))
+        return events
 
     return draw
 
 
 def table(name: str) -> tuple[Floats, Ints, dict[str, Ints]]:
     """Features, labels and what else is no feature, of a real set."""
-    read = pq.read_table(existing(name))
-    names = [one for one in read.column_names if one not in NOT_FEATURES]
-    points = np.stack([read[one].to_numpy().astype(float) for one in names], axis=1)
-    others = {one: read[one].to_numpy() for one in NOT_FEATURES if one in read.column_names}
+    read = pq.read_table(find_file(name))
+    names = [column for column in read.column_names if column not in NOT_FEATURES]
+    points = np.stack([read[column].to_numpy().astype(float) for column in names], axis=1)
+    others = {
+        column: read[column].to_numpy() for column in NOT_FEATURES if column in read.column_names
+    }
     labels = others.get("label", np.zeros(len(points), dtype=np.int64))
     return points, labels, others
 
@@ -197,7 +208,7 @@ def rows(points: Floats) -> Draw:
     return lambda rng, n: points[rng.choice(len(points), n, replace=n > len(points))]
 
 
-def letter_change() -> Change:
+def letter_change() -> StreamChange:
     points, labels, _ = table("letter")
     unseen = labels == 0
 
@@ -207,12 +218,12 @@ def letter_change() -> Change:
         drawn[own] = rows(points[unseen])(rng, int(own.sum()))
         return drawn
 
-    return Change(rows(points[~unseen]), after, 410)
+    return StreamChange(rows(points[~unseen]), after, 410)
 
 
-def parted(name: str, where: Ints, bar: int) -> Change:
+def split_table(name: str, where: Ints, bar: int) -> StreamChange:
     points = table(name)[0]
-    return Change(rows(points[where == 0]), rows(points[where == 1]), bar)
+    return StreamChange(rows(points[where == 0]), rows(points[where == 1]), bar)
 
 
 NULLS: dict[str, Draw] = {
@@ -239,50 +250,52 @@ RECURRING: dict[str, Draw] = {
 }
 # As autocorrelated as DEPENDENT, though the rate holds: they have the note, too.
 ON_TARGET: dict[str, Draw] = {"MA(5)": moving_mean(5), "blocks of 10": repeated(10)}
-CHANGES: dict[str, Change] = {
-    "mean .5": Change(gaussian, shifted(0.5), 130),
-    "mean 1": Change(gaussian, shifted(1.0), 40),
-    "sd x1.5, one axis": Change(gaussian, scaled(1.5, 1), 280),
-    "sd x0.5, one axis": Change(gaussian, scaled(0.5, 1), 140),
-    "sd x1.2, all axes": Change(gaussian, scaled(1.2, D), 70),
-    "correlation .8 to -.8": Change(correlated(0.8), correlated(-0.8), 20),
-    "new cluster, 10 %": Change(gaussian, with_cluster(0.1), 260),
-    "mixture 1/3 to .5, .3, .2": Change(mixed(1 / 3, 1 / 3, 1 / 3), mixed(0.5, 0.3, 0.2), 590),
-    "ring to gaussian": Change(ring, alike(ring), 20),
-    "gaussian to ring": Change(alike(ring), ring, 80),
-    "roll to gaussian": Change(roll, alike(roll), 110),
-    "gaussian to roll": Change(alike(roll), roll, 240),
-    "t3, mean .5": Change(heavy(), heavy(0.5)),
-    "waveform, class 0 to 1/2": Change(wave(), wave(0.5)),
+CHANGES: dict[str, StreamChange] = {
+    "mean .5": StreamChange(gaussian, shifted(0.5), 130),
+    "mean 1": StreamChange(gaussian, shifted(1.0), 40),
+    "sd x1.5, one axis": StreamChange(gaussian, scaled(1.5, 1), 280),
+    "sd x0.5, one axis": StreamChange(gaussian, scaled(0.5, 1), 140),
+    "sd x1.2, all axes": StreamChange(gaussian, scaled(1.2, D), 70),
+    "correlation .8 to -.8": StreamChange(correlated(0.8), correlated(-0.8), 20),
+    "new cluster, 10 %": StreamChange(gaussian, with_cluster(0.1), 260),
+    "mixture 1/3 to .5, .3, .2": StreamChange(
+        mixed(1 / 3, 1 / 3, 1 / 3), mixed(0.5, 0.3, 0.2), 590
+    ),
+    "ring to gaussian": StreamChange(ring, alike(ring), 20),
+    "gaussian to ring": StreamChange(alike(ring), ring, 80),
+    "roll to gaussian": StreamChange(roll, alike(roll), 110),
+    "gaussian to roll": StreamChange(alike(roll), roll, 240),
+    "t3, mean .5": StreamChange(heavy(), heavy(0.5)),
+    "waveform, class 0 to 1/2": StreamChange(wave(), wave(0.5)),
 }
-REAL: dict[str, Callable[[], Change]] = {
+REAL: dict[str, Callable[[], StreamChange]] = {
     "letter, unseen class 10 %": letter_change,
-    "aedes_quinx": lambda: parted("aedes_quinx", (np.arange(6000) >= 4000).astype(int), 20),
-    "aedes_sex": lambda: parted("aedes_sex", (np.arange(6000) >= 4000).astype(int), 30),
-    "arabic_digit, male to female": lambda: parted(
+    "aedes_quinx": lambda: split_table("aedes_quinx", (np.arange(6000) >= 4000).astype(int), 20),
+    "aedes_sex": lambda: split_table("aedes_sex", (np.arange(6000) >= 4000).astype(int), 30),
+    "arabic_digit, male to female": lambda: split_table(
         "arabic_digit", table("arabic_digit")[2]["sex"], 20
     ),
 }
 
 
-def glove() -> Change:
+def glove() -> StreamChange:
     """Word vectors: frequent words, then rare ones."""
     points = table("glove_100d_10k")[0]
-    return Change(rows(points[:3000]), rows(points[7000:]))
+    return StreamChange(rows(points[:3000]), rows(points[7000:]))
 
 
-def first_classes(name: str, kept: int) -> Callable[[], Change]:
+def first_classes(name: str, kept: int) -> Callable[[], StreamChange]:
     """So many of the classes, then all of them."""
 
-    def made() -> Change:
+    def made() -> StreamChange:
         points, labels, _ = table(name)
-        return Change(rows(points[labels < kept]), rows(points))
+        return StreamChange(rows(points[labels < kept]), rows(points))
 
     return made
 
 
 # No default was chosen on these.
-FRESH: dict[str, Callable[[], Change]] = {
+FRESH: dict[str, Callable[[], StreamChange]] = {
     "glove, frequent to rare words": glove,
     "usps, digits 0-6 to all": first_classes("usps", 7),
     "mnist, digits 0-6 to all": first_classes("mnist_10k", 7),

@@ -6,16 +6,16 @@ import numpy as np
 
 from scenarios.baselines import mirror_prox
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, labelled_pairs, table
+from scenarios.streams import MissingDataError, labelled_pairs, table
 from streamembed.metric_learning import eig_dml
-from streamembed.metric_learning.eig_dml import Settings
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
 
 BATCH = 50
 # nearness to the optimum is what is asked for here; the default smoothing is for accuracy
-SETTINGS = Settings(smoothing=0.02, steps=20, step_cap=1000)
-RECENT = Settings(smoothing=0.02, steps=20, step_cap=1000, policy="recent")
+SETTINGS = EigDMLSettings(smoothing=0.02, steps=20, step_cap=1000)
+RECENT = EigDMLSettings(smoothing=0.02, steps=20, step_cap=1000, policy="recent")
 # what the design of this project measured, of the same 10,000 pairs in other draws
 STUDY = {"wine": 0.965, "letter": 0.951, "segment": 0.975}
 
@@ -25,7 +25,7 @@ def run(full: bool) -> Outcome:
     names, count = (tuple(STUDY) if full else ("wine",)), 10_000
     try:
         data = {name: table(name) for name in names}
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         return Outcome(skipped=str(absent))
     figures: dict[str, float] = {}
     notes = [
@@ -35,8 +35,8 @@ def run(full: bool) -> Outcome:
     with one_blas_thread():
         for name in names:
             close, far = labelled_pairs(*data[name], count)
-            hard, recent = (_streamed(close, far, each) for each in (SETTINGS, RECENT))
-            scatter = eig_dml.constraint(hard)
+            hard, recent = (_stream_pairs(close, far, each) for each in (SETTINGS, RECENT))
+            scatter = eig_dml.compute_constraint(hard)
             best = mirror_prox.solve(scatter, far)
             figures[f"{name}_hard"] = _smallest(hard, far) / best.bound
             figures[f"{name}_recent"] = _smallest(recent, far) / best.bound
@@ -55,7 +55,7 @@ def run(full: bool) -> Outcome:
     return Outcome(figures, {}, notes)
 
 
-def _streamed(close: Floats, far: Floats, settings: Settings) -> eig_dml.State:
+def _stream_pairs(close: Floats, far: Floats, settings: EigDMLSettings) -> eig_dml.State:
     state = eig_dml.init(close.shape[1])
     for start in range(0, len(close), BATCH):
         part = slice(start, start + BATCH)

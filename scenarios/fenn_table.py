@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, table
+from scenarios.streams import MissingDataError, table
 from streamembed.metric_learning import fenn, scatter
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
@@ -17,7 +17,7 @@ NEIGHBORS, FOLDS, CHUNK = 5, 10, 50
 
 
 @dataclass(frozen=True)
-class Row:
+class FennDataset:
     """A data set of the table: the paper's accuracy (one run), the one of our study, and repeats.
 
     ``study`` is an earlier measurement of the corrected method, from other code, three repeats.
@@ -31,16 +31,16 @@ class Row:
 
 
 ROWS = {
-    "balance-scale": Row("balance_scale", 0.947, 0.947, 3, False),
-    "glass": Row("glass", 0.710, 0.712, 3, True),
-    "ionosphere": Row("ionosphere", 0.846, 0.843, 3, True),
-    "tic-tac-toe": Row("tic_tac_toe", 0.900, 0.910, 3, False),
-    "segment": Row("segment", 0.975, 0.973, 3, False),
-    "iris": Row("iris", 0.960, 0.964, 3, True),
-    "wine": Row("wine", 0.994, 0.989, 3, True),
-    "wdbc": Row("wdbc", 0.967, 0.970, 3, False),
-    "car": Row("car", 0.986, 0.994, 3, False),
-    "waveform": Row("waveform", 0.849, 0.845, 1, False),
+    "balance-scale": FennDataset("balance_scale", 0.947, 0.947, 3, False),
+    "glass": FennDataset("glass", 0.710, 0.712, 3, True),
+    "ionosphere": FennDataset("ionosphere", 0.846, 0.843, 3, True),
+    "tic-tac-toe": FennDataset("tic_tac_toe", 0.900, 0.910, 3, False),
+    "segment": FennDataset("segment", 0.975, 0.973, 3, False),
+    "iris": FennDataset("iris", 0.960, 0.964, 3, True),
+    "wine": FennDataset("wine", 0.994, 0.989, 3, True),
+    "wdbc": FennDataset("wdbc", 0.967, 0.970, 3, False),
+    "car": FennDataset("car", 0.986, 0.994, 3, False),
+    "waveform": FennDataset("waveform", 0.849, 0.845, 1, False),
 }
 
 
@@ -49,7 +49,7 @@ def run(full: bool) -> Outcome:
     names = [name for name, row in ROWS.items() if full or row.quick]
     try:
         data = {name: load(ROWS[name].file) for name in names}
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         return Outcome(skipped=str(absent))
     outcome = Outcome({"rows": float(len(names))})
     with one_blas_thread():
@@ -88,33 +88,33 @@ def accuracies(points: Floats, classes: Ints, seed: int) -> tuple[float, float, 
     """Held-out shares found by 5-NN: mu by cross-validation, by heat capacity, and no metric."""
     hits = np.zeros(3)
     for inside, outside in folds(classes, seed):
-        known, labels = points[inside], classes[inside]
-        found = learned(known, labels)
-        choice = fenn.by_cross_validation(known, labels, found, NEIGHBORS)
-        spread = known.std(axis=0)
+        training, labels = points[inside], classes[inside]
+        spectrum = learn_spectrum(training, labels)
+        choice = fenn.choose_by_cross_validation(training, labels, spectrum, NEIGHBORS)
+        spread = training.std(axis=0)
         metrics = [
-            fenn.measure(found, choice.mu)[0],
-            fenn.measure(found, fenn.by_heat_capacity(found.energies))[0],
+            fenn.measure(spectrum, choice.mu)[0],
+            fenn.measure(spectrum, fenn.choose_by_heat_capacity(spectrum.energies))[0],
             np.diag(1.0 / np.where(spread > 0, spread, 1.0) ** 2),
         ]
-        centre = known.mean(axis=0)
+        centre = training.mean(axis=0)
         for i, metric in enumerate(metrics):
             root = factor(metric)
             answers = fenn.vote(
-                (known - centre) @ root, labels, (points[outside] - centre) @ root, NEIGHBORS
+                (training - centre) @ root, labels, (points[outside] - centre) @ root, NEIGHBORS
             )
             hits[i] += np.count_nonzero(answers == classes[outside])
     cv, hot, plain = hits / len(points)
     return float(cv), float(hot), float(plain)
 
 
-def learned(points: Floats, classes: Ints) -> fenn.Spectrum:
+def learn_spectrum(points: Floats, classes: Ints) -> fenn.Spectrum:
     """The spectrum of moments that came chunk by chunk."""
     moments = scatter.init(points.shape[1])
     for start in range(0, len(points), CHUNK):
         chunk = slice(start, start + CHUNK)
         moments = scatter.update(moments, points[chunk], classes[chunk])
-    return fenn.spectrum(scatter.measure(moments))
+    return fenn.compute_spectrum(scatter.measure(moments))
 
 
 def factor(metric: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 Each task is a small function: commands run in the process of the script, Python runs statement by
 statement as at a prompt, and errors are shown as they are. Data are generated or shipped. Nothing
-is judged here: read it, and mend what does not read well. ``python -m scenarios.first_hour 4 18``
+is judged here: read it, and fix what does not read well. ``python -m scenarios.first_hour 4 18``
 runs some of them.
 """
 
@@ -106,7 +106,7 @@ def orders(n: int = ROWS, seed: int = 0) -> tuple[Floats, list[str], pa.Table]:
     return points, [f"kind {kind}" for kind in kinds], pa.table(columns)
 
 
-def replayed() -> None:
+def prepare_run() -> None:
     """A log of orders and a run of it, made before the task begins."""
     table = orders()[2].rename_columns(["id", "basket", "hour", "items", "distance", "label"])
     pq.write_table(table.slice(0, 1200), "orders.parquet")
@@ -217,14 +217,14 @@ def _wait_for(path: Path) -> None:
 
 def inspect_what_there_is() -> None:
     """What is in this run?"""
-    replayed()
+    prepare_run()
     shell("streamembed inspect run")
     shell("streamembed inspect nowhere")
 
 
 def transform_new_events() -> None:
     """New events into an old map"""
-    replayed()
+    prepare_run()
     shell("streamembed transform run/snapshot.arrow new.parquet -o placed.parquet")
     shell("streamembed transform run new.parquet -o again.parquet")
     prompt("""

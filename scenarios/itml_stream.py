@@ -6,7 +6,7 @@ import numpy as np
 
 from scenarios.baselines import lego
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, labelled_pairs, table
+from scenarios.streams import MissingDataError, labelled_pairs, table
 from streamembed.metric_learning import bregman, itml
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.threads import one_blas_thread
@@ -21,7 +21,7 @@ def run(full: bool) -> Outcome:
     names, count, orders = (("wine", "segment", "letter"), 2000, 3) if full else (("wine",), 500, 2)
     try:
         data = {name: table(name) for name in names}
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         return Outcome(skipped=str(absent))
     figures: dict[str, float] = {}
     with one_blas_thread():
@@ -62,13 +62,13 @@ class _Problem:
 
     def figures(self, orders: int) -> dict[str, float]:
         """Ratios to the batch objective."""
-        found: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         for seed in range(orders):
             order = np.random.default_rng(seed).permutation(len(self.differences))
             for buffer in BUFFERS:
                 matrix = self._passed(order, buffer, 1)
-                found.setdefault(f"buffer_{buffer}", []).append(self._objective(matrix))
-        figures = {name: float(np.mean(each)) / self.least for name, each in found.items()}
+                values.setdefault(f"buffer_{buffer}", []).append(self._objective(matrix))
+        figures = {name: float(np.mean(each)) / self.least for name, each in values.items()}
         figures["small_buffer"] = figures["buffer_50"]
         figures["large_buffer"] = figures["buffer_2000"]
         order = np.random.default_rng(0).permutation(len(self.differences))

@@ -24,7 +24,7 @@ BANDWIDTH = 0.7
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LandmarkSizes:
     """Events of the stream, landmarks, and points of a batch map."""
 
     events: int
@@ -32,8 +32,8 @@ class Sizes:
     batch: int
 
 
-FULL = Sizes(200_000, 500, 8000)
-QUICK = Sizes(40_000, 400, 2000)
+FULL = LandmarkSizes(200_000, 500, 8000)
+QUICK = LandmarkSizes(40_000, 400, 2000)
 
 
 def run(full: bool) -> Outcome:
@@ -52,7 +52,9 @@ def run(full: bool) -> Outcome:
     return Outcome(figures, {}, notes)
 
 
-def _still(name: str, stream: Callable[[int, int], Floats], sizes: Sizes) -> dict[str, float]:
+def _still(
+    name: str, stream: Callable[[int, int], Floats], sizes: LandmarkSizes
+) -> dict[str, float]:
     n = sizes.events
     # the last rows of a longer stream are events of the same law that the engine never sees
     beyond = stream(n + BATCHES * sizes.batch + HELD_OUT, 0)[n:]
@@ -67,7 +69,7 @@ def _still(name: str, stream: Callable[[int, int], Floats], sizes: Sizes) -> dic
     return _figures(name, engine, batches, draws, beyond[-HELD_OUT:])
 
 
-def _drifting(sizes: Sizes) -> dict[str, float]:
+def _drifting(sizes: LandmarkSizes) -> dict[str, float]:
     """Rings that slide by two radii in all; the reference is drawn as masses fade."""
     n, half_life = sizes.events, sizes.events / 40
 
@@ -116,18 +118,18 @@ def _figures(
     # eigenfunctions are compared up to the widest gap: inside a cluster they turn at will
     count = 4 + int(np.argmax(truth[3:-1] - truth[4:]))
 
-    def differs(one: Floats, other: Floats) -> float:
-        return float(np.abs(one - other).max())
+    def differs(model: Floats, other: Floats) -> float:
+        return float(np.abs(model - other).max())
 
     ours = differs(snapshot.eigenvalues, truth)
     extended = snapshot.transform(held_out) / snapshot.eigenvalues
     figures = {f"{name}_eigenvalues": ours, f"{name}_functions": _sine(functions, extended, count)}
     others = {"unweighted": [_map(snapshot.points)], "nystrom": [_map(rows) for rows in draws]}
-    for other, found in {**others, "second": maps[1:]}.items():
-        apart = [differs(one.eigenvalues, truth) for one in found]
+    for other, group in {**others, "second": maps[1:]}.items():
+        apart = [differs(model.eigenvalues, truth) for model in group]
         if other == "second":  # each against the mean of the others
             apart = [gap * BATCHES / (BATCHES - 1) for gap in apart]
-        angles = [_sine(functions, one.extended(held_out), count) for one in found]
+        angles = [_sine(functions, model.extended(held_out), count) for model in group]
         figures[f"{name}_{other}_eigenvalues"] = float(np.median(apart))
         figures[f"{name}_{other}_functions"] = float(np.median(angles))
     figures[f"{name}_gain"] = figures[f"{name}_nystrom_eigenvalues"] / ours

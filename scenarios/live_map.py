@@ -19,12 +19,12 @@ from scipy.spatial import cKDTree
 
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, standardised, table
+from scenarios.streams import MissingDataError, standardise, table
 from streamembed.layout import measures
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.threads import one_blas_thread
 
-__all__ = ["DRIFTING", "SCENARIO", "SETS", "followed", "stream_of"]
+__all__ = ["DRIFTING", "SCENARIO", "SETS", "follow_stream", "load_stream"]
 
 # Window of each set, and how many of them its stream has; the last two come in their own order.
 SETS = {
@@ -47,7 +47,7 @@ SHARE = 5
 LIBRARIES = ("umap-learn", "openTSNE")
 
 
-def stream_of(name: str, events: int) -> tuple[Floats, Ints]:
+def load_stream(name: str, events: int) -> tuple[Floats, Ints]:
     """Points and labels of a set: images over their range, tables standardised; permuted once.
 
     The drifting sets keep their order; gas sensors by the logarithm of their responses.
@@ -56,9 +56,9 @@ def stream_of(name: str, events: int) -> tuple[Floats, Ints]:
     if name in IMAGES:
         points = (points - points.min()) / (points.max() - points.min())
     elif name == "gas_drift_partial":
-        points = standardised(np.sign(points) * np.log1p(np.abs(points)))
+        points = standardise(np.sign(points) * np.log1p(np.abs(points)))
     else:
-        points = standardised(points)
+        points = standardise(points)
     rng = np.random.default_rng(0)
     if name not in DRIFTING:
         order = rng.permutation(len(points))
@@ -69,7 +69,7 @@ def stream_of(name: str, events: int) -> tuple[Floats, Ints]:
     return np.concatenate(copies)[:events], np.tile(labels, len(copies))[:events]
 
 
-def engine_of(window: int, **parameters: Any) -> se.Engine:
+def build_engine(window: int, **parameters: Any) -> se.Engine:
     """An engine with a picture; the points are scaled already."""
     return se.Engine(
         method="laplacian_eigenmaps",
@@ -81,7 +81,7 @@ def engine_of(window: int, **parameters: Any) -> se.Engine:
     )
 
 
-def picture_of(engine: se.Engine) -> se.Picture:
+def read_picture(engine: se.Engine) -> se.Picture:
     """The picture of an engine that keeps one."""
     picture = engine.publish().picture
     assert picture is not None
@@ -90,10 +90,10 @@ def picture_of(engine: se.Engine) -> se.Picture:
 
 def accuracy(places: Floats, labels: Ints) -> float:
     """Share of points whose nearest five in the plane, themselves apart, name their class."""
-    return float(own_class(places, labels).mean())
+    return float(match_own_class(places, labels).mean())
 
 
-def own_class(places: Floats, labels: Ints) -> Bools:
+def match_own_class(places: Floats, labels: Ints) -> Bools:
     """Whether the nearest five name a point's class, of ties the smaller code; shape (n,)."""
     near = labels[cKDTree(places).query(places, VOTERS + 1)[1][:, 1:]]
     votes = (near[:, :, None] == np.arange(labels.max() + 1)).sum(axis=1)
@@ -101,34 +101,38 @@ def own_class(places: Floats, labels: Ints) -> Bools:
     return result
 
 
-def kept(places: Floats, points: Floats) -> float:
+def measure_kept_neighbours(places: Floats, points: Floats) -> float:
     """Share of the nearest fifteen in the data that are among the nearest fifteen in the plane."""
     near = cKDTree(points).query(points, NEIGHBOURS + 1)[1]
     true = np.array([row[row != i][:NEIGHBOURS] for i, row in enumerate(near)], dtype=np.int32)
-    return float(measures.kept(places, true, None).mean())
+    return float(measures.measure_kept(places, true, None).mean())
 
 
-def apart(places: Floats, onto: Floats, align: bool) -> float:
+def measure_displacement(places: Floats, onto: Floats, align: bool) -> float:
     """Mean distance of the same points in two pictures, in radii of the second."""
     if align:
         places = measures.align(places, onto, np.arange(len(onto)))
     steps = np.sqrt(((places - onto) ** 2).sum(axis=1))
-    return float(steps.mean() / measures.radius(onto))
+    return float(steps.mean() / measures.compute_radius(onto))
 
 
-def centres_apart(places: Floats, labels: Ints, earlier: Floats, earlier_labels: Ints) -> float:
+def measure_centre_distance(
+    places: Floats, labels: Ints, earlier: Floats, earlier_labels: Ints
+) -> float:
     """Mean distance of class centres in two pictures, unaligned, in radii of the earlier."""
     steps = [
         places[labels == one].mean(axis=0) - earlier[earlier_labels == one].mean(axis=0)
         for one in np.unique(earlier_labels)
         if (labels == one).any()
     ]
-    return float(np.sqrt((np.array(steps) ** 2).sum(axis=1)).mean() / measures.radius(earlier))
+    return float(
+        np.sqrt((np.array(steps) ** 2).sum(axis=1)).mean() / measures.compute_radius(earlier)
+    )
 
 
 @dataclass
-class Followed:
-    """What became of a set; all of the window at the end, but for what is said to be of its way."""
+class LiveMapScores:
+    """Scores of a data set, of the window at the end unless an attribute states otherwise."""
 
     accuracy: float
     kept: float
@@ -145,48 +149,48 @@ class Followed:
     earlier: tuple[Floats, Floats]
 
 
-def followed(name: str, window: int, turns: int) -> Followed:
+def follow_stream(name: str, window: int, turns: int) -> LiveMapScores:
     """A set's stream through an engine with a picture, and through one that starts over."""
-    points, labels = stream_of(name, window * turns)
-    engine = engine_of(window)
+    points, labels = load_stream(name, window * turns)
+    engine = build_engine(window)
     engine.learn(points[: window * (turns - 1)])
-    start = picture_of(engine)
+    start = read_picture(engine)
     half, moves, seconds = start, [], 0.0
     for position in range(window * (turns - 1), len(points), CHUNK):
         if position == window * turns - window // 2:
-            half = picture_of(engine)
+            half = read_picture(engine)
         clock = time.thread_time()
         engine.learn(points[position : position + CHUNK])
         seconds += time.thread_time() - clock
-        moved = picture_of(engine)
+        moved = read_picture(engine)
         moves.append(float(moved.moved[:-CHUNK].mean() / moved.radius))
-    end = picture_of(engine)
-    held, then = end.ids.astype(np.int64), start.ids.astype(np.int64)
-    shared = np.isin(held, half.ids)
-    before = half.coordinates[np.isin(half.ids, held)]
+    end = read_picture(engine)
+    ids_now, then = end.ids.astype(np.int64), start.ids.astype(np.int64)
+    shared = np.isin(ids_now, half.ids)
+    before = half.coordinates[np.isin(half.ids, ids_now)]
     engine.relayout()
-    cold = picture_of(engine)
-    return Followed(
-        accuracy(end.coordinates, labels[held]),
+    cold = read_picture(engine)
+    return LiveMapScores(
+        accuracy(end.coordinates, labels[ids_now]),
         float(end.kept.mean()),
-        accuracy(cold.coordinates, labels[held]),
+        accuracy(cold.coordinates, labels[ids_now]),
         float(cold.kept.mean()),
         float(np.mean(moves)),
         max(moves),
-        apart(end.coordinates[shared], before, align=True),
-        centres_apart(end.coordinates, labels[held], start.coordinates, labels[then]),
+        measure_displacement(end.coordinates[shared], before, align=True),
+        measure_centre_distance(end.coordinates, labels[ids_now], start.coordinates, labels[then]),
         end.radius,
         seconds / len(moves),
-        points[held],
-        labels[held],
-        (points[held - CHUNK], points[held - window // 2]),
+        points[ids_now],
+        labels[ids_now],
+        (points[ids_now - CHUNK], points[ids_now - window // 2]),
     )
 
 
 # ---------------------------------------------------------------------- refits
 
 
-def refit(library: str, points: Floats, init: Floats | None = None) -> Floats:
+def refit_library(library: str, points: Floats, init: Floats | None = None) -> Floats:
     """The picture of another library, from scratch, or from an earlier picture."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -201,33 +205,33 @@ def refit(library: str, points: Floats, init: Floats | None = None) -> Floats:
         return np.asarray(tsne.TSNE(random_state=0, n_jobs=1).fit(points), dtype=np.float64)
 
 
-def installed() -> list[str]:
+def list_installed_libraries() -> list[str]:
     """The libraries that there are."""
     modules = {"umap-learn": "umap", "openTSNE": "openTSNE"}
     return [name for name in LIBRARIES if importlib.util.find_spec(modules[name]) is not None]
 
 
-def against(library: str, name: str, found: Followed, outcome: Outcome) -> None:
+def compare_with_library(library: str, name: str, scores: LiveMapScores, outcome: Outcome) -> None:
     """Figures of one set beside refits of a library."""
-    n = len(found.points)
+    n = len(scores.points)
     clock = time.thread_time()
-    places = refit(library, found.points)
+    places = refit_library(library, scores.points)
     seconds = time.thread_time() - clock
-    theirs = accuracy(places, found.labels), kept(places, found.points)
-    outcome.figures[f"{name} accuracy against {library}"] = found.accuracy - theirs[0]
-    outcome.figures[f"{name} kept against {library}"] = found.kept - theirs[1]
-    outcome.timings[f"{name}: {library} / a chunk"] = seconds / found.seconds
+    theirs = accuracy(places, scores.labels), measure_kept_neighbours(places, scores.points)
+    outcome.figures[f"{name} accuracy against {library}"] = scores.accuracy - theirs[0]
+    outcome.figures[f"{name} kept against {library}"] = scores.kept - theirs[1]
+    outcome.timings[f"{name}: {library} / a chunk"] = seconds / scores.seconds
     line = f"{name}, {library}: accuracy {theirs[0]:.3f}, kept {theirs[1]:.3f}"
     if library == "umap-learn":
-        chunk, half = found.earlier
+        chunk, half = scores.earlier
         for count, points in ((CHUNK, chunk), (n // 2, half)):
-            earlier = refit(library, points)
-            moved = apart(places[: n - count], earlier[count:], align=True)
+            earlier = refit_library(library, points)
+            moved = measure_displacement(places[: n - count], earlier[count:], align=True)
             line += f"; {count} events later points are {moved:.3f} of the radius elsewhere"
             if count == CHUNK:
                 began = np.concatenate([earlier[count:], earlier[-count:]])
-                warm = refit(library, found.points, began)
-                moved = apart(warm[: n - count], earlier[count:], align=True)
+                warm = refit_library(library, scores.points, began)
+                moved = measure_displacement(warm[: n - count], earlier[count:], align=True)
                 line += f" ({moved:.3f} where that began with its last map)"
     outcome.notes.append(line)
 
@@ -235,9 +239,9 @@ def against(library: str, name: str, found: Followed, outcome: Outcome) -> None:
 # ---------------------------------------------------------------------- what comes and goes
 
 
-def arriving(window: int, name: str, newcomer: int) -> tuple[Floats, Ints]:
+def draw_newcomers(window: int, name: str, newcomer: int) -> tuple[Floats, Ints]:
     """A window without a class, then one of which it is a fifth: and class 5 stops coming."""
-    points, labels = stream_of(name, 4 * window)
+    points, labels = load_stream(name, 4 * window)
     old = np.flatnonzero(labels != newcomer)
     new = np.flatnonzero(labels == newcomer)
     first, rest = old[:window], old[window:]
@@ -257,35 +261,35 @@ def own_neighbours(picture: se.Picture, labels: Ints, one: int) -> float:
     return float(own[near].mean())
 
 
-def arrivals(window: int, outcome: Outcome) -> None:
+def measure_arrivals(window: int, outcome: Outcome) -> None:
     """A new class, and thirty points at once."""
     for name, one in (("digits", 0), ("digits", 3), ("usps", 4)):
-        points, labels = arriving(window, name, one)
-        engine, shares, leaving = engine_of(window), [], []
+        points, labels = draw_newcomers(window, name, one)
+        engine, shares, leaving = build_engine(window), [], []
         engine.learn(points[:window])
         for chunk, position in enumerate(range(window, len(points), CHUNK), start=1):
             engine.learn(points[position : position + CHUNK])
-            picture, ends = picture_of(engine), (one + 5) % 10
+            picture, ends = read_picture(engine), (one + 5) % 10
             if (labels[picture.ids.astype(np.int64)] == ends).sum() > 3 * VOTERS:
                 leaving.append(own_neighbours(picture, labels, ends))
             if chunk in (5, 20) or position + CHUNK >= len(points):
                 shares.append(own_neighbours(picture, labels, one))
         outcome.figures[f"{name} {one} among its own"] = shares[-1]
-        told = ", ".join(f"{share:.2f}" for share in shares)
+        listed = ", ".join(f"{share:.2f}" for share in shares)
         outcome.notes.append(
-            f"{name}, class {one} comes anew: its own among the nearest five after 5 and 20 chunks "
-            f"and at the end: {told}; class {ends} stops: its own {np.median(leaving):.2f} while "
+            f"{name}, class {one} arrives: its own among the nearest five after 5 and 20 chunks "
+            f"and at the end: {listed}; class {ends} stops: its own {np.median(leaving):.2f} while "
             f"it leaves (median), {leaving[-1]:.2f} when 15 were left"
         )
-    points, labels = stream_of("digits", window + 200)
+    points, labels = load_stream("digits", window + 200)
     far = points[window - 1] + 40.0 * points.std() * np.eye(points.shape[1])[0]
     rng = np.random.default_rng(0)
     points[window : window + 30] = far + 0.1 * points.std() * rng.standard_normal((30, len(far)))
     labels[window : window + 30] = 10
-    engine = engine_of(window)
+    engine = build_engine(window)
     engine.learn(points[: window + 30])
     outcome.figures["thirty at once among their own"] = own_neighbours(
-        picture_of(engine), labels, 10
+        read_picture(engine), labels, 10
     )
 
 
@@ -294,28 +298,28 @@ def arrivals(window: int, outcome: Outcome) -> None:
 
 def run(full: bool) -> Outcome:
     """Follow every set, and compare."""
-    outcome, libraries = Outcome(), installed() if full else []
+    outcome, libraries = Outcome(), list_installed_libraries() if full else []
     sets, drifting = (SETS, DRIFTING) if full else (QUICK_SETS, QUICK_DRIFTING)
-    results: dict[str, Followed] = {}
+    results: dict[str, LiveMapScores] = {}
     try:
         with one_blas_thread():
             for name, (window, turns) in {**sets, **drifting}.items():
-                found = results[name] = followed(name, window, turns)
+                scores = results[name] = follow_stream(name, window, turns)
                 for library in libraries:
-                    against(library, name, found, outcome)
-            arrivals(1000 if full else 400, outcome)
-    except DataAbsent as absent:
+                    compare_with_library(library, name, scores, outcome)
+            measure_arrivals(1000 if full else 400, outcome)
+    except MissingDataError as absent:
         return Outcome(skipped=str(absent))
-    tell(outcome, results, sets, drifting, libraries)
+    report_scores(outcome, results, sets, drifting, libraries)
     if full and len(libraries) < len(LIBRARIES):
         missing = sorted(set(LIBRARIES) - set(libraries))
         outcome.notes.append(f"not installed, so not compared: {', '.join(missing)}")
     return outcome
 
 
-def tell(
+def report_scores(
     outcome: Outcome,
-    results: dict[str, Followed],
+    results: dict[str, LiveMapScores],
     sets: dict[str, tuple[int, int]],
     drifting: dict[str, tuple[int, int]],
     libraries: list[str],
@@ -324,25 +328,30 @@ def tell(
     still = [results[name] for name in sets]
     moving = [results[name] for name in drifting]
     figures = outcome.figures
-    figures["kept, ageing, worst"] = min(one.kept - one.cold_kept for one in still)
-    figures["kept, ageing, worst under drift"] = min(one.kept - one.cold_kept for one in moving)
-    figures["accuracy, ageing, worst"] = min(one.accuracy - one.cold_accuracy for one in still)
-    figures["motion a hundredth of the window, worst set"] = max(
-        one.chunk * len(one.points) / (100 * CHUNK) for one in still
+    figures["kept, ageing, worst"] = min(scores.kept - scores.cold_kept for scores in still)
+    figures["kept, ageing, worst under drift"] = min(
+        scores.kept - scores.cold_kept for scores in moving
     )
-    figures["motion in half a turn, worst set"] = max(one.half_turn for one in still)
-    figures["class centres in a turn, worst set"] = max(one.centres for one in still)
+    figures["accuracy, ageing, worst"] = min(
+        scores.accuracy - scores.cold_accuracy for scores in still
+    )
+    figures["motion a hundredth of the window, worst set"] = max(
+        scores.chunk * len(scores.points) / (100 * CHUNK) for scores in still
+    )
+    figures["motion in half a turn, worst set"] = max(scores.half_turn for scores in still)
+    figures["class centres in a turn, worst set"] = max(scores.centres for scores in still)
     for library in libraries:
         for what in ("accuracy", "kept"):
             each = [figures[f"{name} {what} against {library}"] for name in sets]
             figures[f"{what} against {library}, worst"] = min(each)
             figures[f"{what} against {library}, mean"] = float(np.mean(each))
-    for name, one in results.items():
+    for name, scores in results.items():
         outcome.notes.append(
-            f"{name}: accuracy {one.accuracy:.3f} (from scratch {one.cold_accuracy:.3f}), kept "
-            f"{one.kept:.3f} ({one.cold_kept:.3f}); a chunk moves points {one.chunk:.4f} of the "
-            f"radius, at worst {one.worst_chunk:.4f}, half a turn {one.half_turn:.3f}; class "
-            f"centres in a turn {one.centres:.3f}; {1e3 * one.seconds:.1f} ms a chunk in all"
+            f"{name}: accuracy {scores.accuracy:.3f} (from scratch {scores.cold_accuracy:.3f}), "
+            f"kept {scores.kept:.3f} ({scores.cold_kept:.3f}); a chunk moves points "
+            f"{scores.chunk:.4f} of the radius, at worst {scores.worst_chunk:.4f}, "
+            f"half a turn {scores.half_turn:.3f}; class centres in a turn "
+            f"{scores.centres:.3f}; {1e3 * scores.seconds:.1f} ms a chunk in all"
         )
 
 

@@ -16,7 +16,7 @@ from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
 from streamembed.landmarks import covering
 from streamembed.merging.agreement import Agreement
-from streamembed.merging.landmark_set import LandmarkSet, of_covering
+from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.numeric.arrays import Floats, Ints
 
 K, PARTITIONS, CHUNK = 8, 8, 256
@@ -26,7 +26,7 @@ UNIFORM_DRAWS = 5
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MergeSizes:
     """Events of a stream, landmarks, points of a batch map, and how many of these."""
 
     events: int
@@ -35,8 +35,8 @@ class Sizes:
     batches: int
 
 
-FULL = Sizes(80_000, 500, 3000, 5)
-QUICK = Sizes(24_000, 300, 2000, 5)
+FULL = MergeSizes(80_000, 500, 3000, 5)
+QUICK = MergeSizes(24_000, 300, 2000, 5)
 
 
 def run(full: bool) -> Outcome:
@@ -71,7 +71,7 @@ def run(full: bool) -> Outcome:
     return Outcome(figures, ratios, notes)
 
 
-def _drifting(sizes: Sizes) -> dict[str, float]:
+def _drifting(sizes: MergeSizes) -> dict[str, float]:
     """Rings that slide by two radii in all; the reference is drawn as masses fade."""
     n, half_life = sizes.events, sizes.events / 40
     points = drifting_rings(n + HELD_OUT, 0, window=n // 4)
@@ -87,7 +87,7 @@ def _drifting(sizes: Sizes) -> dict[str, float]:
     return _figures("drift", points[:n], half_life, batches, draws, points[n:], sizes)
 
 
-def dealt(points: Floats, by_time: bool) -> Iterator[tuple[str, list[Ints]]]:
+def deal_partitions(points: Floats, by_time: bool) -> Iterator[tuple[str, list[Ints]]]:
     """Three ways in which the events of a stream may fall into partitions: rows of each."""
     n, rng = len(points), np.random.default_rng(1)
     every = np.arange(n)
@@ -107,29 +107,29 @@ def dealt(points: Floats, by_time: bool) -> Iterator[tuple[str, list[Ints]]]:
         yield name, [every[which == part] for part in range(PARTITIONS)]
 
 
-def learned(
+def learn_partition(
     points: Floats, rows: Ints, partition: int, size: int, half_life: float | None, own: bool
 ) -> LandmarkSet:
     """A partition's cover of some rows; masses fade by the rows' places in the stream."""
     names = tuple(f"x{j}" for j in range(FEATURES))
     agreement = Agreement(names, True, (1.0,) * FEATURES, BANDWIDTH, half_life, "event_time")
-    held = covering.init(FEATURES)
+    cover_state = covering.init(FEATURES)
     times = np.arange(len(rows)) if own else rows
     for start in range(0, len(rows), CHUNK):
-        some = slice(start, start + CHUNK)
-        held = covering.update(
-            held,
-            points[rows[some]],
+        members = slice(start, start + CHUNK)
+        cover_state = covering.update(
+            cover_state,
+            points[rows[members]],
             agreement.scaling(),
             size,
             half_life,
-            times[some].astype(np.float64),
+            times[members].astype(np.float64),
         )
-    found = of_covering(held, agreement, partition, size)
-    return replace(found, time=float(len(points))) if own else found
+    merged_set = from_covering(cover_state, agreement, partition, size)
+    return replace(merged_set, time=float(len(points))) if own else merged_set
 
 
-def _tree(sets: Sequence[LandmarkSet]) -> LandmarkSet:
+def _merge_tree(sets: Sequence[LandmarkSet]) -> LandmarkSet:
     """By pairs, level by level."""
     level = list(sets)
     while len(level) > 1:
@@ -144,7 +144,7 @@ def _figures(
     batches: list[Floats],
     draws: list[Floats],
     held_out: Floats,
-    sizes: Sizes,
+    sizes: MergeSizes,
 ) -> dict[str, float]:
     maps = [_map(rows) for rows in batches]
     values = np.array([each.eigenvalues for each in maps])
@@ -154,8 +154,8 @@ def _figures(
     def error(eigenvalues: Floats) -> float:
         return float(np.abs(eigenvalues - truth).max())
 
-    def judged(found: LandmarkSet) -> tuple[float, float]:
-        snapshot = _snapshot(found)
+    def judged(merged_set: LandmarkSet) -> tuple[float, float]:
+        snapshot = _snapshot(merged_set)
         return error(snapshot.eigenvalues), _sine(
             functions, snapshot.transform(held_out) / snapshot.eigenvalues, count
         )
@@ -163,21 +163,23 @@ def _figures(
     share = len(batches) / (len(batches) - 1)  # each against the mean of the others
     second = float(np.median([error(one.eigenvalues) * share for one in maps[1:]]))
     every = np.arange(len(points))
-    one, one_functions = judged(learned(points, every, 0, sizes.landmarks, half_life, False))
+    one, one_functions = judged(
+        learn_partition(points, every, 0, sizes.landmarks, half_life, False)
+    )
     merged, angles, own = [], [], 0.0
-    for way, rows in dealt(points, by_time=half_life is not None):
+    for way, rows in deal_partitions(points, by_time=half_life is not None):
         sets = [
-            learned(points, some, part, sizes.landmarks, half_life, False)
-            for part, some in enumerate(rows)
+            learn_partition(points, members, part, sizes.landmarks, half_life, False)
+            for part, members in enumerate(rows)
         ]
-        for found in (se.merge(sets), _tree(sets)):
-            value, angle = judged(found)
+        for merged_set in (se.merge(sets), _merge_tree(sets)):
+            value, angle = judged(merged_set)
             merged.append(value)
             angles.append(angle)
         if way == "zipf" and half_life is not None:
             sets = [
-                learned(points, some, part, sizes.landmarks, half_life, True)
-                for part, some in enumerate(rows)
+                learn_partition(points, members, part, sizes.landmarks, half_life, True)
+                for part, members in enumerate(rows)
             ]
             own = judged(se.merge(sets))[0] / merged[-2]
     bar = max(one, second)
@@ -196,10 +198,10 @@ def _figures(
     return figures
 
 
-def _snapshot(found: LandmarkSet) -> se.Snapshot:
+def _snapshot(merged_set: LandmarkSet) -> se.Snapshot:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", se.errors.ResolutionWarning)
-        return se.Engine.of_landmarks(found, n_components=K, kernel="gaussian").snapshot()
+        return se.Engine.of_landmarks(merged_set, n_components=K, kernel="gaussian").snapshot()
 
 
 def _map(points: Floats) -> BatchMap:
@@ -214,9 +216,9 @@ def _sine(left: Floats, right: Floats, count: int) -> float:
 
 def _costs() -> dict[str, float]:
     """What a set takes on the wire, of what the page says that it may take."""
-    found = learned(still_rings(2000, 0), np.arange(2000), 0, 200, None, False)
-    told = len(found) * (8 * FEATURES + 24) + 2048 + 22 * FEATURES
-    return {"bytes_of_a_set": len(found.to_bytes()) / told}
+    merged_set = learn_partition(still_rings(2000, 0), np.arange(2000), 0, 200, None, False)
+    expected_bytes = len(merged_set) * (8 * FEATURES + 24) + 2048 + 22 * FEATURES
+    return {"bytes_of_a_set": len(merged_set.to_bytes()) / expected_bytes}
 
 
 def timings(size: int = 1000, events: int = 30_000) -> dict[str, float]:
@@ -238,9 +240,9 @@ def timings(size: int = 1000, events: int = 30_000) -> dict[str, float]:
         chunk_size=CHUNK,
     )
     every = np.arange(events)
-    own = seconds(lambda: learned(points, every, 0, size, None, False))
+    own = seconds(lambda: learn_partition(points, every, 0, size, None, False))
     whole = seconds(lambda: engine.learn(points))
-    sets = [learned(points, every[part::4], part, size, None, False) for part in range(4)]
+    sets = [learn_partition(points, every[part::4], part, size, None, False) for part in range(4)]
     merge = seconds(lambda: se.merge(sets))
     tracemalloc.start()
     se.merge(sets)

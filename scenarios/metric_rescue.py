@@ -6,7 +6,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, digits, two_circles
+from scenarios.streams import MissingDataError, digits, two_circles
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.geometry import neighbors
 from streamembed.numeric.arrays import Floats, Ints
@@ -31,8 +31,8 @@ def run(full: bool) -> Outcome:
     with one_blas_thread():
         for kind, noise in cases:
             try:
-                each = [_figures(*noisy(kind, noise, seed), seed) for seed in seeds]
-            except DataAbsent as absent:
+                each = [_figures(*add_noise(kind, noise, seed), seed) for seed in seeds]
+            except MissingDataError as absent:
                 outcome.notes.append(f"{kind} beside {noise}: left out, {absent}")
                 continue
             mean = dict(zip(NAMES, np.mean(each, axis=0).tolist(), strict=True))
@@ -71,7 +71,7 @@ def _verdict(without: float, under: float, clean: float) -> str:
     return "partly recovered" if share >= 0.05 else "not recovered"
 
 
-def noisy(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:
+def add_noise(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:
     """Standardised points with ``noise`` Gaussian features behind, labels, clean features."""
     rng = np.random.default_rng((seed, N))
     if kind == "blobs":
@@ -94,23 +94,23 @@ def _figures(points: Floats, labels: Ints, clean: int, seed: int) -> list[float]
     plain = UnsupervisedPipeline.of(points, graph="kernel", seed=seed)
     better = learned.transform(points)
     return [
-        found(points, labels),
-        found(points[:, :clean], labels),
-        found(better, labels),
-        found(plain.transform(points), labels),
-        found(_map(points), labels),
-        found(_map(better), labels),
+        measure_accuracy(points, labels),
+        measure_accuracy(points[:, :clean], labels),
+        measure_accuracy(better, labels),
+        measure_accuracy(plain.transform(points), labels),
+        measure_accuracy(_map(points), labels),
+        measure_accuracy(_map(better), labels),
         learned.fit.factor,
     ]
 
 
 def _map(points: Floats) -> Floats:
     """Three diffusion coordinates of the neighbour graph's map."""
-    psi, eigenvalues = neighbors.self_tuning_map(points, 3)
+    psi, eigenvalues = neighbors.embed_self_tuning(points, 3)
     return psi * eigenvalues
 
 
-def found(points: Floats, labels: Ints) -> float:
+def measure_accuracy(points: Floats, labels: Ints) -> float:
     """Share of points whose five nearest others name their label."""
     near = cKDTree(points).query(points, VOTERS + 1)[1][:, 1:]
     votes = (labels[near][:, :, None] == np.arange(labels.max() + 1)).sum(axis=1)

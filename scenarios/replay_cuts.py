@@ -38,8 +38,11 @@ def run(full: bool) -> Outcome:
             by_hand = engine(size)
             for part in np.split(points, sizes):
                 by_hand.learn([dict(zip(NAMES, row, strict=True)) for row in part.tolist()])
-            digests.append(_saved(by_hand.snapshot(), Path(folder)))
-        digests += [_saved(face.snapshot(), Path(folder)) for face in _faces(points, size)]
+            digests.append(_save_snapshot(by_hand.snapshot(), Path(folder)))
+        digests += [
+            _save_snapshot(face.snapshot(), Path(folder))
+            for face in _build_estimators(points, size)
+        ]
     return Outcome(
         {"layouts and splits": len(digests), "different snapshots": len(set(digests))},
         notes=[f"{events} events; {len(logs)} layouts of the log, the others by hand"],
@@ -69,8 +72,8 @@ def _splits(events: int) -> list[list[int]]:
     return [[], list(range(1, events)), np.sort(rng.choice(events, 40)).tolist()]
 
 
-def _faces(points: Floats, size: int) -> list[DiffusionMap]:
-    """The river face, event by event and in mini-batches of a table."""
+def _build_estimators(points: Floats, size: int) -> list[DiffusionMap]:
+    """The river estimator, event by event and in mini-batches of a table."""
     one, many = (DiffusionMap(n_components=4, size=size, chunk_size=10) for _ in range(2))
     for row in points.tolist():
         one.learn_one(dict(zip(NAMES, row, strict=True)))
@@ -80,7 +83,7 @@ def _faces(points: Floats, size: int) -> list[DiffusionMap]:
     return [one, many]
 
 
-def _saved(snapshot: se.Snapshot, folder: Path) -> str:
+def _save_snapshot(snapshot: se.Snapshot, folder: Path) -> str:
     snapshot.save(folder / "snapshot")
     return _digest(folder / "snapshot")
 

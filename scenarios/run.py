@@ -106,10 +106,10 @@ def main(arguments: list[str] | None = None) -> int:
     for line in failed:
         print("FAILED", line)
     if chosen.write:
-        kept = sections(PAGE.read_text()) if PAGE.exists() else {}
+        previous = sections(PAGE.read_text()) if PAGE.exists() else {}
         if not chosen.ids:
-            kept = {name: text for name, text in kept.items() if name not in SCENARIOS}
-        PAGE.write_text(page(outcomes, chosen.full, kept))
+            previous = {name: text for name, text in previous.items() if name not in SCENARIOS}
+        PAGE.write_text(page(outcomes, chosen.full, previous))
         print(f"wrote {PAGE.name}")
     return 1 if failed else 0
 
@@ -119,7 +119,7 @@ def sections(text: str) -> dict[str, str]:
     return {part.split("\n")[0]: part.rstrip("\n") for part in text.split("\n## ")[1:]}
 
 
-def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
+def page(outcomes: dict[str, Outcome], full: bool, previous: dict[str, str]) -> str:
     """docs/results.md: every figure with its bounds, and what is to be said of it.
 
     Sections that are ``kept`` stand as they are, unless there is a new outcome; those of no
@@ -134,7 +134,7 @@ def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
     ]
     for name, scenario in SCENARIOS.items():
         if name not in outcomes:
-            lines += ["", f"## {kept[name]}"] if name in kept else []
+            lines += ["", f"## {previous[name]}"] if name in previous else []
             continue
         outcome = outcomes[name]
         lines += ["", f"## {name}", "", scenario.says[0].upper() + scenario.says[1:] + ".", ""]
@@ -152,8 +152,8 @@ def page(outcomes: dict[str, Outcome], full: bool, kept: dict[str, str]) -> str:
         ]
         if outcome.notes:
             lines += ["", *[f"- {note}" for note in outcome.notes]]
-    for name in sorted(kept.keys() - SCENARIOS.keys()):
-        lines += ["", f"## {kept[name]}"]
+    for name in sorted(previous.keys() - SCENARIOS.keys()):
+        lines += ["", f"## {previous[name]}"]
     return "\n".join(lines) + "\n"
 
 

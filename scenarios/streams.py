@@ -5,7 +5,7 @@ Rows are in stream order, features float64. `two_circles` and the real data come
 circles, rings and rolls, the first rows do not depend on how many are asked for.
 
 The data folder is the environment variable ``STREAMEMBED_DATA``, or else ``shared/data`` beside the
-repository; without it the real streams raise `DataAbsent`.
+repository; without it the real streams raise `MissingDataError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 __all__ = [
-    "DataAbsent",
+    "MissingDataError",
     "crossing_rectangle",
     "data_folder",
     "digits",
@@ -26,7 +26,7 @@ __all__ = [
     "gas",
     "labelled_pairs",
     "letter",
-    "standardised",
+    "standardise",
     "still_rings",
     "swiss_roll",
     "table",
@@ -44,7 +44,7 @@ NOT_FEATURES = frozenset(
 )
 
 
-class DataAbsent(Exception):  # noqa: N818 - a state of the machine, not a fault
+class MissingDataError(Exception):
     """The real data are not on this machine; the synthetic streams always are."""
 
 
@@ -62,7 +62,7 @@ def _circles(n: int, seed: int) -> tuple[Floats, Ints]:
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), labels
 
 
-def _lifted(points: Floats, seed: int) -> Floats:
+def _embed_isometrically(points: Floats, seed: int) -> Floats:
     """``points`` (n, d) laid isometrically into `FEATURES` dimensions, noise in all of them."""
     _, _, noise, frame = _generators(seed, 4)
     basis, _ = np.linalg.qr(frame.standard_normal((FEATURES, points.shape[1])))
@@ -99,7 +99,7 @@ def still_rings(n: int, seed: int) -> Floats:
     >>> np.array_equal(still_rings(100, seed=0)[:30], still_rings(30, seed=0))
     True
     """
-    return _lifted(_circles(n, seed)[0], seed)
+    return _embed_isometrically(_circles(n, seed)[0], seed)
 
 
 def drifting_rings(n: int, seed: int, window: int = 2000) -> Floats:
@@ -114,7 +114,7 @@ def drifting_rings(n: int, seed: int, window: int = 2000) -> Floats:
     """
     points, _ = _circles(n, seed)
     points[:, 0] += 0.5 * np.arange(n) / window
-    return _lifted(points, seed)
+    return _embed_isometrically(points, seed)
 
 
 def swiss_roll(n: int, seed: int) -> Floats:
@@ -132,7 +132,9 @@ def swiss_roll(n: int, seed: int) -> Floats:
     angle = along.uniform(1.5 * np.pi, 4.5 * np.pi, n)
     radius = angle / (3.0 * np.pi)
     width = across.uniform(0.0, 2.1, n)
-    return _lifted(np.column_stack([radius * np.cos(angle), width, radius * np.sin(angle)]), seed)
+    return _embed_isometrically(
+        np.column_stack([radius * np.cos(angle), width, radius * np.sin(angle)]), seed
+    )
 
 
 def crossing_rectangle(n: int, seed: int, chunk: int = 10) -> Floats:
@@ -164,11 +166,11 @@ def data_folder() -> Path:
     return Path(chosen) if chosen else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def existing(name: str) -> Path:
+def find_file(name: str) -> Path:
     """A parquet file of the data folder."""
     path = data_folder() / f"{name}.parquet"
     if not path.is_file():
-        raise DataAbsent(
+        raise MissingDataError(
             f"{path.name} is not in {path.parent}: set STREAMEMBED_DATA to the folder that holds it"
         )
     return path
@@ -176,10 +178,10 @@ def existing(name: str) -> Path:
 
 def table(name: str) -> tuple[Floats, Ints]:
     """Features (n, d) and labels (n,) of one parquet file of the data folder, by its name."""
-    found = pq.read_table(existing(name))
-    features = [column for column in found.column_names if column not in NOT_FEATURES]
-    points = np.column_stack([found[column].to_numpy() for column in features]).astype(np.float64)
-    return points, found["label"].to_numpy().astype(np.int64)
+    content = pq.read_table(find_file(name))
+    features = [column for column in content.column_names if column not in NOT_FEATURES]
+    points = np.column_stack([content[column].to_numpy() for column in features]).astype(np.float64)
+    return points, content["label"].to_numpy().astype(np.int64)
 
 
 def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Floats]:
@@ -187,7 +189,7 @@ def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Fl
 
     Drawn at random; pairs of equal points are left out. Shapes (count, d).
     """
-    points = standardised(points)
+    points = standardise(points)
     rng = np.random.default_rng(0)
     kinds: dict[bool, list[Floats]] = {True: [], False: []}
     while min(sum(map(len, kind)) for kind in kinds.values()) < count:
@@ -202,11 +204,11 @@ def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Fl
 
 def words() -> list[str]:
     """The 10,000 most frequent words of GloVe's vocabulary that are three letters or more."""
-    found = pq.read_table(existing("glove_100d_10k"), columns=["word"])["word"].to_pylist()
-    return [word for word in found if len(word) > 2 and word.isalpha() and word.isascii()]
+    content = pq.read_table(find_file("glove_100d_10k"), columns=["word"])["word"].to_pylist()
+    return [word for word in content if len(word) > 2 and word.isalpha() and word.isascii()]
 
 
-def standardised(points: Floats) -> Floats:
+def standardise(points: Floats) -> Floats:
     """Columns of mean 0 and standard deviation 1; constant columns stay at 0."""
     scale = points.std(axis=0)
     scaled: Floats = (points - points.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
@@ -226,7 +228,7 @@ def _principal(points: Floats, width: int) -> Floats:
 def letter() -> tuple[Floats, Ints]:
     """Letter recognition, standardised: (20000, 16), 26 classes. 1332 rows are duplicates."""
     points, labels = table("letter")
-    return standardised(points), labels
+    return standardise(points), labels
 
 
 def digits() -> tuple[Floats, Ints]:
@@ -241,4 +243,4 @@ def gas() -> tuple[Floats, Ints]:
     Sign times log(1 + size), standardised, then 50 principal components.
     """
     points, labels = table("gas_drift_partial")
-    return _principal(standardised(np.sign(points) * np.log1p(np.abs(points))), 50), labels
+    return _principal(standardise(np.sign(points) * np.log1p(np.abs(points))), 50), labels

@@ -100,20 +100,20 @@ def _engine(points: Floats, first: int) -> tuple[se.Engine, float]:
 
 def _sine(left: Floats, right: Floats) -> float:
     """Sine of the largest angle between two subspaces of equal width."""
-    one, other = np.linalg.qr(left)[0], np.linalg.qr(right)[0]
-    return float(np.linalg.norm(other - one @ (one.T @ other), 2))
+    left_basis, right_basis = np.linalg.qr(left)[0], np.linalg.qr(right)[0]
+    return float(np.linalg.norm(right_basis - left_basis @ (left_basis.T @ right_basis), 2))
 
 
 def _agreement(coordinates: Floats, labels: Ints) -> float:
     """Share of labels that two-means on the first three coordinates finds, at best of 10 starts."""
-    best, found = np.inf, labels
+    best, assignment = np.inf, labels
     for seed in range(10):
         data = coordinates[:, :3]
         centres, assigned = kmeans2(data, 2, seed=seed, minit="++")
         spread = float(((data - centres[assigned]) ** 2).sum())
         if spread < best:
-            best, found = spread, assigned
-    share = float(np.mean(found == labels))
+            best, assignment = spread, assigned
+    share = float(np.mean(assignment == labels))
     return max(share, 1.0 - share)
 
 

@@ -24,7 +24,7 @@ MOST_JUDGES = 2000  # training points whose leave-one-out votes choose k
 
 
 @dataclass(frozen=True)
-class Row:
+class UnsupervisedDataset:
     """A data set: the source's figures (proposed, Euclidean + ITML), a floor, and splits."""
 
     file: str
@@ -36,11 +36,11 @@ class Row:
 
 
 ROWS = {
-    "iris": Row("iris", 83.3, 76.6, 93.0, 60, 5),
-    "wine": Row("wine", 75.9, 74.1, 94.5, 60, 8),
-    "scale": Row("balance_scale", 84.7, 82.6, 88.0, 40, 3),
-    "yeast": Row("yeast", 60.7, 59.4, 59.0, 30, 0),
-    "letter": Row("letter", 95.25, 93.75, 94.5, 10, 0),
+    "iris": UnsupervisedDataset("iris", 83.3, 76.6, 93.0, 60, 5),
+    "wine": UnsupervisedDataset("wine", 75.9, 74.1, 94.5, 60, 8),
+    "scale": UnsupervisedDataset("balance_scale", 84.7, 82.6, 88.0, 40, 3),
+    "yeast": UnsupervisedDataset("yeast", 60.7, 59.4, 59.0, 30, 0),
+    "letter": UnsupervisedDataset("letter", 95.25, 93.75, 94.5, 10, 0),
 }
 # The paired gate: no worse than this, and one standard error, on any set.
 SLACK = 0.5
@@ -66,7 +66,7 @@ def run(full: bool) -> Outcome:
             shares = {kind: np.array([part[0][kind] for part in each]) for kind in each[0][0]}
             factors = {kind: np.array([part[1][kind] for part in each]) for kind in each[0][1]}
             for kind in ("neighbours", "engine", "source"):
-                gain, error = _paired(shares[kind], shares["euclid"])
+                gain, error = _compare_paired(shares[kind], shares["euclid"])
                 outcome.figures[f"{name}_{kind}_gain"] = gain
                 if kind == "neighbours":
                     behind.append(-gain - error)
@@ -109,7 +109,7 @@ def load(file: str) -> tuple[Floats, Ints]:
     return points, table["label"].to_numpy().astype(np.int64)
 
 
-def _paired(ours: Floats, theirs: Floats) -> tuple[float, float]:
+def _compare_paired(ours: Floats, theirs: Floats) -> tuple[float, float]:
     """Mean difference and its standard error."""
     apart = ours - theirs
     return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart)))
@@ -120,17 +120,17 @@ def _split(points: Floats, labels: Ints, seed: int) -> tuple[dict[str, float], d
     order = np.random.default_rng((seed, len(points))).permutation(len(points))
     cut = int(0.8 * len(points))
     inside, outside = order[:cut], order[cut:]
-    known = points[inside]
-    spread = known.std(axis=0)
+    training = points[inside]
+    spread = training.std(axis=0)
     spread[spread == 0] = 1.0
-    learned = known[:MOST_LEARNED]
+    learned = training[:MOST_LEARNED]
     width = points.shape[1]
     pipelines = {
         "neighbours": UnsupervisedPipeline.of(learned, seed=seed),
         "engine": UnsupervisedPipeline.of(learned, graph="kernel", seed=seed),
         "source": UnsupervisedPipeline.of(
             learned,
-            graph=heat_map,
+            graph=draw_heat_map,
             n_components=max(1, width // 2),
             diffusion_time=None,
             gamma=1.0,
@@ -145,18 +145,19 @@ def _split(points: Floats, labels: Ints, seed: int) -> tuple[dict[str, float], d
         **{kind: pipeline.transform for kind, pipeline in pipelines.items()},
     }
     shares = {
-        kind: 100.0 * accuracy(root(known), labels[inside], root(points[outside]), labels[outside])
+        kind: 100.0
+        * accuracy(root(training), labels[inside], root(points[outside]), labels[outside])
         for kind, root in roots.items()
     }
     return shares, {kind: pipeline.fit.factor for kind, pipeline in pipelines.items()}
 
 
-def accuracy(known: Floats, labels: Ints, asked: Floats, truth: Ints) -> float:
+def accuracy(training: Floats, labels: Ints, asked: Floats, truth: Ints) -> float:
     """Share of ``asked`` that distance-weighted k-NN names right, k by leave-one-out."""
     classes = int(max(labels.max(), truth.max())) + 1
-    tree = cKDTree(known)
+    tree = cKDTree(training)
     judges = slice(0, MOST_JUDGES)
-    own = _votes(tree, labels, known[judges], classes, leave_out=True)
+    own = _votes(tree, labels, training[judges], classes, leave_out=True)
     best = max(KS, key=lambda k: (np.mean(own[k] == labels[judges]), -k))
     return float(np.mean(_votes(tree, labels, asked, classes)[best] == truth))
 
@@ -167,9 +168,9 @@ def _votes(
     """The class that each k names, for every row of ``asked``."""
     # among integers hundreds of distances tie, and rounding would choose: the first row is taken
     d, near = tree.query(asked, min(max(KS) + MOST_TIES, tree.n))
-    told = np.round(d, 9)
-    order = np.lexsort((near, told))[:, : max(KS) + (1 if leave_out else 0)]
-    d, near = np.take_along_axis(told, order, 1), np.take_along_axis(near, order, 1)
+    rounded = np.round(d, 9)
+    order = np.lexsort((near, rounded))[:, : max(KS) + (1 if leave_out else 0)]
+    d, near = np.take_along_axis(rounded, order, 1), np.take_along_axis(near, order, 1)
     if leave_out:  # a point is its own nearest neighbour, or a duplicate stands in for it
         own = near == np.arange(len(asked))[:, None]
         own[~own.any(axis=1), 0] = True
@@ -181,14 +182,14 @@ def _votes(
     return {k: totals[:, min(k, d.shape[1]) - 1].argmax(axis=1) for k in KS}
 
 
-def heat_map(points: Floats, count: int) -> tuple[Floats, Floats]:
+def draw_heat_map(points: Floats, count: int) -> tuple[Floats, Floats]:
     """psi of the source's Laplacian eigenmap: 10 nearest neighbours, heat weights."""
-    d2, near = neighbors.nearest(points, 10)
+    d2, near = neighbors.find_nearest(points, 10)
     weights = np.exp(-d2 / max(float(np.median(d2)), 1e-300))
-    return neighbors.walk(neighbors.joined(weights, near), count)
+    return neighbors.embed_walk(neighbors.join_neighbors(weights, near), count)
 
 
-__all__ = ["SCENARIO", "accuracy", "heat_map", "load", "run"]
+__all__ = ["SCENARIO", "accuracy", "draw_heat_map", "load", "run"]
 
 SCENARIO = Scenario(
     id="unsupervised-metric-table",

@@ -8,7 +8,7 @@ import numpy as np
 
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, words
+from scenarios.streams import MissingDataError, words
 from streamembed.numeric.arrays import Floats
 
 K = 6
@@ -23,7 +23,7 @@ def run(full: bool) -> Outcome:
     count, size = (6000, 1000) if full else (900, 250)
     try:
         vocabulary = words()
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         return Outcome(skipped=str(absent))
     learned, plurals = _split(vocabulary, count)
     engine = se.Engine(n_components=K, memory="landmarks", size=size, chunk_size=50)
@@ -40,12 +40,14 @@ def run(full: bool) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", se.errors.ResolutionWarning)  # it is one of the figures
         snapshot = engine.snapshot()
-    held = snapshot.ids.tolist()
+    support_ids = snapshot.ids.tolist()
     scales = snapshot.width * np.outer(snapshot.widths, snapshot.widths)
-    kernel = np.exp(-(np.array([edit_distances(word, held) for word in held]) ** 2) / scales)
+    kernel = np.exp(
+        -(np.array([edit_distances(word, support_ids) for word in support_ids]) ** 2) / scales
+    )
     least = float(np.linalg.eigvalsh(kernel)[0])
-    singles = _placed(snapshot, [word[:-1] for word in plurals])
-    many = _placed(snapshot, plurals)
+    singles = _place_words(snapshot, [word[:-1] for word in plurals])
+    many = _place_words(snapshot, plurals)
     apart = np.linalg.norm(many - singles, axis=1)
     strangers = np.linalg.norm(many - np.roll(singles, len(singles) // 2, axis=0), axis=1)
     figures = {
@@ -63,17 +65,17 @@ def run(full: bool) -> Outcome:
 
 def _split(vocabulary: list[str], count: int) -> tuple[list[str], list[str]]:
     """Words to learn, and plurals that are not among them but whose singular is a word."""
-    known = set(vocabulary)
-    plurals = [word for word in vocabulary if word.endswith("s") and word[:-1] in known]
-    kept = plurals[: min(200, count // 8)]
-    aside = set(kept)
-    return [word for word in vocabulary if word not in aside][:count], kept
+    vocabulary_set = set(vocabulary)
+    plurals = [word for word in vocabulary if word.endswith("s") and word[:-1] in vocabulary_set]
+    chosen_plurals = plurals[: min(200, count // 8)]
+    aside = set(chosen_plurals)
+    return [word for word in vocabulary if word not in aside][:count], chosen_plurals
 
 
-def _placed(snapshot: se.Snapshot, chosen: list[str]) -> Floats:
+def _place_words(snapshot: se.Snapshot, chosen: list[str]) -> Floats:
     """Coordinates of words by their distances to what the snapshot holds."""
-    held = snapshot.ids.tolist()
-    return snapshot.transform_distances([edit_distances(word, held) for word in chosen])
+    support_ids = snapshot.ids.tolist()
+    return snapshot.transform_distances([edit_distances(word, support_ids) for word in chosen])
 
 
 def edit_distances(word: str, others: list[str]) -> Floats:

@@ -20,7 +20,7 @@
      snapshot (immutable): coordinates, certificate, picture, metrics --> estimators (river)
 
 The layers, and what was left out on purpose: docs/architecture.md. Every name is imported when it
-is first asked for: whoever wants one of them, or none, does not wait for all.
+is first used, so that you wait for none that you do not use.
 """
 
 from importlib import import_module
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from streamembed import logs as logs
     from streamembed.drift.alarm import Alarm
     from streamembed.drift.monitor import Monitor
-    from streamembed.engine.engine import Engine, Labelled, Learned
+    from streamembed.engine.engine import Engine
+    from streamembed.engine.input_checks import Labelled, Learned
     from streamembed.engine.picture import Picture
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
@@ -83,9 +84,9 @@ _HOMES = {
     "Client": "serving.client",
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
-    "Labelled": "engine.engine",
+    "Labelled": "engine.input_checks",
     "LandmarkSet": "merging.landmark_set",
-    "Learned": "engine.engine",
+    "Learned": "engine.input_checks",
     "Mahalanobis": "metric_learning.mahalanobis",
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
@@ -113,9 +114,9 @@ if not TYPE_CHECKING:  # a type checker is to find out which names there are not
             return import_module(f"{__name__}.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = found
-        return found
+        public = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = public
+        return public
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_HOMES, *_PACKAGES})

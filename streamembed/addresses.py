@@ -6,11 +6,9 @@ import ipaddress
 import re
 import socket
 
-__all__ = ["EVERYWHERE", "LOOPBACK", "is_loopback", "is_own", "names_of"]
-
 LOOPBACK = "127.0.0.1"
 # All addresses of a machine: to listen at, and not to call.
-EVERYWHERE = ("0.0.0.0", "::")
+ALL_INTERFACES = ("0.0.0.0", "::")
 # The header ``Host``: a name or an address, and a port.
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::([1-9][0-9]{0,4}))?")
 HTTP = 80
@@ -39,21 +37,21 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def names_of(host: str) -> frozenset[str]:
+def list_host_names(host: str) -> frozenset[str]:
     """The names of a server that listens at ``host``, in lower case.
 
     Where it listens at all addresses these are the names of the machine.
 
     Examples
     --------
-    >>> sorted(names_of("Metrics.example"))
+    >>> sorted(list_host_names("Metrics.example"))
     ['localhost', 'metrics.example']
     """
-    own = {socket.gethostname(), socket.getfqdn()} if host in EVERYWHERE else {host}
+    own = {socket.gethostname(), socket.getfqdn()} if host in ALL_INTERFACES else {host}
     return frozenset(name.lower() for name in {"localhost", *own})
 
 
-def is_own(asked: str, names: frozenset[str], port: int | None = None) -> bool:
+def is_own_host(asked: str, names: frozenset[str], port: int | None = None) -> bool:
     """Whether the header ``Host`` of a request names a server: by one of its names, or an address.
 
     A site can let a name of its own lead to this machine (DNS rebinding): a browser then sends that
@@ -62,15 +60,16 @@ def is_own(asked: str, names: frozenset[str], port: int | None = None) -> bool:
     Parameters
     ----------
     names
-        Of `names_of`.
+        Of `list_host_names`.
     port
         The one that must be asked for; None: any.
 
     Examples
     --------
-    >>> [is_own(asked, names_of("127.0.0.1")) for asked in ("LOCALHOST:80", "10.0.0.7", "[::1]:99")]
+    >>> names = list_host_names("127.0.0.1")
+    >>> [is_own_host(asked, names) for asked in ("LOCALHOST:80", "10.0.0.7", "[::1]:99")]
     [True, True, True]
-    >>> [is_own(asked, names_of("127.0.0.1")) for asked in ("evil.example:80", "localhost:²", "")]
+    >>> [is_own_host(asked, names) for asked in ("evil.example:80", "localhost:²", "")]
     [False, False, False]
     """
     match = HOST.fullmatch(asked)

@@ -168,9 +168,9 @@ class DeniedFileError(FileError, PermissionError):
 
 
 class ColumnWarning(UserWarning):
-    """Columns look like ids, times or targets: a log leaves them out, a river face has them.
+    """Columns look like ids, times or targets: logs leave them out, river estimators learn them.
 
-    A river face also warns of features that had no number when the features were settled.
+    A river estimator also warns of features that had no number when the features were fixed.
     """
 
 
@@ -190,14 +190,16 @@ class NotLearnedWarning(UserWarning):
     """A metric is read that has learned nothing yet: it is the identity."""
 
 
-def file_error(error: OSError, path: object, action: str, why: str | None = None) -> FileError:
+def build_file_error(
+    error: OSError, path: object, action: str, why: str | None = None
+) -> FileError:
     """An error of the system as one of this package: ``path cannot be <action> (<why>)``.
 
     The reason is the system's own, not that of pyarrow, which names temporary files.
 
     Examples
     --------
-    >>> raise file_error(FileNotFoundError(2, "No such file or directory"), "a.arrow", "read")
+    >>> raise build_file_error(FileNotFoundError(2, "No such file or directory"), "a.arrow", "read")
     Traceback (most recent call last):
     streamembed.errors.MissingFileError: a.arrow cannot be read (No such file or directory)
     """
@@ -206,14 +208,14 @@ def file_error(error: OSError, path: object, action: str, why: str | None = None
         IsADirectoryError: NotAFileError,
         PermissionError: DeniedFileError,
     }
-    kind = next((own for theirs, own in kinds.items() if isinstance(error, theirs)), FileError)
+    kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), FileError)
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
-    made = kind(f"{path} cannot be {action} ({why or reason})")
-    made.errno = error.errno
-    return made
+    result = kind(f"{path} cannot be {action} ({why or reason})")
+    result.errno = error.errno
+    return result
 
 
-def path_text(path: object, name: str = "path") -> str:
+def check_path(path: object, name: str = "path") -> str:
     """A path as the text that the system takes.
 
     Raises
@@ -226,60 +228,60 @@ def path_text(path: object, name: str = "path") -> str:
         os.fsencode(text)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            f"{name}={shown(path)} must be the path of a file or folder"
+            f"{name}={quote(path)} must be the path of a file or folder"
         ) from error
     if not text or "\0" in text:
         raise ParameterError(
-            f"{name}={shown(path)} must be a path that is not empty and has no NUL"
+            f"{name}={quote(path)} must be a path that is not empty and has no NUL"
         )
     return text
 
 
-def other_features(name: str, found: Iterable[str], wanted: Sequence[str]) -> str:
+def describe_feature_mismatch(name: str, given: Iterable[str], wanted: Sequence[str]) -> str:
     """The message of a `FeatureError` for named features other than the expected ones.
 
     Examples
     --------
-    >>> other_features("X", ["a", "z"], ["a"])
+    >>> describe_feature_mismatch("X", ["a", "z"], ["a"])
     "X has the unknown features ['z']; it must have ['a']: try X[list(feature_names)]"
     """
-    found, known = set(found), set(wanted)
-    missing, unknown = sorted(known - found), sorted(found - known)
-    parts = [f"lacks the features {shown(missing)}"] if missing else []
+    actual, expected = set(given), set(wanted)
+    missing, unknown = sorted(expected - actual), sorted(actual - expected)
+    parts = [f"lacks the features {quote(missing)}"] if missing else []
     if unknown:
-        parts.append(f"has the unknown features {shown(unknown)}")
+        parts.append(f"has the unknown features {quote(unknown)}")
     remedy = "add or rename columns" if missing else f"try {name}[list(feature_names)]"
-    return f"{name} {' and '.join(parts)}; it must have {shown(list(wanted))}: {remedy}"
+    return f"{name} {' and '.join(parts)}; it must have {quote(list(wanted))}: {remedy}"
 
 
 def warn(message: str, kind: type[Warning]) -> None:
     """Warn at the line of the user: the innermost one that is of no library."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and _is_of_a_library(frame):
+    while frame.f_back is not None and _is_library_frame(frame):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, kind, stacklevel=level)
 
 
-def _is_of_a_library(frame: FrameType) -> bool:
+def _is_library_frame(frame: FrameType) -> bool:
     """Whether a frame is of this package, or of what may stand between its user and it."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES
 
 
-def said(error: BaseException) -> str:
-    """The first line of what an exception says, or its name."""
+def summarise_error(error: BaseException) -> str:
+    """The first line of an exception's message, or its class name."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as messages quote it: its repr, on one line and cut where it is long.
 
     Examples
     --------
-    >>> shown("x" * 1000)[-20:], shown(1.5)
+    >>> quote("x" * 1000)[-20:], quote(1.5)
     ('xxxxxxxxxxxxxxxxx...', '1.5')
     """
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a repr of somebody else's: it must not hide the error that quotes it
+    except Exception:  # a foreign repr must not hide the error that quotes it
         return f"<{type(value).__name__}>"
     return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."

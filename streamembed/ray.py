@@ -18,17 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import ParameterError, StoppedError, path_text, shown
+from streamembed.errors import ParameterError, StoppedError, check_path, quote
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, list_paths
 from streamembed.logs.stdin import STDIN
 from streamembed.merging.agreement import Agreement
-from streamembed.runs.executor import AHEAD, PATIENCE, Saved
-from streamembed.runs.partition_host import Partitions, summaries
-from streamembed.runs.partition_summary import Summary
+from streamembed.runs.executor import MAX_DEATHS, MAX_ROUNDS_AHEAD, SavedRounds
+from streamembed.runs.partition_host import PartitionHost, summarise_or_fail
+from streamembed.runs.partition_summary import PartitionSummary
 from streamembed.runs.partitioned import Partitioned, replay_partitions
-from streamembed.runs.worker_process import Failed, Progressed, Start
-from streamembed.validation import whole
+from streamembed.runs.worker_process import RoundResult, WorkerFailure, WorkerTask
+from streamembed.validation import check_whole
 
 ray: Any = None
 with suppress(ImportError):  # an optional extra
@@ -39,9 +39,9 @@ __all__ = ["replay"]
 # What Ray takes for actors and for tasks alike, and what changes nothing of the order of calls.
 OPTIONS = {"num_cpus", "num_gpus", "memory", "resources", "runtime_env", "scheduling_strategy"}
 # Calls that an actor has before it: one that it works on, and the next.
-UNFINISHED = 2
+MAX_PENDING_CALLS = 2
 # An actor that cannot be reached is asked so often again, so many seconds later: while it is
-# started anew Ray lets a call wait, so that a minute of refusals is no restart.
+# started again Ray lets a call wait, so that a minute of refusals is no restart.
 ATTEMPTS, PAUSE = 60, 1.0
 
 
@@ -57,8 +57,8 @@ def replay(
     """Learn a log in partitions by actors of Ray, and merge their landmarks round by round.
 
     The files of the run are the same bytes as those of ``streamembed replay --workers N``, and
-    either goes on with a run of the other. An actor that dies is started again by Ray, on whichever
-    machine, and goes on from its last round.
+    either resumes a run of the other. An actor that dies is started again by Ray, on whichever
+    machine, and resumes from its last round.
 
     Connects to the cluster that the program is connected to; else as ``ray.init()`` does, which
     starts one on this machine if it finds none.
@@ -68,7 +68,7 @@ def replay(
     log
         Files or folders, by paths that lead to them on every machine of the cluster.
     run
-        The folder to create, or to go on with, on this machine.
+        The folder to create or to resume, on this machine.
     workers
         Actors, at least 1, of which each has one partition or more; default: the CPUs of the
         cluster, at most one for each partition.
@@ -104,20 +104,22 @@ def replay(
             'streamembed.ray needs Ray: pip install "streamembed[ray]"; without a '
             "cluster, streamembed replay --workers learns by several processes"
         )
-    count = None if workers is None else whole("workers", workers, 1, " or None")
-    folder = None if checkpoints is None else os.path.abspath(path_text(checkpoints, "checkpoints"))
+    count = None if workers is None else check_whole("workers", workers, 1, " or None")
+    folder = (
+        None if checkpoints is None else os.path.abspath(check_path(checkpoints, "checkpoints"))
+    )
     chosen = dict(options or {})
     if unknown := sorted(chosen.keys() - OPTIONS):
-        raise ParameterError(f"options has {shown(unknown)}; it may have {shown(sorted(OPTIONS))}")
+        raise ParameterError(f"options has {quote(unknown)}; it may have {quote(sorted(OPTIONS))}")
     if not ray.is_initialized():
         ray.init()
     if count is None:
         count = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    placing = partial(_actors, folder=folder, options=chosen)
-    return replay_partitions(_absolute(log), run, workers=count, placing=placing, **others)
+    placing = partial(_open_executor, folder=folder, options=chosen)
+    return replay_partitions(_to_absolute(log), run, workers=count, placing=placing, **others)
 
 
-def _absolute(log: EventLog | Paths) -> EventLog | list[str]:
+def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     """Paths that mean the same in the folder of an actor."""
     if isinstance(log, EventLog):
         return log
@@ -126,47 +128,49 @@ def _absolute(log: EventLog | Paths) -> EventLog | list[str]:
 
 
 @contextmanager
-def _actors(
-    starts: Sequence[Start],
-    saved: Callable[[], Saved],
+def _open_executor(
+    starts: Sequence[WorkerTask],
+    saved: Callable[[], SavedRounds],
     agreement: Agreement | None,
     published: int,
     *,
     folder: str | None,
     options: Mapping[str, Any],
-) -> Iterator[Actors]:
+) -> Iterator[RayExecutor]:
     """The actors of a replay, which end with the block."""
-    crew = Actors(starts, saved, agreement, published + AHEAD, folder, options)
+    executor = RayExecutor(starts, saved, agreement, published + MAX_ROUNDS_AHEAD, folder, options)
     try:
-        yield crew
-        crew.leave()
+        yield executor
+        executor.remove_checkpoints()
     finally:
-        crew.close()
+        executor.close()
 
 
-class _Actor:
+class _RayActor:
     """One actor: what it was asked, and what it has not answered."""
 
-    def __init__(self, index: int, start: Start, saved: Saved, handle: Any) -> None:
+    def __init__(self, index: int, task: WorkerTask, saved: SavedRounds, handle: Any) -> None:
         self.index, self.handle = index, handle
         self.deaths = 0
-        self.unfinished: dict[Any, int] = {}  # partitions by what will be the answer
+        self.pending: dict[Any, int] = {}  # partitions by what will be the answer
         # of partitions that have not ended, the last round that was asked for
-        self.asked = {part.number: saved[part.number][0] for part in start.parts}
+        self.requested = {part.number: saved[part.number][0] for part in task.parts}
 
-    def ask(self, limit: int) -> None:
+    def request_rounds(self, limit: int) -> None:
         """For the next round of the partition that is behind, if the root is ready for it."""
-        while self.asked and len(self.unfinished) < UNFINISHED:
-            number = min(self.asked, key=lambda one: (self.asked[one], one))
-            if self.asked[number] >= limit:
+        while self.requested and len(self.pending) < MAX_PENDING_CALLS:
+            number = min(
+                self.requested, key=lambda partition: (self.requested[partition], partition)
+            )
+            if self.requested[number] >= limit:
                 return
-            self.asked[number] += 1
-            answer = self.handle.learn.remote(number, self.asked[number])
-            self.unfinished[answer] = number
+            self.requested[number] += 1
+            answer = self.handle.learn.remote(number, self.requested[number])
+            self.pending[answer] = number
 
 
-class Actors:
-    """A crew of actors, each with the partitions of one worker.
+class RayExecutor:
+    """Executor of actors, each with the partitions of one worker.
 
     Parameters
     ----------
@@ -186,8 +190,8 @@ class Actors:
 
     def __init__(
         self,
-        starts: Sequence[Start],
-        saved: Callable[[], Saved],
+        starts: Sequence[WorkerTask],
+        saved: Callable[[], SavedRounds],
         agreement: Agreement | None,
         limit: int,
         folder: str | None,
@@ -195,66 +199,70 @@ class Actors:
     ) -> None:
         self._starts, self._saved, self._limit = starts, saved, limit
         self._folder, self._options = folder, {"scheduling_strategy": "SPREAD", **options}
-        self._actors: list[_Actor] = []
+        self._actors: list[_RayActor] = []
         if agreement is not None:
             self.begin(agreement)
 
-    def summaries(self) -> dict[int, Summary]:
+    def summarise(self) -> dict[int, PartitionSummary]:
         """By tasks, which Ray repeats by itself where one is lost."""
-        task = ray.remote(summaries).options(**self._options)
-        found: dict[int, Summary] = {}
-        for told in ray.get([task.remote(start) for start in self._starts]):
-            if isinstance(told, Failed):
-                raise told.error
-            found.update(told)
-        return found
+        remote_task = ray.remote(summarise_or_fail).options(**self._options)
+        summaries_of: dict[int, PartitionSummary] = {}
+        for result in ray.get([remote_task.remote(task) for task in self._starts]):
+            if isinstance(result, WorkerFailure):
+                raise result.error
+            summaries_of.update(result)
+        return summaries_of
 
     def begin(self, agreement: Agreement) -> None:
         """Make the actors, and ask them for their first rounds."""
         saved, name = self._saved(), secrets.token_hex(8)
-        kind = ray.remote(Partitions).options(
+        kind = ray.remote(PartitionHost).options(
             **{**self._options, "max_restarts": -1, "max_task_retries": 0}
         )
-        for index, start in enumerate(self._starts):
-            own = {part.number: saved[part.number] for part in start.parts}
-            handle = kind.remote(start, agreement, own, self._folder, f"streamembed-{name}-{index}")
-            self._actors.append(_Actor(index, start, own, handle))
+        for index, task in enumerate(self._starts):
+            own = {part.number: saved[part.number] for part in task.parts}
+            handle = kind.remote(task, agreement, own, self._folder, f"streamembed-{name}-{index}")
+            self._actors.append(_RayActor(index, task, own, handle))
         for actor in self._actors:
-            actor.ask(self._limit)
+            actor.request_rounds(self._limit)
 
-    def receive(self) -> Progressed | None:
+    def receive(self) -> RoundResult | None:
         """The next round of whichever partition; None where all are at their ends."""
         # of each actor its first: a later one may be there, where it was asked again after a death
-        while owners := {next(iter(one.unfinished)): one for one in self._actors if one.unfinished}:
+        while owners := {
+            next(iter(candidate.pending)): candidate
+            for candidate in self._actors
+            if candidate.pending
+        }:
             (answer, *_), _ = ray.wait(list(owners), num_returns=1)
             actor = owners[answer]
             try:
-                told = ray.get(answer)
+                result = ray.get(answer)
             except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                 self._recover(actor, error)
                 continue
-            if isinstance(told, Failed):
-                raise told.error
-            number = actor.unfinished.pop(answer)
-            if told is None or told.done:
-                actor.asked.pop(number, None)
-            actor.ask(self._limit)
-            if told is not None:
-                assert isinstance(told, Progressed)
+            if isinstance(result, WorkerFailure):
+                raise result.error
+            number = actor.pending.pop(answer)
+            if result is None or result.done:
+                actor.requested.pop(number, None)
+            actor.request_rounds(self._limit)
+            if result is not None:
+                assert isinstance(result, RoundResult)
                 actor.deaths = 0
-                return told
+                return result
         return None
 
     def publish(self, count: int) -> None:
-        """Partitions may go on by a round."""
-        self._limit = count + AHEAD
+        """Let partitions take one more round."""
+        self._limit = count + MAX_ROUNDS_AHEAD
         for actor in self._actors:
-            actor.ask(self._limit)
+            actor.request_rounds(self._limit)
 
-    def leave(self) -> None:
+    def remove_checkpoints(self) -> None:
         """Remove the actors' checkpoints, where they can be reached."""
         with suppress(ray.exceptions.RayError):
-            ray.get([actor.handle.leave.remote() for actor in self._actors])
+            ray.get([actor.handle.remove_checkpoints.remote() for actor in self._actors])
 
     def close(self) -> None:
         """End all actors."""
@@ -262,40 +270,40 @@ class Actors:
             ray.kill(actor.handle)
         self._actors = []
 
-    def _recover(self, actor: _Actor, error: Exception) -> None:
-        """Go on with an actor that has died, once Ray has started it again."""
+    def _recover(self, actor: _RayActor, error: Exception) -> None:
+        """Resume an actor that has died, once Ray has started it again."""
         actor.deaths += 1
-        if actor.deaths > PATIENCE:
+        if actor.deaths > MAX_DEATHS:
             raise StoppedError(
                 f"worker {actor.index} has died {actor.deaths} times without getting anywhere "
-                f"({_first_line(error)}): is there enough memory? Mend the cause; the same call "
-                "again goes on"
+                f"({_read_first_line(error)}): is there enough memory? Fix the cause, "
+                "then repeat the call to resume"
             ) from error
         every = self._saved()
-        saved = {number: every[number] for number in actor.asked}
-        self._reach(actor, saved)
-        actor.unfinished = {}  # whatever else it had answered, it answers again
-        actor.asked = {number: count for number, (count, _) in saved.items()}
-        actor.ask(self._limit)
+        saved = {number: every[number] for number in actor.requested}
+        self._wait_for(actor, saved)
+        actor.pending = {}  # whatever else it had answered, it answers again
+        actor.requested = {number: count for number, (count, _) in saved.items()}
+        actor.request_rounds(self._limit)
 
-    def _reach(self, actor: _Actor, saved: Saved) -> None:
+    def _wait_for(self, actor: _RayActor, saved: SavedRounds) -> None:
         """Return once the actor is there again, and stands where the root needs it."""
         for _ in range(ATTEMPTS):
             try:
-                ray.get(actor.handle.recover.remote(saved))
+                ray.get(actor.handle.resume_from.remote(saved))
                 return
             except ray.exceptions.ActorUnavailableError:
                 time.sleep(PAUSE)
             except ray.exceptions.RayActorError as error:
                 raise StoppedError(
-                    f"worker {actor.index} cannot be started again ({_first_line(error)}): mend "
-                    "the cause; the same call again goes on"
+                    f"worker {actor.index} cannot be started again ({_read_first_line(error)}): "
+                    "fix the cause, then repeat the call to resume"
                 ) from error
         raise StoppedError(
-            f"worker {actor.index} cannot be reached: see the state of the cluster; the same call "
-            "again goes on"
+            f"worker {actor.index} cannot be reached: check the cluster, then repeat the call "
+            "to resume"
         )
 
 
-def _first_line(error: Exception) -> str:
+def _read_first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)

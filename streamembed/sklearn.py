@@ -15,9 +15,9 @@ from sklearn.utils.validation import (
 )
 
 from streamembed.data import column_roles
-from streamembed.data.output_format import column_names, prefix_of
+from streamembed.data.output_format import derive_prefix, name_columns
 from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError, warn
-from streamembed.estimators.estimator import Face
+from streamembed.estimators.estimator import PointEstimator
 from streamembed.numeric.arrays import Array, Floats
 
 __all__ = ["OnlineTransformer"]
@@ -28,8 +28,9 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     ``partial_fit`` is the estimator's ``learn_many``: rows wait until their chunk is whole, and
     before the warm-up ends a metric leaves points where they are, and a map gives zeros. ``fit``
-    starts anew and learns to the last row; if there are fewer rows than ``warm_up``, all are the
-    warm-up. Input is strict, as in all of scikit-learn: no NaN, no other features than before.
+    starts from scratch and learns to the last row; if there are fewer rows than ``warm_up``, all
+    are the warm-up. Input is strict, as in all of scikit-learn: no NaN, no other features than
+    before.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         By ``fit``, where ``estimator`` is no river transformer.
     InputError
         By ``fit``, where there are fewer rows than the least warm-up, for a map n_components + 2,
-        or no y where labels teach.
+        or no y for an estimator that learns from labels.
 
     Examples
     --------
@@ -106,17 +107,17 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """What the estimator calls its coordinates: its name and a number."""
         check_is_fitted(self, "estimator_")
         width = int(getattr(self.estimator_, "n_components", None) or self.n_features_in_)
-        prefix = prefix_of(type(self.estimator_).__name__)
-        if isinstance(self.estimator_, Face):
+        prefix = derive_prefix(type(self.estimator_).__name__)
+        if isinstance(self.estimator_, PointEstimator):
             prefix = self.estimator_.prefix
-        return np.array(column_names(prefix, width), dtype=object)
+        return np.array(name_columns(prefix, width), dtype=object)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The estimator, and its own parameters as ``estimator__name``."""
         params: dict[str, Any] = {"estimator": self.estimator}
         if deep and isinstance(self.estimator, base.Base):
-            own = self.estimator._get_params()
-            params.update({f"estimator__{name}": value for name, value in own.items()})
+            parameters = self.estimator._get_params()
+            params.update({f"estimator__{name}": value for name, value in parameters.items()})
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -162,8 +163,12 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """What the estimator learns: points, and labels where it takes them."""
         points = validate_data(self, X, dtype=np.float64, reset=reset)
         names = tuple(getattr(self, "feature_names_in_", ()))
-        if reset and names and (told := column_roles.suspects(names, points)) is not None:
-            warn(told, ColumnWarning)
+        if (
+            reset
+            and names
+            and (message := column_roles.describe_suspects(names, points)) is not None
+        ):
+            warn(message, ColumnWarning)
         if not self.estimator_._supervised:
             return (points,)
         if y is None:

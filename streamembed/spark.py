@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch
-from streamembed.data.output_format import column_names
+from streamembed.data.output_format import name_columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, ParameterError, path_text, shown
+from streamembed.errors import FeatureError, ParameterError, check_path, quote
 from streamembed.logs.paths import Location
 from streamembed.runs.session import open_run
 
@@ -58,12 +58,12 @@ def transform(dataframe: Any, snapshot: Snapshot, features: Sequence[str] | None
 
     An error of one machine comes as Spark's own, once rows are asked for.
     """
-    _need()
-    names = _checked(snapshot, dataframe.columns, features)
-    added = [*_added(snapshot), "reason"]
+    _require_spark()
+    names = _check_features(snapshot, dataframe.columns, features)
+    added = [*_list_added_columns(snapshot), "reason"]
     if taken := sorted({*added} & {*dataframe.columns}):
         raise ParameterError(
-            f"dataframe has the columns {shown(taken)} already: rename or drop them"
+            f"dataframe has the columns {quote(taken)} already: rename or drop them"
         )
     kinds = [types.DoubleType()] * (len(added) - 1) + [types.StringType()]
     more = [types.StructField(name, kind) for name, kind in zip(added, kinds, strict=True)]
@@ -71,14 +71,14 @@ def transform(dataframe: Any, snapshot: Snapshot, features: Sequence[str] | None
     sent = dataframe.sparkSession.sparkContext.broadcast(snapshot.to_bytes())
 
     def place(parts: Iterable[Any]) -> Iterator[Any]:
-        found = Snapshot.from_bytes(sent.value)
+        local_snapshot = Snapshot.from_bytes(sent.value)
         for rows in parts:
-            yield placed(found, rows, names)
+            yield place_batch(local_snapshot, rows, names)
 
     return dataframe.mapInArrow(place, schema)
 
 
-def placed(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
+def place_batch(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
     """A record batch with the columns that `transform` adds; ``names`` are those of the features.
 
     What one machine does with each batch of its rows.
@@ -86,24 +86,24 @@ def placed(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
     points = pa.table([rows.column(name) for name in names], list(snapshot.feature_names))
     read = batch.read(points, None, snapshot.feature_names, on_bad_row="skip")
     reasons = {row.index: row.reason for row in read.rejected}
-    place: list[int | None] = [None] * rows.num_rows
+    row_of: list[int | None] = [None] * rows.num_rows
     for row, index in enumerate(read.kept.tolist()):
-        place[index] = row
+        row_of[index] = row
     coordinates, coverage = snapshot.transform_with_coverage(read)
-    taken = pa.array(place, pa.int64())
+    indices = pa.array(row_of, pa.int64())
     values = [*coordinates.T, coverage]
-    for name, column in zip(_added(snapshot), values, strict=True):
-        rows = rows.append_column(name, pa.array(column).take(taken))
-    why = pa.array([reasons.get(index) for index in range(len(place))], pa.string())
+    for name, column in zip(_list_added_columns(snapshot), values, strict=True):
+        rows = rows.append_column(name, pa.array(column).take(indices))
+    why = pa.array([reasons.get(index) for index in range(len(row_of))], pa.string())
     return rows.append_column("reason", why)
 
 
-def _added(snapshot: Snapshot) -> list[str]:
+def _list_added_columns(snapshot: Snapshot) -> list[str]:
     """Columns of numbers that `transform` adds."""
-    return [*column_names(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
+    return [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
 
 
-def _checked(
+def _check_features(
     snapshot: Snapshot, columns: Sequence[str], features: Sequence[str] | None
 ) -> tuple[str, ...]:
     """The columns that are features."""
@@ -116,12 +116,12 @@ def _checked(
     names = wanted if features is None else tuple(features)
     if len(names) != len(wanted):
         raise FeatureError(
-            f"features={shown(list(names))} are {len(names)} columns, and this snapshot has "
-            f"{len(wanted)}: {shown(list(wanted))}"
+            f"features={quote(list(names))} are {len(names)} columns, and this snapshot has "
+            f"{len(wanted)}: {quote(list(wanted))}"
         )
     if missing := [name for name in names if name not in columns]:
         raise FeatureError(
-            f"dataframe has no column {shown(missing[0])}, but {shown(list(columns))}: name the "
+            f"dataframe has no column {quote(missing[0])}, but {quote(list(columns))}: name the "
             "columns of the snapshot's features, in its order, with features=[...]"
         )
     return names
@@ -165,8 +165,8 @@ def learn_batches(
     -------
     A function of a data frame and its batch id. Beside the errors of `Run.learn` and `open_run` it
     raises InputError where a batch was learned before with other rows, or with the same in another
-    order: a stream that begins anew, with a new checkpoint location, needs another ``name``. The
-    rows were not learned then, and the query ends.
+    order: a stream that starts from scratch, with a new checkpoint location, needs another
+    ``name``. The rows were not learned then, and the query ends.
 
     Raises
     ------
@@ -180,10 +180,10 @@ def learn_batches(
         rows.writeStream.foreachBatch(learn_batches("run", {"memory": "landmarks"})).option(
             "checkpointLocation", "checkpoint").start()
     """
-    _need()
-    path_text(run, "run")
+    _require_spark()
+    check_path(run, "run")
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise ParameterError(f"name={shown(name)} must be printable text of some length")
+        raise ParameterError(f"name={quote(name)} must be printable text of some length")
     chosen = None if features is None else list(features)
     order = [(column, "ascending") for column in order_by]
 
@@ -197,7 +197,7 @@ def learn_batches(
     return learn
 
 
-def _need() -> None:
+def _require_spark() -> None:
     if types is None:
         raise ParameterError(
             'streamembed.spark needs Spark: pip install "streamembed[spark]", and Java 17'

@@ -1,7 +1,7 @@
-"""Threads: whose turn it is, and one BLAS thread wherever state or snapshots are computed.
+"""Threads: a fair queue, and one BLAS thread wherever state or snapshots are computed.
 
 Nothing here may stay behind where an interrupt breaks off what is going on, whatever line it was
-at. So no lock is held that somebody must remember to open: a turn is an entry in a queue, made and
+at. So there is no lock to release: a turn is an entry in a queue, made and
 taken out by one operation each, and it is taken out twice, in case the interrupt comes just as it
 is about to be taken out for the first time.
 """
@@ -21,8 +21,6 @@ from threadpoolctl import ThreadpoolController
 
 from streamembed.errors import ConcurrentUseError
 
-__all__ = ["Turns", "one_blas_thread"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ PAUSE = 1e-4
 Turn = tuple[int, int, object]
 
 
-class Turns:
+class FairQueue:
     """A queue for a shared resource, first come, first served.
 
     A turn that was taken before a fork is not waited for in the child: who took it is not there.
@@ -51,22 +49,22 @@ class Turns:
         # of a dict, entries can be made, listed in order and taken out by one operation each
         self._queue: dict[Turn, None] = {}
 
-    def taken_here(self) -> bool:
+    def is_own_turn(self) -> bool:
         """Whether this thread has a turn, or waits for one."""
         if not self._queue:
             return False
-        here = _process, threading.get_ident()
+        here = _process_id, threading.get_ident()
         return here in [turn[:2] for turn in list(self._queue)]
 
-    def wait(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do the work when its turn has come; at once where this thread has its turn already."""
-        if self.taken_here():
+        if self.is_own_turn():
             return work(*args, **kwargs)
-        turn = _process, threading.get_ident(), object()
+        turn = _process_id, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
-                while not self._has_come(turn):
+                while not self._is_first(turn):
                     time.sleep(PAUSE)
                 return work(*args, **kwargs)
             finally:
@@ -74,13 +72,13 @@ class Turns:
         finally:
             self._queue.pop(turn, None)
 
-    def now(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_or_fail(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do the work, or raise ConcurrentUseError where another thread has its turn."""
-        turn = _process, threading.get_ident(), object()
+        turn = _process_id, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
-                if not self._has_come(turn):
+                if not self._is_first(turn):
                     raise ConcurrentUseError(
                         "this engine is learning in another thread, and a stream has one order: "
                         "this call had no effect; let one thread learn, or guard the calls with a "
@@ -92,7 +90,7 @@ class Turns:
         finally:
             self._queue.pop(turn, None)
 
-    def _has_come(self, turn: Turn) -> bool:
+    def _is_first(self, turn: Turn) -> bool:
         """Whether no turn of this process is before this one."""
         if len(self._queue) == 1:
             return True
@@ -100,57 +98,57 @@ class Turns:
         return here[0] == turn
 
 
-class _Setting:
-    """The process's number of BLAS threads: what it was while nobody computed here."""
+class _BlasThreads:
+    """The process's number of BLAS threads: and what it was before a block of one thread."""
 
     def __init__(self) -> None:
-        self._users: dict[object, None] = {}
-        self._before: list[int] | None = None
+        self._owners: dict[object, None] = {}
+        self._previous: list[int] | None = None
 
-    def enter(self, user: object) -> None:
+    def acquire(self, user: object) -> None:
         """One thread from now on; the first user remembers what it was."""
-        if self._before is None:
-            self._before = [library.num_threads for library in _BLAS]
-        self._users[user] = None
+        if self._previous is None:
+            self._previous = [library.num_threads for library in _BLAS]
+        self._owners[user] = None
         for set_threads in _SETTERS:
             set_threads(1)
 
-    def leave(self, user: object) -> None:
+    def release(self, user: object) -> None:
         """The last user to leave restores what it was. Leaving twice is leaving once."""
-        self._users.pop(user, None)
+        self._owners.pop(user, None)
         self._restore()
 
-    def has(self, user: object) -> bool:
+    def is_active(self, user: object) -> bool:
         """Whether a user has not left yet, or has not restored what it was."""
-        return user in self._users or (self._before is not None and not self._users)
+        return user in self._owners or (self._previous is not None and not self._owners)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """In the child of a fork: users in other threads are not there."""
-        if self._users:
-            self._users.clear()
+        if self._owners:
+            self._owners.clear()
             self._restore()
 
     def _restore(self) -> None:
-        if self._users or self._before is None:
+        if self._owners or self._previous is None:
             return
-        for set_threads, threads in zip(_SETTERS, self._before, strict=True):
+        for set_threads, threads in zip(_SETTERS, self._previous, strict=True):
             set_threads(threads)
-        self._before = None
+        self._previous = None
 
 
-_SETTING = _Setting()
-_TURNS = Turns()
-_process = os.getpid()  # kept, for asking the system at every turn would show
+_BLAS_THREADS = _BlasThreads()
+_QUEUE = FairQueue()
+_process_id = os.getpid()  # kept, for asking the system at every turn would show
 
 
-def _forked() -> None:
-    global _process
-    _process = os.getpid()
-    _SETTING.forget()
+def _reset_after_fork() -> None:
+    global _process_id
+    _process_id = os.getpid()
+    _BLAS_THREADS.reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @contextmanager
@@ -164,10 +162,10 @@ def one_blas_thread() -> Iterator[None]:
     user = object()
     try:
         try:
-            _TURNS.wait(_SETTING.enter, user)
+            _QUEUE.run(_BLAS_THREADS.acquire, user)
             yield
         finally:
-            _TURNS.wait(_SETTING.leave, user)
+            _QUEUE.run(_BLAS_THREADS.release, user)
     finally:
-        if _SETTING.has(user):
-            _TURNS.wait(_SETTING.leave, user)
+        if _BLAS_THREADS.is_active(user):
+            _QUEUE.run(_BLAS_THREADS.release, user)

@@ -1,7 +1,7 @@
-"""Checks of parameters: what is refused, and as which plain Python value the rest is kept.
+"""Checks of parameters: each refuses a wrong value, or returns a plain Python value.
 
-Callers have numbers of many kinds (numpy's, fractions, decimals). What is kept is an int, a float,
-a str or a bool, so that it can be saved, compared and shown wherever it came from.
+Callers have numbers of many kinds (numpy's, fractions, decimals). The result is an int, a float,
+a str or a bool, so that it can be saved, compared and shown.
 """
 
 from __future__ import annotations
@@ -14,32 +14,20 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from streamembed.errors import ParameterError, shown
-
-__all__ = [
-    "LARGEST_SEED",
-    "binary",
-    "flag",
-    "keep",
-    "one_of",
-    "or_none",
-    "percentiles",
-    "real",
-    "whole",
-]
+from streamembed.errors import ParameterError, quote
 
 LARGEST_COUNT = 2**63 - 1  # what indexes arrays
 LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
 LARGEST_TIME = 1e6  # of a diffusion: beyond it even eigenvalues of 1 - 1e-6 are gone
 LARGEST_D2 = 1e300  # of thresholds on squared distances
-LARGEST_DRAW = 10**7  # pairs drawn at once are held at once
+LARGEST_DRAW = 10**7  # pairs drawn at once are in memory at once
 NEAR = 0.7  # similarity by difflib from which a word may be a misspelling of another
 
 Choice = TypeVar("Choice", str, str | None)
 Value = TypeVar("Value")
 
 
-def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
+def check_choice(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
     """The word that the value equals; ParameterError if there is none."""
     for choice in allowed:
         if value is choice or (isinstance(value, str) and value == choice):
@@ -48,10 +36,12 @@ def one_of(name: str, value: object, allowed: Sequence[Choice], other: str = "")
     words = [choice for choice in allowed if choice is not None]
     near = difflib.get_close_matches(value, words, 1, NEAR) if isinstance(value, str) else []
     hint = f": did you mean {near[0]!r}?" if near else ""
-    raise ParameterError(f"{name}={shown(value)} must be one of {choices}{other}{hint}")
+    raise ParameterError(f"{name}={quote(value)} must be one of {choices}{other}{hint}")
 
 
-def whole(name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT) -> int:
+def check_whole(
+    name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT
+) -> int:
     """The value as an int; ParameterError if it is not a whole number in [low, high]."""
     number = low - 1
     if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.timedelta64)):
@@ -61,13 +51,13 @@ def whole(name: str, value: object, low: int, other: str = "", high: int = LARGE
             "a whole number" if isinstance(value, numbers.Integral) else "a whole number (an int)"
         )
         ends = f"of at least {low}" if high >= LARGEST_COUNT else f"from {low} to {high}"
-        raise ParameterError(f"{name}={shown(value)} must be {kind} {ends}{other}")
+        raise ParameterError(f"{name}={quote(value)} must be {kind} {ends}{other}")
     if number > high:
-        raise ParameterError(f"{name}={shown(value)} must be at most {high}{other}")
+        raise ParameterError(f"{name}={quote(value)} must be at most {high}{other}")
     return number
 
 
-def real(
+def check_real(
     name: str, value: object, low: float, high: float, other: str = "", opened: bool = False
 ) -> float:
     """The value as a float; ParameterError outside [low, high], or (low, high) where opened."""
@@ -81,58 +71,62 @@ def real(
     if not (low < number < high if opened else low <= number <= high):
         ends = "strictly between" if opened else "between"
         raise ParameterError(
-            f"{name}={shown(value)} must be a number {ends} {low:g} and {high:g}{other}"
+            f"{name}={quote(value)} must be a number {ends} {low:g} and {high:g}{other}"
         )
     return number
 
 
-def percentiles(name: str, value: object) -> tuple[float, float]:
+def check_percentiles(name: str, value: object) -> tuple[float, float]:
     """Two ascending numbers within (0, 100)."""
     is_array = isinstance(value, np.ndarray) and value.ndim == 1
     if not is_array and not isinstance(value, (tuple, list)):
-        raise ParameterError(f"{name}={shown(value)} must be two numbers between 0 and 100")
-    ends = [real(name, end, 0.0, 100.0, opened=True) for end in cast("Sequence[object]", value)]
+        raise ParameterError(f"{name}={quote(value)} must be two numbers between 0 and 100")
+    ends = [
+        check_real(name, end, 0.0, 100.0, opened=True) for end in cast("Sequence[object]", value)
+    ]
     if len(ends) != 2 or not ends[0] < ends[1]:
-        raise ParameterError(f"{name}={shown(value)} must be two ascending numbers")
+        raise ParameterError(f"{name}={quote(value)} must be two ascending numbers")
     return ends[0], ends[1]
 
 
-def flag(name: str, value: object) -> bool:
+def check_flag(name: str, value: object) -> bool:
     """The value as a bool; ParameterError if it is neither True nor False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"{name}={shown(value)} must be True or False")
+        raise ParameterError(f"{name}={quote(value)} must be True or False")
     return bool(value)
 
 
-def or_none(
+def check_optional(
     check: Callable[..., Value], name: str, value: object, *ends: float, **options: float
 ) -> Value | None:
-    """None, or the value as `whole` or `real` keep it."""
+    """None, or the value as `check_whole` or `check_real` keep it."""
     return None if value is None else check(name, value, *ends, other=" or None", **options)
 
 
-def binary(name: str, value: object) -> bytes:
+def check_bytes(name: str, value: object) -> bytes:
     """The value as bytes; ParameterError if it is no buffer of bytes."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise ParameterError(
-            f"{name}={shown(value)} must be bytes, as to_bytes returns them: for a file use load"
+            f"{name}={quote(value)} must be bytes, as to_bytes returns them: for a file use load"
         )
     return bytes(value)
 
 
-def keep(settings: object, **values: object) -> None:
+def set_fields(settings: object, **values: object) -> None:
     """Set fields of a frozen dataclass; for its ``__post_init__`` alone."""
     for name, value in values.items():
         object.__setattr__(settings, name, value)
 
 
-def count_or_unit(asked: object, unit: str) -> tuple[int | None, float | None]:
+def parse_count_or_unit(asked: object, unit: str) -> tuple[int | None, float | None]:
     """A whole number, or a number with a unit behind it, such as "30s"; two None for neither.
 
     Examples
     --------
-    >>> count_or_unit(500, "s"), count_or_unit("2.5s", "s"), count_or_unit(True, "s")
-    ((500, None), (None, 2.5), (None, None))
+    >>> parse_count_or_unit(500, "s"), parse_count_or_unit("2.5s", "s")
+    ((500, None), (None, 2.5))
+    >>> parse_count_or_unit(True, "s")
+    (None, None)
     """
     text = "" if isinstance(asked, bool) else str(asked)
     if text.isdecimal():

@@ -379,13 +379,13 @@ def test_out_of_memory_was_called_damage(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(archive.sealing, "header_of", short)
+        patched.setattr(archive.sealing, "read_header", short)
         for kind in (se.Engine, se.Snapshot, se.Monitor):
             with pytest.raises(MemoryError):
                 kind.load(tmp_path / kind.__name__.lower())  # type: ignore[attr-defined]
     with se.open_run(tmp_path / "run", {"size": 60, "warm_up": 50}) as run:
         run.learn(np.zeros((3, 2)))
-    monkeypatch.setattr(archive.sealing, "header_of", short)
+    monkeypatch.setattr(archive.sealing, "read_header", short)
     with pytest.raises(MemoryError):
         verify(tmp_path / "run")
 

@@ -178,7 +178,7 @@ def test_a_run_that_lacks_a_table_is_told(tmp_path: Path) -> None:
     (tmp_path / "run" / "timeline.parquet").unlink()
     done = call("inspect", tmp_path / "run")
     assert done.exit_code == 3
-    assert "timeline.parquet is missing; the same replay again makes it anew" in done.stderr
+    assert "timeline.parquet is missing; repeat the replay to write it again" in done.stderr
 
 
 def test_metrics_that_learned_nothing_are_a_hint(tmp_path: Path) -> None:

@@ -24,20 +24,20 @@ class Points(pydantic.BaseModel):  # type: ignore[misc,unused-ignore]
     points: list[list[float]]
 
 
-class Placed(pydantic.BaseModel):  # type: ignore[misc,unused-ignore]
+class PlacedPoints(pydantic.BaseModel):  # type: ignore[misc,unused-ignore]
     """Where they are."""
 
     coordinates: list[list[float]]
     coverage: list[float]
 
 
-def app_of(snapshot: se.Snapshot) -> fastapi.FastAPI:
+def build_app(snapshot: se.Snapshot) -> fastapi.FastAPI:
     """One call: coordinates and coverage of points."""
     app = fastapi.FastAPI()
 
-    def transform(given: Points) -> Placed:
-        found = snapshot.transform_with_coverage(np.asarray(given.points))
-        return Placed(coordinates=found[0].tolist(), coverage=found[1].tolist())
+    def transform(request: Points) -> PlacedPoints:
+        placement = snapshot.transform_with_coverage(np.asarray(request.points))
+        return PlacedPoints(coordinates=placement[0].tolist(), coverage=placement[1].tolist())
 
     app.post("/transform")(transform)
     return app
@@ -48,7 +48,7 @@ def main() -> None:
     snapshot = se.Snapshot.load(sys.argv[1])
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
-    config = uvicorn.Config(app_of(snapshot), log_level="warning", access_log=False)
+    config = uvicorn.Config(build_app(snapshot), log_level="warning", access_log=False)
     uvicorn.Server(config).run(sockets=[listening])
 
 

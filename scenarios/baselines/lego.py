@@ -115,6 +115,6 @@ def update(
             image *= np.sqrt(abs(eta * (q - y) * q / p))
             A -= np.copysign(1.0, q - y) * np.outer(image, image)
             updates += 1
-    if not bregman.positive_definite(A):
+    if not bregman.is_positive_definite(A):
         return matrix.copy(), Info(0, dropped, "refused")
     return A, Info(updates, dropped, "ok")

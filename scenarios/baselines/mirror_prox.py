@@ -9,7 +9,7 @@ each other, by exponentials of accumulated gradients, with a look ahead; the ave
 as O(1 / t), where Frank-Wolfe's last metric does as O(1 / sqrt(t)).
 
 It is an oracle and a full refit. Do not carry its logarithms from chunk to chunk of a stream: they
-remember pairs that are gone (measured 0.55 to 0.85 of the optimum, Frank-Wolfe 0.95).
+retain evicted pairs (measured 0.55 to 0.85 of the optimum, Frank-Wolfe 0.95).
 
 Source: docs/algorithms/eig-dml.md; Nemirovski (2004), SIAM J. Optim. 15(1), 229-251; Juditsky &
 Nemirovski (2011), First order methods for nonsmooth convex optimization II, chapter 6.
@@ -25,7 +25,7 @@ from scipy.linalg import eigvalsh, solve_triangular
 
 from streamembed.errors import InputError
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import symmetric
+from streamembed.numeric.linalg import symmetrise
 
 __all__ = ["Solution", "solve"]
 
@@ -78,7 +78,7 @@ def solve(
     Parameters
     ----------
     scatter
-        H, shape (d, d), symmetric positive definite: `eig_dml.constraint`.
+        H, shape (d, d), symmetric positive definite: `eig_dml.compute_constraint`.
     far
         delta, shape (n, d), n at least 1, no row 0.
     tolerance
@@ -100,10 +100,10 @@ def solve(
     searched for, from 1 / max |z|^2 on; the proof of convergence allows any length that the
     inequality of the look ahead accepts.
     """
-    whitened, whitener = _whitened(scatter, far)
+    whitened, whitener = _whiten_pairs(scatter, far)
     d = len(scatter)
     play = _Play.of(np.zeros((d, d)), np.zeros(len(far)))
-    pull = _forces(play, whitened)
+    pull = _compute_gradients(play, whitened)
     length = 1.0 / float(np.einsum("ij,ij->i", whitened, whitened).max())
     total, mean_density, mean_weights = 0.0, np.zeros((d, d)), np.zeros(len(far))
     best_density, best_weights = play.density, play.weights
@@ -111,16 +111,16 @@ def solve(
     step = 0
     while step < max_steps:
         ahead = play.moved(pull, length)
-        seen = _forces(ahead, whitened)
-        after = play.moved(seen, length)
-        if not _kept(play, ahead, after, pull, seen, length):
+        gradients = _compute_gradients(ahead, whitened)
+        after = play.moved(gradients, length)
+        if not _is_step_accepted(play, ahead, after, pull, gradients, length):
             length *= SHORTER
             continue
         total += length
         mean_density += (length / total) * (ahead.density - mean_density)
         mean_weights += (length / total) * (ahead.weights - mean_weights)
         play, step, length = after, step + 1, length * LONGER
-        pull = _forces(play, whitened)
+        pull = _compute_gradients(play, whitened)
         if step % CHECK and step < max_steps:
             continue
         for density in (mean_density, ahead.density):
@@ -128,15 +128,15 @@ def solve(
             if value > objective:
                 objective, best_density = value, density.copy()
         for weights in (mean_weights, ahead.weights):
-            value = d * _top(weights, whitened)
+            value = d * _compute_largest_eigenvalue(weights, whitened)
             if value < bound:
                 bound, best_weights = value, weights.copy()
         if objective >= (1.0 - tolerance) * bound:
             break
-    return _solution(scatter, far, whitener, best_density, best_weights, step, tolerance)
+    return _build_solution(scatter, far, whitener, best_density, best_weights, step, tolerance)
 
 
-def _whitened(scatter: Floats, far: Floats) -> tuple[Floats, Floats]:
+def _whiten_pairs(scatter: Floats, far: Floats) -> tuple[Floats, Floats]:
     """z of all pairs, and W."""
     if len(far) == 0 or not far.any(axis=1).all():
         raise InputError(
@@ -183,43 +183,43 @@ class _Play:
         )
 
 
-def _forces(play: _Play, whitened: Floats) -> tuple[Floats, Floats]:
+def _compute_gradients(play: _Play, whitened: Floats) -> tuple[Floats, Floats]:
     """What X is pulled up by, sum alpha z z^T, and alpha pushed down by, z^T X z."""
     rows = whitened * np.sqrt(play.weights)[:, None]
     return rows.T @ rows, np.einsum("ij,ij->i", whitened @ play.density, whitened)
 
 
-def _kept(
+def _is_step_accepted(
     play: _Play,
     ahead: _Play,
     after: _Play,
     pull: tuple[Floats, Floats],
-    seen: tuple[Floats, Floats],
+    gradients: tuple[Floats, Floats],
     length: float,
 ) -> bool:
     """Whether length <F(ahead) - F(play), ahead - after> <= V(after, ahead) + V(ahead, play)."""
-    change = float(np.sum((seen[0] - pull[0]) * (after.density - ahead.density)))
-    change -= float((seen[1] - pull[1]) @ (after.weights - ahead.weights))
-    room = _divergence(after, ahead) + _divergence(ahead, play)
+    change = float(np.sum((gradients[0] - pull[0]) * (after.density - ahead.density)))
+    change -= float((gradients[1] - pull[1]) @ (after.weights - ahead.weights))
+    allowance = _compute_divergence(after, ahead) + _compute_divergence(ahead, play)
     # entropies round at 1e-16 of logarithms up to a few hundred
-    return length * change <= room + 1e-13
+    return length * change <= allowance + 1e-13
 
 
-def _divergence(left: _Play, right: _Play) -> float:
+def _compute_divergence(left: _Play, right: _Play) -> float:
     """V(left, right): the relative entropies of both players."""
     of_density = float(np.sum(left.density * (left.log_density - right.log_density)))
     of_weights = float(left.weights @ (left.log_weights - right.log_weights))
     return of_density / TILT + of_weights * TILT
 
 
-def _top(weights: Floats, whitened: Floats) -> float:
+def _compute_largest_eigenvalue(weights: Floats, whitened: Floats) -> float:
     """lambda_max of sum alpha z z^T."""
     rows = whitened * np.sqrt(weights)[:, None]
     last = whitened.shape[1] - 1
     return float(eigvalsh(rows.T @ rows, subset_by_index=(last, last), check_finite=False)[0])
 
 
-def _solution(
+def _build_solution(
     scatter: Floats,
     far: Floats,
     whitener: Floats,
@@ -229,10 +229,10 @@ def _solution(
     tolerance: float,
 ) -> Solution:
     """Everything in input coordinates, objective and bound measured there."""
-    matrix = symmetric(whitener.T @ density @ whitener)
+    matrix = symmetrise(whitener.T @ density @ whitener)
     matrix *= len(scatter) / float(np.sum(matrix * scatter))
     objective = float(np.einsum("ij,ij->i", far @ matrix, far).min())
-    bound = len(scatter) * _top(weights, far @ whitener.T)
+    bound = len(scatter) * _compute_largest_eigenvalue(weights, far @ whitener.T)
     gap = max(1.0 - objective / bound, 0.0)
     return Solution(
         matrix, weights, objective, bound, gap, steps,

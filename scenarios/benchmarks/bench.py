@@ -34,7 +34,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One configuration: milliseconds a chunk, true residuals, and the others' milliseconds."""
 
     stream: str
@@ -51,14 +51,16 @@ class Row:
     sklearn_ms: float | None
 
 
-def timed(call: Callable[[], object]) -> float:
+def measure_call(call: Callable[[], object]) -> float:
     """Milliseconds of one call."""
     start = time.perf_counter()
     call()
     return 1e3 * (time.perf_counter() - start)
 
 
-def spread(points: Floats, size: int, chunk: int, tolerance: float | None, every: int = 1) -> Run:
+def measure_spread(
+    points: Floats, size: int, chunk: int, tolerance: float | None, every: int = 1
+) -> BenchmarkRun:
     """Fill a window at once, then time updates and snapshots chunk by chunk."""
     engine = se.Engine(
         n_components=K,
@@ -72,15 +74,17 @@ def spread(points: Floats, size: int, chunk: int, tolerance: float | None, every
     ingest, publish = [], []
     for i, start in enumerate(range(size, len(points) - chunk + 1, chunk)):
         part = points[start : start + chunk]
-        ingest.append(timed(lambda part=part: engine.learn(part)))  # type: ignore[misc]
+        ingest.append(measure_call(lambda part=part: engine.learn(part)))  # type: ignore[misc]
         if i % every == every - 1:
-            publish.append(timed(engine.snapshot))
+            publish.append(measure_call(engine.snapshot))
     ingest_ms = float(np.mean(ingest))
-    return Run(engine.snapshot(), ingest_ms, float(np.sum(publish)) / len(ingest) + ingest_ms)
+    return BenchmarkRun(
+        engine.snapshot(), ingest_ms, float(np.sum(publish)) / len(ingest) + ingest_ms
+    )
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """The last snapshot, milliseconds a chunk to learn, and with publishing."""
 
     snapshot: se.Snapshot
@@ -96,14 +100,14 @@ def true_residual(dense: Floats, stationary: Floats, snapshot: se.Snapshot) -> f
     return float(np.linalg.norm(errors, axis=0).max() / snapshot.eigenvalues[0])
 
 
-def batch(points: Floats, widths: float | Floats, width: float) -> tuple[Floats, Floats]:
+def solve_batch(points: Floats, widths: float | Floats, width: float) -> tuple[Floats, Floats]:
     """Kernel and `eigsh`, of widths that it need not look for: what the engine is compared with."""
     dense, stationary = operator(points, widths, width, 0.0)
     eigsh(dense, k=K + 1, v0=np.ones(len(points)))
     return dense, stationary
 
 
-def warm(points: Floats, widths: Floats, width: float, start: Floats) -> None:
+def solve_warm(points: Floats, widths: Floats, width: float, start: Floats) -> None:
     """The same, started from the sum of the vectors known, at the tolerance of a certificate."""
     dense, _ = operator(points, widths, width, 0.0)
     eigsh(dense, k=K + 1, v0=start, tol=1e-3)
@@ -116,25 +120,32 @@ def sklearn_embedding(points: Floats, bandwidth: float) -> None:
     SpectralEmbedding(K, affinity="rbf", gamma=bandwidth**-2, random_state=0).fit(points)
 
 
-def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str, float]) -> Row:
+def measure_stream(
+    name: str, points: Floats, size: int, chunk: int, others: dict[str, float]
+) -> BenchmarkRow:
     """One row of the table; ``others`` caches what does not depend on the chunk."""
-    plain = spread(points, size, chunk, None)
-    certified = spread(points, size, chunk, 3e-3)
+    plain = measure_spread(points, size, chunk, None)
+    certified = measure_spread(points, size, chunk, 3e-3)
     shot = plain.snapshot
     centred, widths, width = shot.points - shot.center, shot.widths, shot.width
     repeats = 15 if size <= 1000 else 3 if size <= 2000 else 1
     holder: list[tuple[Floats, Floats]] = []
-    times = [timed(lambda: holder.append(batch(centred, widths, width))) for _ in range(repeats)]
+    times = [
+        measure_call(lambda: holder.append(solve_batch(centred, widths, width)))
+        for _ in range(repeats)
+    ]
     dense, stationary = holder[-1]
-    own, own_stationary = _operator_of(certified.snapshot)
+    own, own_stationary = _build_operator(certified.snapshot)
     if "warm" not in others:
         start = (shot.psi * np.sqrt(stationary)[:, None]).sum(axis=1)
-        others["warm"] = timed(lambda: warm(centred, widths, width, start))
+        others["warm"] = measure_call(lambda: solve_warm(centred, widths, width, start))
         others["sklearn"] = (
-            timed(lambda: sklearn_embedding(centred, shot.bandwidth)) if size <= 5000 else np.nan
+            measure_call(lambda: sklearn_embedding(centred, shot.bandwidth))
+            if size <= 5000
+            else np.nan
         )
-    rows = [timed(lambda: _kernel_rows(centred, widths, width, chunk)) for _ in range(9)]
-    return Row(
+    rows = [measure_call(lambda: _kernel_rows(centred, widths, width, chunk)) for _ in range(9)]
+    return BenchmarkRow(
         name,
         size,
         chunk,
@@ -150,7 +161,7 @@ def measured(name: str, points: Floats, size: int, chunk: int, others: dict[str,
     )
 
 
-def _operator_of(snapshot: se.Snapshot) -> tuple[Floats, Floats]:
+def _build_operator(snapshot: se.Snapshot) -> tuple[Floats, Floats]:
     """Of the widths that its slots have, which other snapshots' slots need not have."""
     centred = snapshot.points - snapshot.center
     return operator(centred, snapshot.widths, snapshot.width, snapshot.alpha)
@@ -176,7 +187,7 @@ def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
     for name, load, size in (("letter", streams.letter, 2000), ("digits", streams.digits, 1000)):
         try:
             points = load()[0]
-        except streams.DataAbsent as absent:
+        except streams.MissingDataError as absent:
             print(f"{name} left out: {absent}")
             continue
         table.append((name, points[: size + 590], size, 10))
@@ -190,7 +201,7 @@ HEADER = (
 )
 
 
-def line(row: Row) -> str:
+def format_row(row: BenchmarkRow) -> str:
     """A row of the table."""
     other = "" if row.sklearn_ms is None else f"{row.sklearn_ms / row.certified_ms:.0f}"
     return (
@@ -203,10 +214,10 @@ def line(row: Row) -> str:
     )
 
 
-def transforms() -> list[str]:
+def measure_transforms() -> list[str]:
     """Microseconds of one point, and of a point in a batch of 1,024."""
     points = streams.still_rings(3100, 0)
-    one, many = points[2000:2001].copy(), points[2000:3024].copy()
+    point, block = points[2000:2001].copy(), points[2000:3024].copy()
     lines = [
         "| `snapshot.transform`, N = 2,000, d = 16, k = 10, us a point | one point | bar | "
         "in a batch of 1,024 |",
@@ -217,10 +228,12 @@ def transforms() -> list[str]:
         engine = se.Engine(kernel=kernel, n_components=K, size=2000, warm_up=2000, scaling=None)
         engine.learn(points[:2000])
         snapshot = engine.snapshot()
-        alone = [timed(partial(snapshot.transform, one)) for _ in range(2050)][50:]
+        alone = [measure_call(partial(snapshot.transform, point)) for _ in range(2050)][50:]
         singles.append(1e3 * float(np.median(alone)))
-        batched = float(np.median([timed(partial(snapshot.transform, many)) for _ in range(20)]))
-        lines.append(f"| {kernel} | {singles[-1]:.1f} | {bar} | {1e3 * batched / len(many):.1f} |")
+        batched = float(
+            np.median([measure_call(partial(snapshot.transform, block)) for _ in range(20)])
+        )
+        lines.append(f"| {kernel} | {singles[-1]:.1f} | {bar} | {1e3 * batched / len(block):.1f} |")
     return [*lines, f"| self_tuning / gaussian | **{singles[0] / singles[1]:.2f}** | 2.2 | |"]
 
 
@@ -237,7 +250,7 @@ print(bench.peak() - base)
 """
 
 
-def peak() -> float:
+def read_peak_memory() -> float:
     """Peak resident megabytes of this process, from Linux; 0 elsewhere."""
     status = Path("/proc/self/status")
     if not status.exists():
@@ -261,14 +274,14 @@ def memory(sizes: tuple[int, ...]) -> list[str]:
     return lines
 
 
-def every_tenth(points: Floats, size: int, batch_ms: float) -> list[str]:
+def measure_tolerances(points: Floats, size: int, batch_ms: float) -> list[str]:
     """Tolerances and cadences beside the default."""
     lines = [
         "| drifting-rings, N = 2,000, chunk 10 | ms a chunk | batch / it | bar |",
         "|---|---:|---:|---:|",
     ]
     for tolerance, every, bar in ((3e-3, 1, 9), (1e-3, 1, 6), (1e-3, 10, 27)):
-        total = spread(points, size, 10, tolerance, every).total_ms
+        total = measure_spread(points, size, 10, tolerance, every).total_ms
         cadence = "every chunk" if every == 1 else f"every {every} chunks"
         lines.append(
             f"| certified {tolerance:g}, {cadence} | {total:.2f} | {batch_ms / total:.1f} | {bar} |"
@@ -276,7 +289,7 @@ def every_tenth(points: Floats, size: int, batch_ms: float) -> list[str]:
     return lines
 
 
-BARS: list[tuple[str, str, int, int, Callable[[Row], float], float]] = [
+BARS: list[tuple[str, str, int, int, Callable[[BenchmarkRow], float], float]] = [
     (stream, what, size, 10, ratio, bar)
     for stream in ("drifting-rings", "swiss-roll", "letter")
     for size in (2000,)
@@ -297,7 +310,7 @@ BARS: list[tuple[str, str, int, int, Callable[[Row], float], float]] = [
 ]
 
 
-def bars(rows: list[Row]) -> list[str]:
+def compare_targets(rows: list[BenchmarkRow]) -> list[str]:
     """The bars that this release set itself, met or missed."""
     lines = [
         "| bar: batch over ours | stream | N | bar | measured | |",
@@ -337,31 +350,31 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     threadpool_limits(limits=1, user_api="blas")
     print(machine(), HEADER, sep="\n\n", flush=True)
-    rows: list[Row] = []
+    rows: list[BenchmarkRow] = []
     others: dict[tuple[str, int], dict[str, float]] = {}
     for name, points, size, chunk in configurations(chosen.quick):
         cache = others.setdefault((name, size), {})
-        rows.append(measured(name, points, size, chunk, cache))
-        print(line(rows[-1]), flush=True)
+        rows.append(measure_stream(name, points, size, chunk, cache))
+        print(format_row(rows[-1]), flush=True)
     rings = next(row for row in rows if (row.size, row.chunk) == (2000, 10))
-    cadence = every_tenth(streams.drifting_rings(4390, 0), 2000, rings.batch_ms)
+    cadence = measure_tolerances(streams.drifting_rings(4390, 0), 2000, rings.batch_ms)
     parts = [
-        bars(rows),
+        compare_targets(rows),
         cadence,
-        transforms(),
+        measure_transforms(),
         memory((2000,) if chosen.quick else (2000, 10_000)),
         graphs.kernels(),
         graphs.eigenmaps(chosen.quick),
-        [] if chosen.quick else graphs.large(50_000),
+        [] if chosen.quick else graphs.measure_large_graph(50_000),
         embeddings.embeddings(500 if chosen.quick else 2000),
         embeddings.principal(),
-        layouts.pictures(chosen.quick),
-        landmarks.pace(50_000 if chosen.quick else 200_000),
+        layouts.measure_layouts(chosen.quick),
+        landmarks.measure_pace(50_000 if chosen.quick else 200_000),
         landmarks.quality(not chosen.quick),
-        metrics.itml_pace(),
-        metrics.others(),
-        metrics.steps(),
-        metrics.added(20 if chosen.quick else 200),
+        metrics.measure_itml(),
+        metrics.measure_metric_learn(),
+        metrics.measure_steps(),
+        metrics.measure_metrics(20 if chosen.quick else 200),
     ]
     for part in parts:
         print("", *part, sep="\n", flush=True)
@@ -371,7 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def page(rows: list[Row], parts: list[list[str]]) -> str:
+def page(rows: list[BenchmarkRow], parts: list[list[str]]) -> str:
     """docs/benchmarks.md."""
     return "\n".join(
         [
@@ -392,7 +405,7 @@ def page(rows: list[Row], parts: list[list[str]]) -> str:
             "k = 10, d = 16 (digits 50).",
             "",
             HEADER,
-            *[line(row) for row in rows],
+            *[format_row(row) for row in rows],
             "",
             "## Bars",
             "",

@@ -29,11 +29,11 @@ from scenarios.drift_streams import (
     ON_TARGET,
     REAL,
     RECURRING,
-    Change,
     Draw,
+    StreamChange,
 )
 from streamembed.data.batch import Batch
-from streamembed.drift.monitor_state import SHARE
+from streamembed.drift.monitor_state import EVENT_CHANNEL_SHARE
 from streamembed.logs import write_log
 from streamembed.numeric.arrays import Floats
 
@@ -74,17 +74,17 @@ def first_alarm(stream: Floats, ert: float, seed: int, n_reference: int = N_REFE
     return -1
 
 
-def null_run(draw: Draw, ert: float, seed: int, n_reference: int, length: int) -> int:
+def find_false_alarm(draw: Draw, ert: float, seed: int, n_reference: int, length: int) -> int:
     """The first false alarm of one stream."""
     rng = np.random.default_rng([seed, 11])
     return first_alarm(draw(rng, n_reference + length), ert, seed, n_reference)
 
 
-def run_length(found: list[int], length: int, ert: float) -> tuple[float, float]:
+def run_length(first_alarms: list[int], length: int, ert: float) -> tuple[float, float]:
     """Events watched for one alarm, and the share of streams that alarm before half of ``ert``."""
-    watched = sum(length if one < 0 else one for one in found)
-    alarms = sum(one >= 0 for one in found)
-    early = float(np.mean([0 <= one < ert / 2 for one in found]))
+    watched = sum(length if position < 0 else position for position in first_alarms)
+    alarms = sum(position >= 0 for position in first_alarms)
+    early = float(np.mean([0 <= position < ert / 2 for position in first_alarms]))
     return (watched / alarms if alarms else np.inf), early
 
 
@@ -96,18 +96,18 @@ def is_noted(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> bool:
     return any("autocorrelated" in note for note in monitor.notes)
 
 
-def change_run(change: Change, seed: int, ert: float = 10_000) -> tuple[int, bool]:
+def measure_delay(change: StreamChange, seed: int, ert: float = 10_000) -> tuple[int, bool]:
     """Delay behind the change, -1 for none; and whether there was an alarm before it."""
     rng = np.random.default_rng([seed, 12])
     before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
-    found = first_alarm(np.concatenate([before, after]), ert, seed)
-    if 0 <= found <= BEFORE:  # a false one: what would have come, had it not
-        return first_behind(before, after, ert, seed), True
-    return (found - BEFORE if found >= 0 else -1), False
+    position = first_alarm(np.concatenate([before, after]), ert, seed)
+    if 0 <= position <= BEFORE:  # a false one: what would have come, had it not
+        return measure_fresh_delay(before, after, ert, seed), True
+    return (position - BEFORE if position >= 0 else -1), False
 
 
-def first_behind(before: Floats, after: Floats, ert: float, seed: int) -> int:
-    """The delay of a monitor that only sees its reference and the change."""
+def measure_fresh_delay(before: Floats, after: Floats, ert: float, seed: int) -> int:
+    """The delay of a monitor that has only its reference and the change."""
     return first_alarm(np.concatenate([before[:N_REFERENCE], after]), ert, seed)
 
 
@@ -145,15 +145,15 @@ def by_kernel(reference: Floats, stream: Floats) -> Iterable[int]:
     phases = rng.uniform(0, 2 * np.pi, 200)
 
     def features(points: Floats) -> Floats:
-        found: Floats = np.cos(points @ directions + phases)
-        return found
+        cosines: Floats = np.cos(points @ directions + phases)
+        return cosines
 
     center = features(first).mean(axis=0)
     pool = features(second)
     draws = [pool[rng.integers(len(pool), size=50)].mean(axis=0) for _ in range(1000)]
-    line = max(float(((one - center) ** 2).sum()) for one in draws)
-    seen = features((stream - mean) / sd)
-    sums = np.cumsum(np.concatenate([np.zeros((1, 200)), seen]), axis=0)
+    line = max(float(((draw_mean - center) ** 2).sum()) for draw_mean in draws)
+    stream_features = features((stream - mean) / sd)
+    sums = np.cumsum(np.concatenate([np.zeros((1, 200)), stream_features]), axis=0)
     windows = (sums[50:] - sums[:-50]) / 50
     return (np.flatnonzero(((windows - center) ** 2).sum(axis=1) > line) + 50).tolist()
 
@@ -167,7 +167,7 @@ OTHERS: dict[str, Detector] = {
 }
 
 
-def other_run(name: str, change: Change, seed: int) -> tuple[int, int]:
+def measure_other_detector(name: str, change: StreamChange, seed: int) -> tuple[int, int]:
     """Delay of another detector, -1 for none; and its alarms in the events before the change."""
     rng = np.random.default_rng([seed, 12])
     before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
@@ -183,50 +183,52 @@ def other_run(name: str, change: Change, seed: int) -> tuple[int, int]:
 def _null(task: tuple[str, float, int, int]) -> int:
     name, ert, seed, n_reference = task
     draw = NULLS[name] if name in NULLS else drift_streams.rows(drift_streams.table(name)[0])
-    return null_run(draw, ert, seed, n_reference, 3 * int(ert))
+    return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert))
 
 
-def _noted(task: tuple[str, int, int]) -> bool:
+def _has_note(task: tuple[str, int, int]) -> bool:
     name, seed, n_reference = task
     return is_noted({**NULLS, **RECURRING, **DEPENDENT, **ON_TARGET}[name], seed, n_reference)
 
 
-def notes(streams: int, pool: ProcessPoolExecutor) -> None:
+def measure_notes(streams: int, pool: ProcessPoolExecutor) -> None:
     """References with the note: where it is false, and where it must be there."""
     for name in (*NULLS, *RECURRING, *DEPENDENT, *ON_TARGET):
-        told = [name]
+        cells = [name]
         for n_reference in (100, 200, 500, 1000):
             tasks = [(name, seed, n_reference) for seed in range(streams)]
-            told.append(f"{sum(pool.map(_noted, tasks))} of {streams}")
-        print(" | ".join(told), flush=True)
+            cells.append(f"{sum(pool.map(_has_note, tasks))} of {streams}")
+        print(" | ".join(cells), flush=True)
 
 
-def _delay(task: tuple[str, int]) -> tuple[int, bool]:
-    return change_run(change_of(task[0]), task[1])
+def _measure_task_delay(task: tuple[str, int]) -> tuple[int, bool]:
+    return measure_delay(find_change(task[0]), task[1])
 
 
-def _other(task: tuple[str, str, int]) -> tuple[int, int]:
-    return other_run(task[0], change_of(task[1]), task[2])
+def _measure_task_other(task: tuple[str, str, int]) -> tuple[int, int]:
+    return measure_other_detector(task[0], find_change(task[1]), task[2])
 
 
-def change_of(name: str) -> Change:
+def find_change(name: str) -> StreamChange:
     """A change by its name."""
     return CHANGES[name] if name in CHANGES else {**REAL, **FRESH}[name]()
 
 
-def delays(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> list[list[str]]:
+def measure_delays(
+    names: Iterable[str], streams: int, pool: ProcessPoolExecutor
+) -> list[list[str]]:
     """A row for each change: bar, median and 90th percentile of the delay, misses."""
     table = []
     for name in names:
-        found = list(pool.map(_delay, [(name, seed) for seed in range(streams)]))
-        late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
-        bar = change_of(name).bar
-        misses, early = int((late > AFTER).sum()), sum(one for _, one in found)
+        outcomes = list(pool.map(_measure_task_delay, [(name, seed) for seed in range(streams)]))
+        late = np.array([AFTER + 1 if delay < 0 else delay for delay, _ in outcomes])
+        bar = find_change(name).bar
+        misses, early = int((late > AFTER).sum()), sum(delay for _, delay in outcomes)
         table.append(
             [
                 name,
                 "-" if bar is None else str(bar),
-                *(_number(np.quantile(late, q)) for q in (0.5, 0.9)),
+                *(_format_delay(np.quantile(late, q)) for q in (0.5, 0.9)),
                 f"{misses} of {streams}",
                 str(early),
             ]
@@ -235,48 +237,50 @@ def delays(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> lis
     return table
 
 
-def _number(delay: float) -> str:
+def _format_delay(delay: float) -> str:
     return f"over {AFTER:,}" if delay > AFTER else f"{delay:.0f}"
 
 
-def run_lengths(
+def measure_run_lengths(
     names: Iterable[str], streams: int, ert: float, n_reference: int, pool: ProcessPoolExecutor
 ) -> None:
     """What was asked for, and what came, of each null stream."""
     for name in names:
         tasks = [(name, ert, seed, n_reference) for seed in range(streams)]
-        found = list(pool.map(_null, tasks))
-        mean, early = run_length(found, 3 * int(ert), ert)
+        first_alarms = list(pool.map(_null, tasks))
+        mean, early = run_length(first_alarms, 3 * int(ert), ert)
         print(f"{name} | {mean:,.0f} | {mean / ert:.2f} | {early:.2f}", flush=True)
 
 
 def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> None:
     """Medians of the other detectors, with their alarms in the 500 events before the change."""
     for name in names:
-        told = [name]
+        cells = [name]
         for other in OTHERS:
-            found = list(pool.map(_other, [(other, name, seed) for seed in range(streams)]))
-            late = np.array([AFTER + 1 if one < 0 else one for one, _ in found])
-            early = np.mean([one for _, one in found])
-            told.append(f"{_number(float(np.median(late)))} ({early:.1f})")
-        print(" | ".join(told), flush=True)
+            outcomes = list(
+                pool.map(_measure_task_other, [(other, name, seed) for seed in range(streams)])
+            )
+            late = np.array([AFTER + 1 if delay < 0 else delay for delay, _ in outcomes])
+            early = np.mean([delay for _, delay in outcomes])
+            cells.append(f"{_format_delay(float(np.median(late)))} ({early:.1f})")
+        print(" | ".join(cells), flush=True)
 
 
-def _sea(task: tuple[float, int]) -> bool:
+def _alarms_on_permutation(task: tuple[float, int]) -> bool:
     """Whether a permutation of the stream alarms; its features never drift."""
     ert, seed = task
     stream = np.random.default_rng([seed, 13]).permutation(drift_streams.table("sea")[0])
     return first_alarm(stream, ert, seed) >= 0
 
 
-def sea(streams: int, pool: ProcessPoolExecutor) -> None:
+def measure_permutations(streams: int, pool: ProcessPoolExecutor) -> None:
     """Permutations that alarm, at a short and a long run length."""
     for ert, bar in ((50_000.0, 49), (1_000_000.0, 7)):
-        hits = sum(pool.map(_sea, [(ert, seed) for seed in range(streams)]))
+        hits = sum(pool.map(_alarms_on_permutation, [(ert, seed) for seed in range(streams)]))
         print(f"sea, asked {ert:,.0f} | {hits} of {streams} | at most {bar} of 60", flush=True)
 
 
-def caught(alarms: list[int], changes: list[int], within: int) -> tuple[int, list[int], int]:
+def match_alarms(alarms: list[int], changes: list[int], within: int) -> tuple[int, list[int], int]:
     """Changes with an alarm before the next, the delays, and the alarms that no change explains."""
     delays, extra = [], len(alarms)
     for change, after in zip(changes, [*changes[1:], changes[-1] + within], strict=True):
@@ -287,18 +291,18 @@ def caught(alarms: list[int], changes: list[int], within: int) -> tuple[int, lis
     return len(delays), delays, extra
 
 
-def rbf(labels: bool) -> None:
+def measure_rbf(labels: bool) -> None:
     """Classes that change places, in a stream whose features never drift."""
     points, classes, _ = drift_streams.table("interchanging_rbf")
     monitor = se.Monitor(ert=20_000, labels=labels)
     monitor.learn(points, y=classes.tolist())
     changes = list(range(3000, 200_000, 3000))
-    hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
-    told = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
-    print(f"rbf, {'with' if labels else 'without'} labels | {told}", flush=True)
+    hits, late, extra = match_alarms([a.position for a in monitor.alarms], changes, 3000)
+    cells = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
+    print(f"rbf, {'with' if labels else 'without'} labels | {cells}", flush=True)
 
 
-def redrawn(rng: np.random.Generator, all_of_them: bool) -> tuple[Floats, list[int]]:
+def draw_renewed(rng: np.random.Generator, all_of_them: bool) -> tuple[Floats, list[int]]:
     """Five clusters, all or one of them in another place every 3,000 events."""
     centers = 4 * rng.standard_normal((5, 8))
     parts = []
@@ -320,24 +324,24 @@ def segments(rng: np.random.Generator) -> tuple[Floats, list[int]]:
     return np.concatenate(parts), np.cumsum([len(part) for part in parts[:-1]]).tolist()
 
 
-def renewal() -> None:
+def measure_renewal() -> None:
     """Changes that follow one another: caught, delays, alarms without a change."""
     streams = {
-        "all clusters redrawn": redrawn(np.random.default_rng(0), True),
-        "one cluster moves": redrawn(np.random.default_rng(1), False),
+        "all clusters redrawn": draw_renewed(np.random.default_rng(0), True),
+        "one cluster moves": draw_renewed(np.random.default_rng(1), False),
         "ten of fifteen classes": segments(np.random.default_rng(2)),
     }
     for name, (stream, changes) in streams.items():
         monitor = se.Monitor(ert=20_000)
         monitor.learn(stream)
-        hits, late, extra = caught([a.position for a in monitor.alarms], changes, 3000)
+        hits, late, extra = match_alarms([a.position for a in monitor.alarms], changes, 3000)
         ends = [f"{np.quantile(late, q):.0f}" for q in (0.5, 0.9)]
-        told = f"{hits} of {len(changes)} | {ends[0]} / {ends[1]} | {extra}"
-        print(f"{name} | {told}", flush=True)
+        cells = f"{hits} of {len(changes)} | {ends[0]} / {ends[1]} | {extra}"
+        print(f"{name} | {cells}", flush=True)
 
 
-def _looks(task: tuple[str, int]) -> int:
-    """Snapshot alarms among eight looks at a stream without a change."""
+def _count_false_comparisons(task: tuple[str, int]) -> int:
+    """Snapshot alarms in eight comparisons of a stream without a change."""
     name, seed = task
     rng = np.random.default_rng([seed, 14])
     monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
@@ -345,8 +349,8 @@ def _looks(task: tuple[str, int]) -> int:
     return sum(alarm.channel in ("spectrum", "metric") for alarm in monitor.alarms)
 
 
-def _seen(task: tuple[str, int]) -> bool:
-    """Whether the second look behind a change is an alarm, whatever the events said."""
+def _is_detected(task: tuple[str, int]) -> bool:
+    """Whether the second comparison after a change is an alarm, whatever event channels do."""
     name, seed = task
     change, rng = CHANGES[name], np.random.default_rng([seed, 15])
     monitor = se.Monitor(ert=10_000, policy="hold", seed=seed)
@@ -355,20 +359,20 @@ def _seen(task: tuple[str, int]) -> bool:
     table = monitor.timeline()
     chosen = pc.is_in(table["channel"], pa.array(["spectrum", "metric"]))
     loudest = max(table.filter(chosen)["run_length"].to_pylist(), default=0.0)
-    return bool(loudest >= 10_000 * 2 / (1 - SHARE))
+    return bool(loudest >= 10_000 * 2 / (1 - EVENT_CHANNEL_SHARE))
 
 
-def looks(streams: int, pool: ProcessPoolExecutor) -> None:
-    """False alarms of the snapshot clock, a look at each; and changes that the second look sees."""
+def measure_comparisons(streams: int, pool: ProcessPoolExecutor) -> None:
+    """False alarms of the snapshot channels, per comparison; changes that the second detects."""
     for name in NULLS:
-        hits = sum(pool.map(_looks, [(name, seed) for seed in range(streams)]))
+        hits = sum(pool.map(_count_false_comparisons, [(name, seed) for seed in range(streams)]))
         print(f"geometry, {name} | {hits} in {8 * streams} looks", flush=True)
     for name in SEEN:
-        count = sum(pool.map(_seen, [(name, seed) for seed in range(20)]))
+        count = sum(pool.map(_is_detected, [(name, seed) for seed in range(20)]))
         print(f"geometry, {name} | seen at the second look in {count} of 20", flush=True)
 
 
-def cost() -> None:
+def measure_cost() -> None:
     """Milliseconds for 1,000 events, for a reference, and bytes."""
     rng = np.random.default_rng(0)
     points = rng.standard_normal((21_000, 16))
@@ -382,26 +386,27 @@ def cost() -> None:
         began = time.process_time()
         monitor.learn(points[1600:21_000])
         spent[ert] = (time.process_time() - began) / 19.4
-    against = monitor._against()
+    reference_model = monitor._get_reference()
     began = time.process_time()
     for start in range(1000, 21_000, 500):
-        against.map.scores(points[start : start + 500])
+        reference_model.map.compute_scores(points[start : start + 500])
     plain = (time.process_time() - began) / 20
     whole = len(monitor.to_bytes())
-    recent = monitor._standing.recent
+    recent = monitor._state.recent
     assert recent is not None
-    held = sum(a.nbytes for a in (recent.points, recent.ids, recent.labels))
+    recent_bytes = sum(a.nbytes for a in (recent.points, recent.ids, recent.labels))
     print(
         f"a reference {reference:.2f} s; 1,000 events {1e3 * spent[1e8]:.1f} ms, of which "
         f"{1e3 * plain:.1f} are kernel rows, coordinates and features, "
         f"{1e3 * (spent[math.inf] - plain):.1f} the rest of the channels of events, "
-        f"{1e3 * (spent[1e8] - spent[math.inf]):.1f} two looks at the geometry; state {whole:,} "
-        f"bytes, of which {held:,} are the last events, most of the others the reference"
+        f"{1e3 * (spent[1e8] - spent[math.inf]):.1f} two comparisons of the geometry; state "
+        f"{whole:,} bytes, of which "
+        f"{recent_bytes:,} are the last events, most of the others the reference"
     )
 
 
-class Timed(se.Monitor):
-    """A monitor that knows what it has cost."""
+class TimedMonitor(se.Monitor):
+    """A monitor that measures its CPU time."""
 
     spent = 0.0
 
@@ -413,7 +418,7 @@ class Timed(se.Monitor):
             self.spent += time.process_time() - began
 
 
-def replays(seeds: int) -> None:
+def measure_replays(seeds: int) -> None:
     """What a monitor adds to a replay, in CPU seconds of the same process, by memory and seed."""
     names = [f"f{i}" for i in range(16)]
     for parameters, n in (
@@ -422,7 +427,7 @@ def replays(seeds: int) -> None:
     ):
         for seed in range(seeds):
             points = np.random.default_rng(seed).standard_normal((n, 16))
-            monitor = Timed(seed=seed)
+            monitor = TimedMonitor(seed=seed)
             with TemporaryDirectory() as folder:
                 write_log(f"{folder}/log", points, names, rows_per_batch=4096)
                 began = time.process_time()
@@ -446,27 +451,27 @@ def main() -> None:
     began = time.monotonic()
     with ProcessPoolExecutor(2) as pool:
         if "nulls" in asked.what:
-            run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
+            measure_run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
         if "long" in asked.what:
-            run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
+            measure_run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
         if "notes" in asked.what:
-            notes(asked.null_streams, pool)
+            measure_notes(asked.null_streams, pool)
         if "delays" in asked.what:
-            delays([*CHANGES, *REAL], asked.streams, pool)
+            measure_delays([*CHANGES, *REAL], asked.streams, pool)
         if "fresh" in asked.what:
-            delays(FRESH, asked.streams, pool)
+            measure_delays(FRESH, asked.streams, pool)
         if "sea" in asked.what:
-            sea(60, pool)
+            measure_permutations(60, pool)
         if "rbf" in asked.what:
-            rbf(labels=False)
-            rbf(labels=True)
+            measure_rbf(labels=False)
+            measure_rbf(labels=True)
         if "renewal" in asked.what:
-            renewal()
+            measure_renewal()
         if "geometry" in asked.what:
-            looks(asked.null_streams, pool)
+            measure_comparisons(asked.null_streams, pool)
         if "cost" in asked.what:
-            cost()
-            replays(3)
+            measure_cost()
+            measure_replays(3)
         if "others" in asked.what:
             side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
     print(f"{time.monotonic() - began:.0f} s")

@@ -27,7 +27,7 @@ CHUNK, CHUNKS = 10, 30
 
 
 @dataclass(frozen=True)
-class Case:
+class MethodCase:
     """A method on a stream, what a refit is, and the bars: plain, certified, scikit-learn's."""
 
     method: str
@@ -45,7 +45,7 @@ class Case:
         return f"{self.method}, {count} landmarks" if count else self.method
 
 
-def _centred_solve(matrix: Floats, k: int) -> None:
+def _solve_centred(matrix: Floats, k: int) -> None:
     """The leanest refit of scaling and kernel PCA: double centring and `eigsh`."""
     matrix -= matrix.mean(axis=0)
     matrix -= matrix.mean(axis=1)[:, None]
@@ -53,12 +53,12 @@ def _centred_solve(matrix: Floats, k: int) -> None:
 
 
 def _scaling(points: Floats) -> None:
-    _centred_solve(-0.5 * cdist(points, points, "sqeuclidean"), 3)
+    _solve_centred(-0.5 * cdist(points, points, "sqeuclidean"), 3)
 
 
 def _kernel(points: Floats) -> None:
     d2 = cdist(points, points, "sqeuclidean")
-    _centred_solve(np.exp(-d2 / np.median(d2)), 5)
+    _solve_centred(np.exp(-d2 / np.median(d2)), 5)
 
 
 def _rows(points: Floats) -> None:
@@ -73,9 +73,9 @@ def _rows(points: Floats) -> None:
 
 
 CASES = (
-    Case("classical_mds", {}, 3, _scaling, None, ("20", "8", "")),
-    Case("kernel_pca", {}, 5, _kernel, None, ("14", "7", "")),
-    Case(
+    MethodCase("classical_mds", {}, 3, _scaling, None, ("20", "8", "")),
+    MethodCase("kernel_pca", {}, 5, _kernel, None, ("14", "7", "")),
+    MethodCase(
         "lle",
         {"n_neighbors": 12},
         3,
@@ -84,7 +84,7 @@ CASES = (
         ("", "", "4"),
         ("swiss-roll", "digits"),
     ),
-    Case(
+    MethodCase(
         "isomap",
         {"n_neighbors": 10},
         2,
@@ -93,7 +93,7 @@ CASES = (
         ("", "", "1.6"),
         ("swiss-roll", "digits"),
     ),
-    Case(
+    MethodCase(
         "isomap",
         {"n_neighbors": 10, "n_landmarks": 200},
         2,
@@ -116,12 +116,14 @@ def _stream(name: str, count: int) -> Floats:
     return repeated
 
 
-def _paced(points: Floats, size: int, case: Case, tolerance: float | None) -> tuple[float, float]:
+def _measure_pace(
+    points: Floats, size: int, case: MethodCase, tolerance: float | None
+) -> tuple[float, float]:
     """Milliseconds a chunk, with a snapshot after each; and how often it was met."""
     parameters = dict(case.parameters)
     if case.method == "kernel_pca":
-        some = points[:500]
-        parameters["bandwidth"] = float(np.sqrt(np.median(cdist(some, some, "sqeuclidean"))))
+        sample = points[:500]
+        parameters["bandwidth"] = float(np.sqrt(np.median(cdist(sample, sample, "sqeuclidean"))))
     engine = se.Engine(
         case.method,
         n_components=case.n_components,
@@ -154,24 +156,25 @@ def embeddings(size: int) -> list[str]:
         for name in case.streams:
             try:
                 points = _stream(name, size + CHUNK * CHUNKS)
-            except streams.DataAbsent as absent:
+            except streams.MissingDataError as absent:
                 print(f"{name} left out: {absent}")
                 continue
-            plain, _ = _paced(points, size, case, None)
-            certified, met = _paced(points, size, case, 3e-3)
+            plain, _ = _measure_pace(points, size, case, None)
+            certified, met = _measure_pace(points, size, case, 3e-3)
             window, refit, other = points[-size:], case.refit, case.sklearn
             again = fastest(lambda: refit(window.copy()), 3) if refit else np.nan  # noqa: B023
             theirs = milliseconds(lambda: other(window)) if other else np.nan  # noqa: B023
             lines.append(
                 f"| {case.name} | {name} | {plain:.1f} | {certified:.1f} | {met:.0%} | "
-                f"{_number(again, 0)} | {_number(again / plain)} | {case.bars[0]} | "
-                f"{_number(again / certified)} | {case.bars[1]} | {_number(theirs / certified)} | "
+                f"{_format_number(again, 0)} | {_format_number(again / plain)} | {case.bars[0]} | "
+                f"{_format_number(again / certified)} | {case.bars[1]} | "
+                f"{_format_number(theirs / certified)} | "
                 f"{case.bars[2]} |"
             )
     return lines
 
 
-def _number(value: float, digits: int = 1) -> str:
+def _format_number(value: float, digits: int = 1) -> str:
     return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 

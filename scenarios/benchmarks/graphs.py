@@ -1,4 +1,4 @@
-"""The part of the benchmarks on kernels and graphs: neighbour lists, both rooms, both kernels."""
+"""Benchmarks of kernels and graphs: neighbour lists, both graph methods, both kernels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sklearn.neighbors import kneighbors_graph
 import streamembed as se
 from scenarios import streams
 from streamembed.errors import DegenerateMapWarning
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import inertia
 
-__all__ = ["eigenmaps", "kernels", "large"]
+__all__ = ["eigenmaps", "kernels", "measure_large_graph"]
 
 K, CHUNK, CHUNKS, NEIGHBORS, TOLERANCE = 10, 10, 59, 15, 3e-3
 GRAPH: dict[str, Any] = {
@@ -51,15 +51,15 @@ def connectivity(points: Floats) -> csr_array:
     return csr_array(((directed + directed.T) > 0).astype(float))
 
 
-def normalised(graph: csr_array) -> csr_array:
+def normalise(graph: csr_array) -> csr_array:
     """S of the walk on a graph."""
     scale = diags_array(1.0 / np.sqrt(graph.sum(axis=1)))
     return csr_array(scale @ graph @ scale)
 
 
-def solved(graph: csr_array, components: int) -> Floats:
+def solve(graph: csr_array, components: int) -> Floats:
     """The first values of the walk on a graph, ascending, with their vectors, by Lanczos."""
-    walk = normalised(graph)
+    walk = normalise(graph)
     values: Floats = eigsh(walk, k=components + 1, v0=np.ones(walk.shape[0]), tol=1e-3)[0]
     return values
 
@@ -74,7 +74,7 @@ class Pace:
     engine: se.Engine
 
 
-def paced(points: Floats, size: int, components: int = K, **parameters: Any) -> Pace:
+def measure_pace(points: Floats, size: int, components: int = K, **parameters: Any) -> Pace:
     """Fill a window, then learn chunks of ten and publish after each."""
     settings: dict[str, Any] = {"scaling": None, "warm_up": size, "tolerance": TOLERANCE}
     engine = se.Engine(n_components=components, size=size, **(settings | parameters))
@@ -93,15 +93,15 @@ def paced(points: Floats, size: int, components: int = K, **parameters: Any) -> 
     )
 
 
-def kept_lists(points: Floats, size: int) -> float:
+def measure_lists(points: Floats, size: int) -> float:
     """Milliseconds a chunk to keep the lists alone."""
-    window, births = points[:size].copy(), np.arange(size)
-    lists, spent = Lists.build(Coordinates(window), births, NEIGHBORS), []
+    window, arrivals = points[:size].copy(), np.arange(size)
+    lists, spent = NeighborLists.build(PointDistances(window), arrivals, NEIGHBORS), []
     for start in range(size, len(points) - CHUNK + 1, CHUNK):
         slots = np.arange(start, start + CHUNK) % size
-        window[slots], births[slots] = points[start : start + CHUNK], slots + start
+        window[slots], arrivals[slots] = points[start : start + CHUNK], slots + start
         before = time.perf_counter()
-        lists, _ = lists.replace(slots, Coordinates(window), births)
+        lists, _ = lists.replace(slots, PointDistances(window), arrivals)
         spent.append(time.perf_counter() - before)
     return 1e3 * float(np.mean(spent))
 
@@ -129,22 +129,22 @@ def eigenmaps(quick: bool) -> list[str]:
         for name, load in of.items():
             try:
                 points = load(count)
-            except streams.DataAbsent as absent:
+            except streams.MissingDataError as absent:
                 print(f"{name} left out: {absent}")
                 continue
-            pace = paced(points, size, **GRAPH)
+            pace = measure_pace(points, size, **GRAPH)
             window, repeats = pace.engine.snapshot().points.copy(), 3 if size < 5000 else 1
             graph = connectivity(window)
             neighbors = fastest(lambda window=window: connectivity(window), repeats)  # type: ignore[misc]
-            alone = fastest(lambda graph=graph: solved(graph, K), repeats)  # type: ignore[misc]
+            alone = fastest(lambda graph=graph: solve(graph, K), repeats)  # type: ignore[misc]
             other = fastest(
                 lambda window=window: SpectralEmbedding(  # type: ignore[misc]
                     K, affinity="nearest_neighbors", n_neighbors=NEIGHBORS, random_state=0
                 ).fit(window),
                 repeats,
             )
-            lists = kept_lists(points, size)
-            walk, cut = normalised(graph), float(solved(graph, K)[0]) - 1e-5
+            lists = measure_lists(points, size)
+            walk, cut = normalise(graph), float(solve(graph, K)[0]) - 1e-5
             proof = fastest(
                 lambda walk=walk, cut=cut: inertia.count_above(walk, cut),  # type: ignore[misc]
                 3,
@@ -173,12 +173,12 @@ def kernels() -> list[str]:
     ):  # fmt: skip
         try:
             points = streams.gas()[0] if name == "gas" else streams.table(name)[0]
-        except streams.DataAbsent as absent:
+        except streams.MissingDataError as absent:
             print(f"{name} left out: {absent}")
             continue
         points = points[: 2000 + CHUNK * 99]
-        ours = paced(points, 2000, scaling="standard")
-        theirs = paced(points, 2000, kernel="gaussian", scaling="standard")
+        ours = measure_pace(points, 2000, scaling="standard")
+        theirs = measure_pace(points, 2000, kernel="gaussian", scaling="standard")
         lines.append(
             f"| {name} | {ours.certified:.1f} | {ours.met:.0%} | {theirs.certified:.1f} | "
             f"{theirs.met:.0%} | **{ours.certified / theirs.certified:.2f}** | {bar} |"
@@ -186,12 +186,12 @@ def kernels() -> list[str]:
     return lines
 
 
-def large(size: int) -> list[str]:
+def measure_large_graph(size: int) -> list[str]:
     """A graph window of many points, five components, against a cold solve."""
     points = streams.swiss_roll(size + CHUNK * 20, 0)
-    pace = paced(points, size, components=5, **GRAPH)
+    pace = measure_pace(points, size, components=5, **GRAPH)
     window = pace.engine.snapshot().points.copy()
-    cold = milliseconds(lambda: solved(connectivity(window), 5))
+    cold = milliseconds(lambda: solve(connectivity(window), 5))
     begun = milliseconds(
         lambda: se.Engine("laplacian_eigenmaps", n_components=5, size=size, warm_up=size).learn(
             window

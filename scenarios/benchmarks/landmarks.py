@@ -14,13 +14,13 @@ from streamembed.landmarks import absorption
 from streamembed.logs.event_log import write_log
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["pace", "quality"]
+__all__ = ["measure_pace", "quality"]
 
 CHUNK, EVERY = 256, 2560
 IN_ENGINE, TO_RUN = 60_000, 50_000  # events a second: the bars
 
 
-def pace(events: int) -> list[str]:
+def measure_pace(events: int) -> list[str]:
     """Events a second, and what finding the nearest landmark takes of it.
 
     The faster of two runs: what else the machine does slows one down, and speeds none up.
@@ -37,11 +37,11 @@ def pace(events: int) -> list[str]:
     }
     for name, points in streams.items():
         for size, half_life in ((500, None), (1000, None), (1000, 5000.0)):
-            learned, engine = _learned(points, size, half_life, events)
-            learned = max(learned, _learned(points, size, half_life, events)[0])
-            with_snapshots = max(_learned(points, size, half_life, EVERY)[0] for _ in range(2))
-            search = _nearest(engine, points)
-            run = max(_replayed(points, size, half_life) for _ in range(2))
+            learned, engine = _learn(points, size, half_life, events)
+            learned = max(learned, _learn(points, size, half_life, events)[0])
+            with_snapshots = max(_learn(points, size, half_life, EVERY)[0] for _ in range(2))
+            search = _measure_nearest(engine, points)
+            run = max(_measure_replay(points, size, half_life) for _ in range(2))
             fading = "" if half_life is None else f", half-life {half_life:.0f}"
             lines.append(
                 f"| {name}{fading} | {size} | **{learned:,.0f}** | {IN_ENGINE:,} | "
@@ -62,7 +62,7 @@ def _engine(size: int, half_life: float | None) -> se.Engine:
     )
 
 
-def _learned(
+def _learn(
     points: Floats, size: int, half_life: float | None, every: int
 ) -> tuple[float, se.Engine]:
     """Events a second of a new engine."""
@@ -71,26 +71,26 @@ def _learned(
     for first in range(0, len(points), every):
         engine.learn(points[first : first + every])
         if every < len(points):
-            _quiet_snapshot(engine)
+            _snapshot_without_warnings(engine)
     return len(points) / (time.perf_counter() - start), engine
 
 
-def _quiet_snapshot(engine: se.Engine) -> se.Snapshot:
+def _snapshot_without_warnings(engine: se.Engine) -> se.Snapshot:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", se.errors.ResolutionWarning)
         return engine.snapshot()
 
 
-def _nearest(engine: se.Engine, points: Floats) -> float:
+def _measure_nearest(engine: se.Engine, points: Floats) -> float:
     """Seconds that the search for the nearest landmark takes of all these events."""
-    held = _quiet_snapshot(engine).points.copy()
+    support = _snapshot_without_warnings(engine).points.copy()
     start = time.perf_counter()
     for first in range(0, len(points), CHUNK):
-        absorption.Points(held, points[first : first + CHUNK], len(held)).nearest()
+        absorption.PointGeometry(support, points[first : first + CHUNK], len(support)).nearest()
     return time.perf_counter() - start
 
 
-def _replayed(points: Floats, size: int, half_life: float | None) -> float:
+def _measure_replay(points: Floats, size: int, half_life: float | None) -> float:
     """Events a second from an Arrow stream on disk to a run folder."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

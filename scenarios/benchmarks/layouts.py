@@ -13,34 +13,36 @@ import numpy as np
 import streamembed as se
 from scenarios import streams
 from scenarios.benchmarks.graphs import milliseconds
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces_numba, layout
 from streamembed.layout.layout import Layout
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["pictures"]
+__all__ = ["measure_layouts"]
 
 CHUNK, NEIGHBORS, SPREAD = 10, 15, 1.5
 # Beside the lists, a chunk.
 BARS = {1000: "7", 2000: "14"}
 
 
-def followed(points: Floats, size: int, begin: Layout, lists: Lists) -> tuple[float, float]:
+def measure_following(
+    points: Floats, size: int, begin: Layout, lists: NeighborLists
+) -> tuple[float, float]:
     """Milliseconds a chunk: the lists, and the picture beside them."""
-    window, births = points[:size].copy(), np.arange(size)
+    window, arrivals = points[:size].copy(), np.arange(size)
     picture, spent = begin, []
     for start in range(size, len(points) - CHUNK + 1, CHUNK):
         slots = np.arange(start, start + CHUNK) % size
-        window[slots], births[slots] = (
+        window[slots], arrivals[slots] = (
             points[start : start + CHUNK],
             np.arange(start, start + CHUNK),
         )
         clock = time.perf_counter()
-        after, _ = lists.replace(slots, Coordinates(window), births)
+        after, _ = lists.replace(slots, PointDistances(window), arrivals)
         between = time.perf_counter()
-        picture = layout.follow(
-            picture, lists, after, slots, births, (start, start + CHUNK), SPREAD
+        picture = layout.update(
+            picture, lists, after, slots, arrivals, (start, start + CHUNK), SPREAD
         )
         spent.append((between - clock, time.perf_counter() - between))
         lists = after
@@ -48,45 +50,45 @@ def followed(points: Floats, size: int, begin: Layout, lists: Lists) -> tuple[fl
     return float(each[0]), float(each[1])
 
 
-def pictures(quick: bool) -> list[str]:
+def measure_layouts(quick: bool) -> list[str]:
     """Letter, in windows of four sizes; umap-learn's refit where it is installed."""
     lines = [
         "| letter, chunk 10 | lists ms | picture beside them ms | bar | without numba ms | "
         "laid out ms | counted ms | one new point ms | umap-learn / lists and picture | bar |",
         "|---|" + "---:|" * 9,
     ]
-    _read(np.random.default_rng(0).standard_normal((200, 3)), 100)  # compiles
+    _measure_reading(np.random.default_rng(0).standard_normal((200, 3)), 100)  # compiles
     for size in (500, 1000) if quick else (500, 1000, 2000, 5000, 10000):
         try:
             points = streams.letter()[0][: size + 30 * CHUNK]
-        except streams.DataAbsent as absent:
+        except streams.MissingDataError as absent:
             print(f"letter left out: {absent}")
             return lines
-        births = np.arange(size)
-        lists = Lists.build(Coordinates(points[:size]), births, NEIGHBORS)
+        arrivals = np.arange(size)
+        lists = NeighborLists.build(PointDistances(points[:size]), arrivals, NEIGHBORS)
         clock = time.perf_counter()
-        begin = layout.anew(lists, True, points[:size, :2], births, SPREAD)
+        begin = layout.init(lists, True, points[:size, :2], arrivals, SPREAD)
         laid_out = 1e3 * (time.perf_counter() - clock)
-        kept_lists, beside = followed(points, size, begin, lists)
+        kept_lists, beside = measure_following(points, size, begin, lists)
         plain = np.nan
         if forces_numba.available and size <= 5000:
             forces_numba.available = False
-            plain = followed(points[: size + 8 * CHUNK], size, begin, lists)[1]
+            plain = measure_following(points[: size + 8 * CHUNK], size, begin, lists)[1]
             forces_numba.available = True
-        counted, placed = _read(points, size) if size <= 2000 else (np.nan, np.nan)
-        refit = _refit(points[:size]) if size <= 2000 else np.nan
-        told = [f"{value:.1f}" for value in (plain, laid_out, counted, placed)]
-        told = ["" if value == "nan" else value for value in told]
+        counted, placed = _measure_reading(points, size) if size <= 2000 else (np.nan, np.nan)
+        refit = _measure_refit(points[:size]) if size <= 2000 else np.nan
+        cells = [f"{value:.1f}" for value in (plain, laid_out, counted, placed)]
+        cells = ["" if value == "nan" else value for value in cells]
         bars = BARS.get(size, ""), "300" if size in BARS else ""
         ratio = "" if np.isnan(refit) else f"**{refit / (kept_lists + beside):.0f}**"
         lines.append(
             f"| N = {size:,} | {kept_lists:.1f} | **{beside:.1f}** | {bars[0]} | "
-            f"{told[0]} | {told[1]} | {told[2]} | {told[3]} | {ratio} | {bars[1]} |"
+            f"{cells[0]} | {cells[1]} | {cells[2]} | {cells[3]} | {ratio} | {bars[1]} |"
         )
     return lines
 
 
-def _read(points: Floats, size: int) -> tuple[float, float]:
+def _measure_reading(points: Floats, size: int) -> tuple[float, float]:
     """Milliseconds of counting what is kept and balanced, and of placing one point."""
     engine = se.Engine("laplacian_eigenmaps", size=size, scaling=None, tolerance=None, picture=True)
     with warnings.catch_warnings():
@@ -100,7 +102,7 @@ def _read(points: Floats, size: int) -> tuple[float, float]:
     return counted, placed
 
 
-def _refit(points: Floats) -> float:
+def _measure_refit(points: Floats) -> float:
     """Milliseconds of a cold fit of umap-learn; NaN where it is not installed."""
     if importlib.util.find_spec("umap") is None:
         return np.nan

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 import streamembed as se
-from scenarios.streams import DataAbsent, drifting_rings, labelled_pairs, table
-from streamembed.metric_learners.metrics import PAIR_METRICS
+from scenarios.streams import MissingDataError, drifting_rings, labelled_pairs, table
+from streamembed.metric_learners.catalog import PAIR_METRICS
 from streamembed.metric_learning import eig_dml, itml, itml_numba
 from streamembed.numeric.arrays import Bools, Floats
 
-__all__ = ["added", "itml_pace", "others", "steps"]
+__all__ = ["measure_itml", "measure_metric_learn", "measure_metrics", "measure_steps"]
 
 # updates a second at d = 16, 64, 256: the bars
 BARS = {16: 100_000, 64: 40_000, 256: 10_000}
@@ -28,7 +28,7 @@ def _pairs(d: int, count: int) -> tuple[Floats, Bools]:
     return differences, similar
 
 
-def itml_pace() -> list[str]:
+def measure_itml() -> list[str]:
     """Projections a second of the streaming update, by numpy and by numba where it is installed."""
     lines = ["| ITML, updates a second | d | numpy | numba | bar |", "|---|---:|---:|---:|---:|"]
     for d, bar in BARS.items():
@@ -37,7 +37,7 @@ def itml_pace() -> list[str]:
         upper, lower = np.quantile(d2, [0.05, 0.95]).tolist()
         paces = []
         for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
-            sweep = itml_numba.sweeper(backend)
+            sweep = itml_numba.get_sweep(backend)
             state = itml.init(np.eye(d))
             state, _ = itml.update(state, differences, similar, upper, lower, sweep=sweep)
             nothing = differences[:0], similar[:0]
@@ -49,12 +49,12 @@ def itml_pace() -> list[str]:
     return lines
 
 
-def steps() -> list[str]:
+def measure_steps() -> list[str]:
     """Milliseconds of a Frank-Wolfe step with 1,000 far pairs."""
     lines = ["| Eig-DML | d | ms a step |", "|---|---:|---:|"]
     for d in BARS:
         differences, similar = _pairs(d, 2000)
-        settings = eig_dml.Settings(steps=50, tolerance=0.0)
+        settings = eig_dml.EigDMLSettings(steps=50, tolerance=0.0)
         state = eig_dml.init(d)
         state, _ = eig_dml.update(state, differences[similar], differences[~similar], settings)
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def steps() -> list[str]:
     return lines
 
 
-def added(chunks: int) -> list[str]:
+def measure_metrics(chunks: int) -> list[str]:
     """What metrics add to a chunk of ten in a window of 2,000."""
     points = drifting_rings(2000 + 10 * chunks, 0, window=2000)
     labels = np.random.default_rng(0).integers(3, size=len(points))
@@ -93,13 +93,13 @@ def added(chunks: int) -> list[str]:
     return lines
 
 
-def others() -> list[str]:
+def measure_metric_learn() -> list[str]:
     """The same constraints through metric-learn, where it is installed and runs."""
     try:
         from metric_learn.itml import _BaseITML  # noqa: PLC0415  (nothing needs it)
 
         points, labels = table("letter")
-    except (ImportError, DataAbsent) as missing:
+    except (ImportError, MissingDataError) as missing:
         return [f"metric-learn was left out: {missing}."]
     close, far = labelled_pairs(points, labels, 500)
     d = close.shape[1]
@@ -109,7 +109,7 @@ def others() -> list[str]:
     kinds = np.repeat([1, -1], 500)
 
     class Shimmed(_BaseITML):  # type: ignore[misc]
-        """Version 0.7 asks scikit-learn for an option that is gone: its input checks are left."""
+        """Version 0.7 uses an option that scikit-learn has removed, for input checks only."""
 
         def _prepare_inputs(self, X, y=None, **_):  # type: ignore[no-untyped-def]
             return X, y
@@ -125,7 +125,7 @@ def others() -> list[str]:
     ]
     matrix = theirs.components_.T @ theirs.components_
     for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
-        sweep = itml_numba.sweeper(backend)
+        sweep = itml_numba.get_sweep(backend)
         options: dict[str, Any] = {"gamma": 0.1, "tolerance": 1e-300, "seed": None, "sweep": sweep}
         itml.solve(ends, kinds > 0, upper, lower, max_sweeps=1, **options)
         start = time.perf_counter()

@@ -33,7 +33,7 @@ D = 16
 BARS = {1: "at most 0.8 ms", 1024: "at most 1.3 times the bare transform"}
 
 
-def cpu_of(pids: list[int]) -> float:
+def read_cpu_seconds(pids: list[int]) -> float:
     """Seconds of CPU that processes have taken."""
     ticks = 0
     for pid in pids:
@@ -42,8 +42,8 @@ def cpu_of(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def each(call: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
-    """CPU milliseconds of a call, by the clock of whoever does the work."""
+def measure_call(call: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
+    """CPU milliseconds of a call, by the clock of the process that does the work."""
     for _ in range(max(2, times // 20)):
         call()
     began = clock()
@@ -52,7 +52,7 @@ def each(call: Callable[[], object], times: int, clock: Callable[[], float]) -> 
     return 1e3 * (clock() - began) / times
 
 
-def points(n: int) -> Floats:
+def draw_points(n: int) -> Floats:
     """A curved sheet among 16 features."""
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 3 * np.pi, n)
@@ -62,22 +62,22 @@ def points(n: int) -> Floats:
 
 
 @contextlib.contextmanager
-def printing(arguments: list[str]) -> Iterator[tuple[int, int]]:
+def start_process(arguments: list[str]) -> Iterator[tuple[int, int]]:
     """A Python process until the end, and the number that it printed first; 0 where it failed."""
     process = subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdout is not None
-    told = process.stdout.readline()
+    output = process.stdout.readline()
     try:
-        yield process.pid, int(told or 0)
+        yield process.pid, int(output or 0)
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-def asked_by_json(port: int, part: Floats) -> Callable[[], object]:
+def connect_json(port: int, part: Floats) -> Callable[[], object]:
     """The same transform from FastAPI, over one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     body = json.dumps({"points": part.tolist()})
@@ -104,7 +104,9 @@ def rows(X: Floats, folder: str, times: int) -> None:
         snapshot, pids = client.snapshot(), [*server.pids.values()]
         path = Path(other) / "snapshot.arrow"
         snapshot.save(path)
-        theirs = stack.enter_context(printing(["-m", "scenarios.baselines.http_server", str(path)]))
+        theirs = stack.enter_context(
+            start_process(["-m", "scenarios.baselines.http_server", str(path)])
+        )
         print(
             "| rows | bare, ms | server, ms | ratio | requests/s, one client | FastAPI, ms | bar |"
         )
@@ -117,43 +119,49 @@ def rows(X: Floats, folder: str, times: int) -> None:
                     return snapshot.transform_with_coverage(part)
 
             n = max(100, times // count)
-            alone = each(bare, n, time.process_time)
+            alone = measure_call(bare, n, time.process_time)
             began = time.perf_counter()
-            served = each(lambda part=part: client.transform(part), n, lambda: cpu_of(pids))  # type: ignore[misc]
+
+            def transform(part: Floats = part) -> object:
+                return client.transform(part)
+
+            served = measure_call(transform, n, lambda: read_cpu_seconds(pids))
             rate = n / (time.perf_counter() - began)
-            told = "not installed"
+            json_ms = "not installed"
             pid, port = theirs
             if port:
-                told = f"{each(asked_by_json(port, part), n, lambda: cpu_of([pid])):.2f}"  # noqa: B023
+                call = connect_json(port, part)
+                spent = measure_call(call, n, lambda: read_cpu_seconds([pid]))  # noqa: B023
+                json_ms = f"{spent:.2f}"
             print(
                 f"| {count:,} | {alone:.2f} | {served:.2f} | {served / alone:.2f} | {rate:,.0f} "
-                f"| {told} | {BARS[count]} |"
+                f"| {json_ms} | {BARS[count]} |"
             )
-        whole = each(lambda: client.learn(X[:10]), 100, lambda: cpu_of(pids))
+        whole = measure_call(lambda: client.learn(X[:10]), 100, lambda: read_cpu_seconds(pids))
         print(f"\nlearn, 10 rows a call, committed: {whole:.2f} ms of the server")
 
 
-def silence(X: Floats, folder: str, count: int) -> None:
-    """How long another token waits for one row while one opens streams and says nothing."""
+def measure_silent_client(X: Floats, folder: str, count: int) -> None:
+    """Latency of one row for a token while another token opens streams and sends nothing."""
     tokens = Path(folder).parent / "tokens"
-    loud, other = (add_token(tokens, name, "read") for name in ("loud", "other"))
+    noisy, other = (add_token(tokens, name, "read") for name in ("loud", "other"))
     settings = ServerSettings(run=folder, port=0, tokens=str(tokens))
     with Supervisor(settings) as server:
         url = f"grpc://127.0.0.1:{server.ports[0]}"
         with se.connect(url, token=other) as client:
             for _ in range(100):
                 client.transform(X[:1])
-            before = waits(client, X)
-            command = ["-m", "scenarios.baselines.silent_client", url, loud, str(count)]
-            with printing(command) as (_, opened):
-                during = waits(client, X)
+            before = measure_wait(client, X)
+            command = ["-m", "scenarios.baselines.silent_client", url, noisy, str(count)]
+            with start_process(command) as (_, opened_streams):
+                during = measure_wait(client, X)
             print(
-                f"\none row, 99 of 100: {before:.1f} ms; with {opened} streams opened by another "
-                f"token, that say nothing, {during:.1f} ms: {during / before:.2f} times (at most 2)"
+                f"\none row, 99 of 100: {before:.1f} ms; with {opened_streams} silent streams of "
+                f"another token {during:.1f} ms: {during / before:.2f} times (at most 2)"
             )
 
 
-def waits(client: se.Client, X: Floats) -> float:
+def measure_wait(client: se.Client, X: Floats) -> float:
     """The 99th of 100 times of a request, of 2,000, in milliseconds."""
     spent = np.empty(2000)
     for i in range(len(spent)):
@@ -164,17 +172,17 @@ def waits(client: se.Client, X: Floats) -> float:
 
 
 def main() -> None:
-    """Print a row for each size of request, and what silence does."""
+    """Print a row for each size of request, and the effect of silent clients."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3000, help="requests of one row")
     parser.add_argument("--silent", type=int, default=1000, help="streams that say nothing")
     asked = parser.parse_args()
-    X = points(20_000)
+    X = draw_points(20_000)
     with tempfile.TemporaryDirectory() as folder:
         run = str(Path(folder) / "run")
         with se.open_run(run, SETTINGS) as learning:
             learning.learn(X)
-        silence(X, run, asked.silent)
+        measure_silent_client(X, run, asked.silent)
         rows(X, run, asked.times)
 
 

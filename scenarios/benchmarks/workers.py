@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import streamembed as se
-from scenarios.benchmarks.serving import points
+from scenarios.benchmarks.serving import draw_points
 from streamembed.logs import write_log
 
 FILES = 8
@@ -37,23 +37,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         log.mkdir()
-        X = points(asked.events)
+        X = draw_points(asked.events)
         names = [f"x{i}" for i in range(X.shape[1])]
         for i, part in enumerate(np.array_split(X, FILES)):
             write_log(log / f"{i}.parquet", part, names)
         del X, part
         print("| one worker, s | two, s | ratio | same bytes |\n| ---: | ---: | ---: | --- |")
         for pair in range(asked.pairs):
-            spent, found = {}, {}
+            spent, outputs = {}, {}
             for workers in (1, 2):
                 run = Path(folder) / f"{pair}-{workers}"
                 began = time.perf_counter()
                 se.replay_partitions(log, run, workers=workers, **SETTINGS)
                 spent[workers] = time.perf_counter() - began
-                found[workers] = (run / "snapshot.arrow").read_bytes()
+                outputs[workers] = (run / "snapshot.arrow").read_bytes()
             print(
                 f"| {spent[1]:.1f} | {spent[2]:.1f} | {spent[1] / spent[2]:.2f} "
-                f"| {found[1] == found[2]} |",
+                f"| {outputs[1] == outputs[2]} |",
                 flush=True,
             )
 

@@ -23,12 +23,12 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios.fuzz import dense_answers
 from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
-from streamembed.geometry.kernel_matrix import rounding_norm
+from streamembed.geometry.kernel_matrix import bound_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
 
-__all__ = ["KINDS", "Result", "check", "run"]
+__all__ = ["KINDS", "CertificateCounts", "check", "run"]
 
 KERNELS = ("self_tuning", "gaussian", "graph")
 
@@ -46,19 +46,19 @@ NEGATIVE_MASS = 0.06
 # Share of streams of other methods than maps of a walk; those among them that take no distances.
 OTHERS = 0.35
 OF_POINTS = ("pca", "kernel_pca", "lle")
-# One stream in so many has more points than the last rung decomposes.
+# One stream in this many has more points than the last level decomposes.
 LARGE_EVERY = 100
 
 
 @dataclass
-class Result:
-    """What a run of the fuzz found.
+class CertificateCounts:
+    """Counts of a run of the fuzz.
 
     Attributes
     ----------
     streams, snapshots, met : int
-    rungs : Counter
-        How often the ladder ended where.
+    levels : Counter
+        How often refinement ended at each level.
     unmet : list of int
         Seeds of streams with a snapshot that is not met, of so few points that it should be.
     wrong : list of (int, str)
@@ -69,7 +69,7 @@ class Result:
     snapshots: int = 0
     met: int = 0
     informative: int = 0
-    rungs: Counter[str] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
     unmet: list[int] = field(default_factory=list)
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ def _clusters(rng: Draw, n: int, d: int) -> Floats:
     return points
 
 
-def _resting(rng: Draw, n: int, d: int) -> Floats:
+def _draw_resting(rng: Draw, n: int, d: int) -> Floats:
     sites, jitter = rng.normal(size=(int(rng.integers(2, 8)), d)), 10.0 ** rng.integers(-12, -3)
     points: Floats = sites[rng.integers(0, len(sites), n)] + jitter * rng.normal(size=(n, d))
     return points
@@ -158,7 +158,7 @@ FLOAT32 = 1e-4  # twice what the rounding of a float32 ring may do to an eigenva
 
 KINDS = {
     "clusters": _clusters,
-    "resting": _resting,
+    "resting": _draw_resting,
     "rings": _rings,
     "roll": _roll,
     "walk": _walk,
@@ -173,7 +173,7 @@ KINDS = {
 }
 
 
-def _drawn(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str, Any], bool]:
+def _draw_stream(seed: int, kernel: str | None = None) -> tuple[str, Floats, dict[str, Any], bool]:
     """Kind, points, parameters of the engine, and whether it learns distances.
 
     Without a ``kernel`` units are drawn, too, and methods other than maps of a walk.
@@ -290,7 +290,7 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
     d
         Unsquared distances between the snapshot's objects, in its order, where it has no points.
     """
-    answer = dense_answers.answer(snapshot, d)
+    answer = dense_answers.solve_dense(snapshot, d)
     k, c = len(snapshot.eigenvalues), snapshot.certificate
     with one_blas_thread():  # two took ten times as long
         values, vectors = scipy.linalg.eigh(answer.operator, driver="evd")
@@ -333,10 +333,10 @@ def check(snapshot: se.Snapshot, tolerance: float, d: Floats | None = None) -> l
     return faults
 
 
-def run(streams: int, seed: int = 0, most: int = 3, kernel: str | None = None) -> Result:
+def run(streams: int, seed: int = 0, most: int = 3, kernel: str | None = None) -> CertificateCounts:
     """Fuzz so many streams from ``seed`` on, with up to ``most`` snapshots of each."""
-    result = Result()
-    for one in range(seed, seed + streams):
+    result = CertificateCounts()
+    for number in range(seed, seed + streams):
         result.streams += 1
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -344,15 +344,15 @@ def run(streams: int, seed: int = 0, most: int = 3, kernel: str | None = None) -
             warnings.simplefilter("ignore", CostWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
             try:
-                _stream(one, most, result, kernel)
+                _stream(number, most, result, kernel)
             except Exception as error:  # whatever it is, the fuzz names the seed and goes on
-                result.wrong.append((one, f"raised {error!r}"))
+                result.wrong.append((number, f"raised {error!r}"))
     return result
 
 
-def _stream(seed: int, most: int, result: Result, kernel: str | None) -> None:
+def _stream(seed: int, most: int, result: CertificateCounts, kernel: str | None) -> None:
     """Learn the stream of a seed and hold its snapshots against the truth."""
-    _, points, parameters, by_distance = _drawn(seed, kernel)
+    _, points, parameters, by_distance = _draw_stream(seed, kernel)
     rng = np.random.default_rng((seed, 1))
     engine = se.Engine(**parameters)
     d = _distances(rng, points) if by_distance else None
@@ -362,14 +362,14 @@ def _stream(seed: int, most: int, result: Result, kernel: str | None) -> None:
         _learn(engine, points, d, start, stop)
         start = stop
         snapshot = engine.snapshot()
-        known = None if d is None else d[np.ix_(snapshot.ids, snapshot.ids)]
-        faults = check(snapshot, parameters["tolerance"], known)
+        support_distances = None if d is None else d[np.ix_(snapshot.ids, snapshot.ids)]
+        faults = check(snapshot, parameters["tolerance"], support_distances)
         result.snapshots += 1
         result.met += bool(snapshot.certificate.met)
         result.informative += snapshot.certificate.angle_bound < 1.0
-        result.rungs[snapshot.rung] += 1
+        result.levels[snapshot.rung] += 1
         # that doubles can show; eigenvalues below 1e-13 are none
-        smallest = max(1.1 * rounding_norm(np.float64, len(snapshot.ids)), 1e-13)
+        smallest = max(1.1 * bound_rounding(np.float64, len(snapshot.ids)), 1e-13)
         possible = snapshot.eigenvalues[0] * parameters["tolerance"] > smallest
         if snapshot.method in dense_answers.CENTRED or snapshot.method == "lle":
             possible = False  # relative to a norm that may be any number of times larger
@@ -404,7 +404,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{result.streams} streams, {result.snapshots} snapshots: {len(result.wrong)} wrong, "
         f"{len(result.unmet)} not met (seeds {result.unmet[:10]}); angle bound below 1 on "
-        f"{result.informative}; " + ", ".join(f"{n} {rung}" for rung, n in result.rungs.items())
+        f"{result.informative}; " + ", ".join(f"{n} {level}" for level, n in result.levels.items())
     )
     return int(bool(result.wrong or result.unmet))
 

@@ -25,7 +25,12 @@ import pyarrow as pa
 
 import streamembed as se
 from streamembed.data import table
-from streamembed.data.column_roles import Choice, Found, Layout, layout_of
+from streamembed.data.column_roles import (
+    ColumnCandidates,
+    ColumnChoice,
+    EventColumns,
+    choose_event_columns,
+)
 from streamembed.engine.snapshot import Snapshot
 from streamembed.logs import event_log
 from streamembed.logs.log_file import LogFile
@@ -33,7 +38,7 @@ from streamembed.logs.log_writer import open_writer
 from streamembed.logs.paths import probe_files
 from streamembed.runs.log_transform import transform_log
 
-__all__ = ["CHOICES", "LARGEST", "Name", "growth", "open_", "replay", "slope", "steps_of"]
+__all__ = ["CHOICES", "LARGEST", "Name", "count_steps", "growth", "open_log", "replay", "slope"]
 
 LARGEST = 1.1
 ROWS = 60
@@ -62,7 +67,7 @@ class Name(str):
         return str.__eq__(self, other)
 
 
-def steps_of(call: Callable[[], Any]) -> int:
+def count_steps(call: Callable[[], Any]) -> int:
     """Calls of functions, and comparisons of `Name`, that a call makes in this thread."""
     calls = 0
 
@@ -80,9 +85,9 @@ def steps_of(call: Callable[[], Any]) -> int:
 
 
 @contextmanager
-def counted() -> Iterator[None]:
+def count_names() -> Iterator[None]:
     """Names of logs are `Name` until it is decided which are features: these are saved as text."""
-    as_text = table.feature_name
+    as_text = table.to_feature_name
 
     def probe(paths: Any) -> tuple[LogFile, ...]:
         return tuple(
@@ -93,19 +98,19 @@ def counted() -> Iterator[None]:
     def feature_name(name: Any) -> str:
         return name if isinstance(name, Name) else as_text(name)
 
-    def plain_layout(found: Found, choice: Choice) -> Layout:
-        layout = layout_of(found, choice)
+    def plain_layout(found: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
+        layout = choose_event_columns(found, choice)
         return replace(layout, feature_names=tuple(map(str, layout.feature_names)))
 
     with (
         mock.patch("streamembed.logs.event_log.probe_files", probe),
-        mock.patch("streamembed.logs.event_log.layout_of", plain_layout),
-        mock.patch("streamembed.data.table.feature_name", feature_name),
+        mock.patch("streamembed.logs.event_log.choose_event_columns", plain_layout),
+        mock.patch("streamembed.data.table.to_feature_name", feature_name),
     ):
         yield
 
 
-def log_of(folder: Path, columns: int, format: str) -> tuple[Path, list[str]]:
+def write_log_file(folder: Path, columns: int, format: str) -> tuple[Path, list[str]]:
     """A log of so many columns, and the names of its features."""
     rng = np.random.default_rng(columns)
     names = [f"c{j}" for j in range(columns - int(BESIDE * columns))]
@@ -120,12 +125,12 @@ def log_of(folder: Path, columns: int, format: str) -> tuple[Path, list[str]]:
 
 def growth(choice: str, format: str, columns: int, use: Use) -> float:
     """Steps of the last third of the columns beside those of the second."""
-    with tempfile.TemporaryDirectory() as place, counted(), warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as place, count_names(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
 
         def steps(d: int) -> int:
-            log, names = log_of(Path(place), d, format)
-            return steps_of(lambda: use(log, CHOICES[choice](names)))
+            log, names = write_log_file(Path(place), d, format)
+            return count_steps(lambda: use(log, CHOICES[choice](names)))
 
         return slope(steps, columns)
 
@@ -137,7 +142,7 @@ def slope(steps: Callable[[int], int], d: int) -> float:
     return (third - second) / (second - first)
 
 
-def open_(log: Path, chosen: dict[str, Any]) -> None:
+def open_log(log: Path, chosen: dict[str, Any]) -> None:
     """What each column is for."""
     event_log.open_log(log, **chosen)
 
@@ -147,9 +152,9 @@ def replay(log: Path, chosen: dict[str, Any]) -> None:
     run = log.with_suffix(".run")
     se.replay(log, se.Engine(), run, **chosen)
     snapshot = Snapshot.load(run / "snapshot.arrow")
-    opened = event_log.open_log(log, snapshot.feature_names)
-    opened = replace(opened, feature_names=tuple(map(Name, opened.feature_names)))
-    transform_log(snapshot, opened, log.with_suffix(".out"))
+    log_table = event_log.open_log(log, snapshot.feature_names)
+    log_table = replace(log_table, feature_names=tuple(map(Name, log_table.feature_names)))
+    transform_log(snapshot, log_table, log.with_suffix(".out"))
 
 
 def main(arguments: list[str] | None = None) -> int:

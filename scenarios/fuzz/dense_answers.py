@@ -19,7 +19,7 @@ import streamembed as se
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.threads import one_blas_thread
 
-__all__ = ["CENTRED", "Answer", "answer", "operator", "walk"]
+__all__ = ["CENTRED", "Answer", "operator", "solve_dense", "walk"]
 
 # Methods whose eigenvalues are those of a centred matrix, in the units of the data.
 CENTRED = ("pca", "classical_mds", "kernel_pca", "isomap")
@@ -60,7 +60,7 @@ class Answer:
     negative_mass: float | None = None
 
 
-def answer(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
+def solve_dense(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     """The dense answer for a snapshot; ``d`` as in `fuzz_certificate.check`."""
     if d is not None:
         scaled, d2 = np.zeros((len(d), 0)), d**2
@@ -79,9 +79,9 @@ def answer(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     if snapshot.method == "lle":
         return _alignment(scaled, d2, snapshot)
     if snapshot.method == "isomap":
-        return _geodesics(d2, snapshot)
+        return _solve_geodesics(d2, snapshot)
     if snapshot.method in CENTRED:
-        return _centred(_gram(scaled, d2, snapshot), snapshot.masses, d is not None)
+        return _solve_centred(_solve_gram(scaled, d2, snapshot), snapshot.masses, d is not None)
     d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
     weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
     return Answer(dense, parts=connected_components(weights > np.finfo(np.float64).eps)[0])
@@ -132,7 +132,7 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
     return weights, dense
 
 
-def _joined(d2: Floats, snapshot: se.Snapshot) -> tuple[Ints, Bools]:
+def _join_neighbours(d2: Floats, snapshot: se.Snapshot) -> tuple[Ints, Bools]:
     """Neighbours of every point, nearest first and then oldest, shape (n, K), and who is joined."""
     n = len(d2)
     others = d2 + np.diag(np.full(n, np.inf))
@@ -142,7 +142,7 @@ def _joined(d2: Floats, snapshot: se.Snapshot) -> tuple[Ints, Bools]:
     return near, joined
 
 
-def _gram(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Floats:
+def _solve_gram(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Floats:
     """The matrix that is centred."""
     if snapshot.method == "classical_mds":
         return -0.5 * d2
@@ -162,7 +162,7 @@ def _gram(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Floats:
     return np.asarray(np.clip(inside, -most, most) ** snapshot.degree)
 
 
-def _centred(matrix: Floats, masses: Floats, signed: bool) -> Answer:
+def _solve_centred(matrix: Floats, masses: Floats, signed: bool) -> Answer:
     """Of diag(m)^(1/2) J H J^T diag(m)^(1/2), in units of its norm."""
     entry = float(np.abs(matrix).max()) or 1.0
     root = np.sqrt(masses)
@@ -186,9 +186,9 @@ def _centred(matrix: Floats, masses: Floats, signed: bool) -> Answer:
     )
 
 
-def _geodesics(d2: Floats, snapshot: se.Snapshot) -> Answer:
+def _solve_geodesics(d2: Floats, snapshot: se.Snapshot) -> Answer:
     """Of the shortest paths of the part that has coordinates."""
-    _, joined = _joined(d2, snapshot)
+    _, joined = _join_neighbours(d2, snapshot)
     joined = joined | joined.T
     lengths = np.where(joined, np.maximum(np.sqrt(d2), NO_LENGTH), 0.0)
     graph = csr_array(lengths)
@@ -199,13 +199,15 @@ def _geodesics(d2: Floats, snapshot: se.Snapshot) -> Answer:
         raise AssertionError("coordinates are not those of one largest part")
     paths = shortest_path(graph, directed=False)
     paths = np.where(np.outer(inside, inside), paths, 0.0)
-    found = _centred(-0.5 * paths**2, snapshot.masses * inside, True)
-    return Answer(found.operator, found.to_operator, found.rounding, parts, found.negative_mass)
+    solution = _solve_centred(-0.5 * paths**2, snapshot.masses * inside, True)
+    return Answer(
+        solution.operator, solution.to_operator, solution.rounding, parts, solution.negative_mass
+    )
 
 
 def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
     """u (M + u)^-1 without its constant, for the weights that rebuild every point; u = mu_(k+1)."""
-    near, _ = _joined(d2, snapshot)
+    near, _ = _join_neighbours(d2, snapshot)
     n, root = len(d2), np.sqrt(snapshot.masses)
     rebuilt = np.eye(n)
     for i, row in enumerate(near if n > 1 else []):
@@ -234,6 +236,6 @@ def _alignment(scaled: Floats, d2: Floats, snapshot: se.Snapshot) -> Answer:
         result: Floats = np.where(np.isfinite(published), inside, 0.0)
         return result
 
-    parts = connected_components(_joined(d2, snapshot)[1], directed=False)[0]
+    parts = connected_components(_join_neighbours(d2, snapshot)[1], directed=False)[0]
     # weights are known to the condition of a ridge of 1e-3; values to the rounding of the matrix
     return Answer(dense, to_operator, 1e-10 + 1e-14 * norm / unit, parts)

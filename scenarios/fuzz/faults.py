@@ -20,16 +20,16 @@ import tempfile
 from pathlib import Path
 
 import streamembed as se
-from scenarios.fuzz.kills import SMALL, digest, log_of, replay
+from scenarios.fuzz.kills import SMALL, digest, replay, write_run_log
 from streamembed.errors import FileError, StoppedError
-from streamembed.storage.database import NAME
+from streamembed.storage.database import DATABASE_NAME
 
 SOURCE = Path(__file__).with_name("faults.c")
 WAYS = {"error": 0, "short": 1, "full": 2}
 PARTS = [(0, 60), (60, 110), (110, 200)]
 
 
-def compiled(folder: Path) -> Path | None:
+def compile_shim(folder: Path) -> Path | None:
     """The shim as a library; None where nothing here compiles it."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
@@ -45,21 +45,21 @@ def learn(run: Path, acks: Path | None) -> None:
     import numpy as np  # noqa: PLC0415
 
     points = np.random.default_rng(3).standard_normal((200, 3))
-    with se.open_run(run, SMALL, checkpoint_every=50) as opened:
+    with se.open_run(run, SMALL, checkpoint_every=50) as durable_run:
         for number, (start, stop) in enumerate(PARTS):
-            opened.learn(points[start:stop], batch_id=str(number))
+            durable_run.learn(points[start:stop], batch_id=str(number))
             if acks is not None:
                 acks.write_text(str(stop))
 
 
-def final(run: Path) -> bytes:
-    with se.open_run(run) as opened:
-        return opened.engine.to_bytes()
+def read_final_state(run: Path) -> bytes:
+    with se.open_run(run) as durable_run:
+        return durable_run.engine.to_bytes()
 
 
-def met(work: object, below: Path, n: int, way: int) -> tuple[bool, int]:
+def meet_fault(work: object, below: Path, n: int, way: int) -> tuple[bool, int]:
     """Whether a process that met the n-th fault went no further, and how many calls it made."""
-    told, tell = os.pipe()
+    pipe_reader, pipe_writer = os.pipe()
     child = os.fork()
     if child == 0:
         shim = ctypes.CDLL(None)
@@ -73,32 +73,32 @@ def met(work: object, below: Path, n: int, way: int) -> tuple[bool, int]:
         except BaseException as error:
             print(f"call {n}: {type(error).__name__}: {error}", file=sys.stderr)
             code = 1
-        seen = shim.faults_seen()
+        count_seen = shim.faults_seen()
         shim.faults_arm(b"", ctypes.c_long(-1), 0)
-        os.write(tell, str(seen).encode())
+        os.write(pipe_writer, str(count_seen).encode())
         os._exit(code)
-    os.close(tell)
+    os.close(pipe_writer)
     status = os.waitpid(child, 0)[1]
-    seen = int(os.read(told, 20) or 0)
-    os.close(told)
+    count_seen = int(os.read(pipe_reader, 20) or 0)
+    os.close(pipe_reader)
     code = os.waitstatus_to_exitcode(status)
     if code not in (0, 3):
         raise AssertionError(f"fault {n} ended with {code}")
-    return code == 3, seen
+    return code == 3, count_seen
 
 
 def try_all(folder: Path, step: int) -> tuple[int, int]:
-    """Every step-th call of both scenarios; how many failed, and errors told."""
-    log = log_of(folder, "points", 1)
+    """Every step-th call of both scenarios; number of faults, and of reported errors."""
+    log = write_run_log(folder, "points", 1)
     clean = digest(replay(log, folder / "clean", "points").path)
     learn(folder / "well", None)
-    well = final(folder / "well")
-    faults = told = 0
+    well = read_final_state(folder / "well")
+    faults = reported = 0
     run, acks = folder / "run", folder / "acks"
     works = {True: lambda: learn(run, acks), False: lambda: replay(log, run, "points")}
     for online, work in works.items():
         shutil.rmtree(run, ignore_errors=True)
-        _, calls = met(work, run, 0, 0)  # none fails
+        _, calls = meet_fault(work, run, 0, 0)  # none fails
         ways = list(WAYS.values())
         tried = [(n, way) for n in range(1, calls + 1, step) for way in ways]
         if not online:
@@ -107,36 +107,36 @@ def try_all(folder: Path, step: int) -> tuple[int, int]:
             shutil.rmtree(run, ignore_errors=True)
             acks.write_text("0")
             faults += 1
-            told += met(work, run, n, way)[0]
+            reported += meet_fault(work, run, n, way)[0]
             if online:
                 check(run, int(acks.read_text()), n)
                 learn(run, None)
-                right = final(run) == well
+                right = read_final_state(run) == well
             else:
                 right = digest(replay(log, run, "points").path) == clean
             if not right:
                 raise AssertionError(f"after fault {n} ({way}) the run has other bytes")
-    return faults, told
+    return faults, reported
 
 
 def check(run: Path, acknowledged: int, n: int) -> None:
     """What was acknowledged is there, and at most one batch more."""
-    if not (run / NAME).exists():
+    if not (run / DATABASE_NAME).exists():
         if acknowledged:
             raise AssertionError(f"after fault {n} the run is gone")
         return
-    with se.open_run(run, SMALL) as opened:
+    with se.open_run(run, SMALL) as durable_run:
         ends = [0, *(stop for _, stop in PARTS)]
-        if opened.position not in ends[ends.index(acknowledged) :][:2]:
+        if durable_run.position not in ends[ends.index(acknowledged) :][:2]:
             raise AssertionError(
-                f"fault {n}: {acknowledged} were acknowledged, {opened.position} are there"
+                f"fault {n}: {acknowledged} were acknowledged, {durable_run.position} are there"
             )
 
 
 def run_with_shim(step: int) -> subprocess.CompletedProcess[str] | None:
     """This module in a process with the shim; None where it cannot be compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        library = compiled(Path(folder))
+        library = compile_shim(Path(folder))
         if library is None:
             return None
         return subprocess.run(
@@ -162,9 +162,9 @@ def main() -> None:
         sys.stderr.write(done.stderr)
         sys.exit(done.returncode)
     with tempfile.TemporaryDirectory() as folder:
-        faults, told = try_all(Path(folder), asked.step)
+        faults, reported = try_all(Path(folder), asked.step)
     print(
-        f"{faults} faults, {told} of which ended the process with an error: nothing "
+        f"{faults} faults, {reported} of which ended the process with an error: nothing "
         "acknowledged was lost, all runs went on to the same bytes"
     )
 

@@ -44,13 +44,13 @@ WRONG: list[Any] = [None, "x", -1, {}, [[]], float("nan"), float("inf"), 10**30]
 
 
 @dataclass
-class Result:
-    """What a run found.
+class FileCounts:
+    """Counts of a run.
 
     Attributes
     ----------
     damaged, hostile : int
-        Files that were tried.
+        Number of files.
     failures : list of str
         What was no `DamagedFileError`: what was done to which file, and what came of it.
     """
@@ -108,7 +108,7 @@ def save_all(folder: Path) -> dict[Path, str]:
     return files
 
 
-def damaged(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+def damage(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
     """The bytes after an accident."""
     n = len(data)
     start, stop = sorted(rng.integers(0, n, 2).tolist())
@@ -132,7 +132,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
     return f"{kind} at {start} to {stop}", bytes(changed)
 
 
-def hostile(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
+def list_hostile_files(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
     """What was changed, and the table, header, kind and version to seal instead of those saved."""
     table, header = archive.read_table(path, kind)
     version = str(archive.VERSION)
@@ -149,10 +149,10 @@ def hostile(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
             yield f"{name} is text", table.set_column(index, name, texts), header, kind, version
     if table.num_rows:
         yield "no rows", table.slice(0, 0), header, kind, version
-    for told, changed in _headers(header, kind):
-        yield told, table, changed, kind, version
-    for told, other in _snapshots(table, header) if kind == "snapshot" else _arrays(table):
-        yield told, other, header, kind, version
+    for change, changed in _headers(header, kind):
+        yield change, table, changed, kind, version
+    for change, other in _snapshots(table, header) if kind == "snapshot" else _arrays(table):
+        yield change, other, header, kind, version
 
 
 def _headers(header: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
@@ -162,16 +162,16 @@ def _headers(header: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
         inside = changed
         for key in place[:-1]:
             inside = inside[key]
-        told = ".".join(map(str, place))
+        change = ".".join(map(str, place))
         was = inside[place[-1]]
         if "parameters" not in place:
             del inside[place[-1]]
-            yield f"without {told}", copy.deepcopy(changed)
+            yield f"without {change}", copy.deepcopy(changed)
         for wrong in WRONG:
             if _is_fine(place, was, wrong):
                 continue
             inside[place[-1]] = wrong
-            yield f"{told} is {wrong!r}", copy.deepcopy(changed)
+            yield f"{change} is {wrong!r}", copy.deepcopy(changed)
     if kind != "snapshot":
         name = "config" if kind == "engine" else "parameters"
         yield "unknown parameter", {**header, name: {**header[name], "wings": 2}}
@@ -225,7 +225,7 @@ def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
 def _snapshots(table: Any, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Columns of a snapshot that it cannot have."""
     # a reach is 0 where nothing differs, and sums of centred rows may have any sign
-    any_sign = {"reach"} if METHODS[header["method"]].room in ("dense", "graph") else SIGNED
+    any_sign = {"reach"} if METHODS[header["method"]].family in ("kernel", "graph") else SIGNED
     any_sign = {*any_sign, "picture_kept", "picture_balance", "picture_moved"}  # shares and lengths
     for index, name in enumerate(table.column_names):
         if name == "id":
@@ -237,16 +237,16 @@ def _snapshots(table: Any, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         flat = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
         width = column.type.list_size if pa.types.is_fixed_size_list(column.type) else 0
         values = flat.to_numpy(zero_copy_only=False)
-        for told, other in (
+        for change, other in (
             ("NaN", np.full_like(values, np.nan)),
             ("infinite", np.full_like(values, np.inf)),
             ("float32", values.astype(np.float32)),
             ("whole numbers", np.zeros(len(values), dtype=np.int64)),
         ):
-            made = pa.array(other)
+            column_array = pa.array(other)
             if width:
-                made = pa.FixedSizeListArray.from_arrays(made, width)
-            yield f"{name} {told}", table.set_column(index, name, made)
+                column_array = pa.FixedSizeListArray.from_arrays(column_array, width)
+            yield f"{name} {change}", table.set_column(index, name, column_array)
         if width > 1 and name != "tracked":
             fewer = pa.FixedSizeListArray.from_arrays(pa.array(values[: len(column)]), 1)
             yield f"{name} of another width", table.set_column(index, name, fewer)
@@ -271,8 +271,8 @@ def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
             changes.append(("text", array.astype(str).astype(object).ravel()))
         if array.dtype.kind in "fi" and array.size:
             changes.append(("boolean", array.astype(bool)))
-        for told, other in changes:
-            yield f"{name} {told}", {**arrays, name: other}
+        for change, other in changes:
+            yield f"{name} {change}", {**arrays, name: other}
 
 
 def _is_refused(load: Callable[[Path], Any], path: Path) -> str | None:
@@ -298,9 +298,9 @@ def _seal(path: Path, table: Any, header: Any, kind: str, version: str) -> None:
         archive.VERSION = usual
 
 
-def run(count: int, seed: int, every: int = 1) -> Result:
+def run(count: int, seed: int, every: int = 1) -> FileCounts:
     """Try ``count`` damaged files, and one in ``every`` of the hostile ones."""
-    result = Result()
+    result = FileCounts()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = save_all(folder)
@@ -309,28 +309,28 @@ def run(count: int, seed: int, every: int = 1) -> Result:
         for number in range(count):
             rng = np.random.default_rng((seed, number))
             path, kind, data = saved[rng.integers(len(saved))]
-            told, changed = damaged(data, rng)
+            change, changed = damage(data, rng)
             if changed == data:
                 continue
             target.write_bytes(changed)
             result.damaged += 1
-            if (found := _is_refused(LOADERS[kind], target)) is not None:
+            if (outcome := _is_refused(LOADERS[kind], target)) is not None:
                 result.failures.append(
-                    f"file {number} of seed {seed}, {path.name}, {told}: {found}"
+                    f"file {number} of seed {seed}, {path.name}, {change}: {outcome}"
                 )
         number = 0
         for path, kind, _ in saved:
-            for told, table, header, other, version in hostile(path, kind):
+            for change, table, header, other, version in list_hostile_files(path, kind):
                 number += 1
                 if number % every:
                     continue
                 if isinstance(table, dict):
-                    table = archive.table_of(table)
+                    table = archive.to_table(table)
                 json.dumps(header)
                 _seal(target, table, header, other, version)
                 result.hostile += 1
-                if (found := _is_refused(LOADERS[kind], target)) is not None:
-                    result.failures.append(f"{path.name}, {told}: {found}")
+                if (outcome := _is_refused(LOADERS[kind], target)) is not None:
+                    result.failures.append(f"{path.name}, {change}: {outcome}")
     return result
 
 

@@ -1,4 +1,4 @@
-"""What somebody may pass by mistake, or on purpose: what `scenarios.fuzz.inputs` draws from."""
+"""Values that a caller may pass by mistake, or on purpose; `scenarios.fuzz.inputs` draws them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
     "NAMES",
     "D",
     "columns",
+    "draw_distance_rows",
     "hosts",
     "paths",
     "points",
-    "rows_of_distances",
     "scalars",
     "tables",
 ]
@@ -35,7 +35,7 @@ def _view(array: Any) -> memoryview:
     return memoryview(array)
 
 
-class Rude:
+class Hostile:
     """An object that cannot even be shown."""
 
     def __repr__(self) -> str:
@@ -54,14 +54,14 @@ def scalars() -> list[Any]:
         Decimal("sNaN"), Decimal("1e999"), 1j, np.complex128(1 + 2j), np.longdouble("1e400"),
         datetime.datetime(2020, 1, 1), datetime.timedelta(1), np.datetime64("2020-01-01", "ns"),
         np.datetime64("NaT"), np.timedelta64(5, "D"), pd.NA, pd.NaT, np.ma.masked, object(),
-        Rude(), len, int, Ellipsis, slice(3), {1}, frozenset("a"), {}, {"a": 1}, [], (), [None],
+        Hostile(), len, int, Ellipsis, slice(3), {1}, frozenset("a"), {}, {"a": 1}, [], (), [None],
         [1, "a"], range(3), iter([1, 2]), np.array(2), np.array([1.0, 2.0]), np.array("auto"),
         np.zeros((0, 0)), Path("x"), memoryview(b"abc"), pa.scalar(1.5), pa.array([1]),
     ]  # fmt: skip
 
 
 def tables(rng: np.random.Generator) -> list[Any]:
-    """What somebody may take for points."""
+    """Values in place of points."""
     X = rng.normal(size=(4, D))
     text = X.astype(str)
     structured = np.zeros(4, dtype=[("a", float), ("b", float)])
@@ -85,7 +85,7 @@ def tables(rng: np.random.Generator) -> list[Any]:
         [["a", 1, 2]], [[None, 1, 2]], [[], []], [1, 2, 3], [{"a": 1, "b": 2, "c": 3}],
         [{1: 1.0, "1": 2.0}], [{"a": 1}, {"b": 2}], [{}], [{"a": "1", "b": 2, "c": 3}],
         [{"a": 1j, "b": 2, "c": 3}], [{"a": 10**400, "b": 2, "c": 3}], [{"\ud800": 1.0}],
-        [{"a": np.datetime64("2020", "ns"), "b": 2, "c": np.timedelta64(1)}], [{Rude(): 1.0}],
+        [{"a": np.datetime64("2020", "ns"), "b": 2, "c": np.timedelta64(1)}], [{Hostile(): 1.0}],
         [{"a": np.complex128(1), "b": pd.NA, "c": np.ma.masked}], [{10**5000: 1.0}], [{"a": 1}, 5],
         [{"a": np.array([1, 2]), "b": [1], "c": {}}], {"a": [1.0]}, two, deep, pd.DataFrame(X),
         pd.DataFrame({"a": [1], "b": ["x"], "c": [2]}), pd.DataFrame(), pd.Series([1.0, 2.0]),
@@ -101,13 +101,13 @@ def tables(rng: np.random.Generator) -> list[Any]:
         pa.record_batch(dict(zip(NAMES, X.T, strict=True))), pa.array(X[:, 0]), nested,
         pa.table(dict(zip(NAMES, X.T, strict=True))).to_reader(), scipy.sparse.csr_matrix(X),
         scipy.sparse.coo_array(X), _view(X), _view(X[0].copy()), (row for row in X),
-        {1.0, 2.0}, "text", b"bytes", 5, None, np.array(3.0), X.reshape(2, 2, 3), Rude(),
-        [Rude()], [[Rude()] * 3], np.full((2, D), Rude(), dtype=object),
+        {1.0, 2.0}, "text", b"bytes", 5, None, np.array(3.0), X.reshape(2, 2, 3), Hostile(),
+        [Hostile()], [[Hostile()] * 3], np.full((2, D), Hostile(), dtype=object),
     ]  # fmt: skip
 
 
 def columns(rng: np.random.Generator) -> list[Any]:
-    """What somebody may take for ids or labels of four rows."""
+    """Values in place of ids or labels of four rows."""
     n = 4
     big = np.full(n, 2**64 - 1, "u8") - np.arange(n, dtype="u8")
     return [
@@ -124,15 +124,15 @@ def columns(rng: np.random.Generator) -> list[Any]:
         [np.int64(1), np.int64(2), 3, 4], [np.str_("a"), "b", "c", "d"],
         [np.datetime64("2020")] * n,
         np.arange(n).astype("M8[s]"), np.arange(n).astype("m8[s]"), np.arange(n) * 1j, [1j] * n,
-        [object()] * n, [Rude()] * n, ["\ud800"] * n, [10**5000] * n, [np.nan] * n, [pd.NA] * n,
+        [object()] * n, [Hostile()] * n, ["\ud800"] * n, [10**5000] * n, [np.nan] * n, [pd.NA] * n,
         [pd.NaT] * n, np.array([1.0, np.nan, 2.0, 3.0], np.longdouble), [(1,), (2,), (3,), (4,)],
-        [Fraction(1, 2)] * n, [Decimal(1)] * n, 5, None, [], (), memoryview(b"abcd"), Rude(),
+        [Fraction(1, 2)] * n, [Decimal(1)] * n, 5, None, [], (), memoryview(b"abcd"), Hostile(),
         rng.integers(0, 2, n).astype(bool), rng.integers(-(10**9), 10**9, n),
     ]  # fmt: skip
 
 
-def rows_of_distances(rng: np.random.Generator) -> list[Any]:
-    """What somebody may take for distances."""
+def draw_distance_rows(rng: np.random.Generator) -> list[Any]:
+    """Values in place of distances."""
     row = rng.random(30)
     return [
         [row], [row, row], np.array([row, row]), [row.tolist()], [row * np.nan], [-row], [row[:2]],
@@ -141,9 +141,9 @@ def rows_of_distances(rng: np.random.Generator) -> list[Any]:
         1)],
         [[np.ma.masked] * 30], pa.array([row.tolist()]), pa.array([None, [1.0]]), pa.array(["a"]),
         pa.array([["a"]]), pa.array([[[1.0]]]), pa.array([1.0]), _view(np.array([row])), [1, 2],
-        np.zeros((2, 2, 2)), np.array(5), "ab", {1: 2}, {1.0}, 5, None, iter([row]), Rude(),
-        [Rude()],
-        [[Rude()]], np.full((2, 30), None, object), rng.random((5, 5)), np.zeros((3, 3)),
+        np.zeros((2, 2, 2)), np.array(5), "ab", {1: 2}, {1.0}, 5, None, iter([row]), Hostile(),
+        [Hostile()],
+        [[Hostile()]], np.full((2, 30), None, object), rng.random((5, 5)), np.zeros((3, 3)),
         [np.longdouble("1e400") * row], scipy.sparse.eye(3), pd.DataFrame(np.zeros((3, 3))),
         [[True]],
     ]  # fmt: skip
@@ -160,12 +160,13 @@ def points(rng: np.random.Generator, named: bool) -> list[Any]:
 
 
 def paths(folder: Path) -> list[Any]:
-    """What somebody may take for a path."""
+    """Values in place of a path."""
     long = folder / ("x" * 300)
     return [
         folder, folder / "missing", folder / "no" / "folder", folder / "pipe", "/dev/null", "",
         "\0",
-        "x\0y", "\ud800", 5, None, b"x", 1.5, [], long, folder / "text", folder / "empty", Rude(),
+        "x\0y", "\ud800", 5, None, b"x", 1.5, [], long, folder / "text", folder / "empty",
+        Hostile(),
         folder / "snapshot", folder / "engine", folder / "pipeline", folder / "log", folder / "run",
         folder / "text" / "below", object(), True, folder / "pairs",
     ]  # fmt: skip

@@ -30,7 +30,7 @@ import numpy as np
 
 import streamembed as se
 from scenarios.fuzz.interrupts import Breaker
-from scenarios.fuzz.kills import SMALL, digest, log_of, replay
+from scenarios.fuzz.kills import SMALL, digest, replay, write_run_log
 from streamembed.errors import DamagedFileError, FileError, StoppedError
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs import verify
@@ -41,20 +41,20 @@ STEP = 20  # events of a batch
 NOBODY = 65534
 
 
-def learned(batches: list[int]) -> bytes:
+def learn_batches(batches: list[int]) -> bytes:
     """An engine that learned these batches, in their order."""
     engine = se.Engine(**SMALL)
     for number in batches:
-        engine.learn(rows_of(number))
+        engine.learn(slice_rows(number))
     return engine.to_bytes()
 
 
-def rows_of(number: int) -> Any:
+def slice_rows(number: int) -> Any:
     return POINTS[number * STEP : (number + 1) * STEP]
 
 
 def learn(run: Any, number: int) -> None:
-    run.learn(rows_of(number), batch_id=str(number))
+    run.learn(slice_rows(number), batch_id=str(number))
 
 
 def check(folder: Path, acknowledged: list[int], *perhaps: int) -> str | None:
@@ -64,10 +64,10 @@ def check(folder: Path, acknowledged: list[int], *perhaps: int) -> str | None:
     with se.open_run(folder, SMALL) as run:
         names = sorted(map(int, run.batch_ids()))
         wanted = [acknowledged, *([*acknowledged, more] for more in perhaps)]
-        found = next((one for one in wanted if sorted(one) == names), None)
-        if found is None:
+        match = next((expected for expected in wanted if sorted(expected) == names), None)
+        if match is None:
             return f"{acknowledged} were acknowledged, {names} are there"
-        if run.engine.to_bytes() != learned(found):
+        if run.engine.to_bytes() != learn_batches(match):
             return "the engine has other bytes than its batches lead to"
     return None
 
@@ -78,7 +78,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def in_child(work: Callable[[], object]) -> int:
+def run_in_child(work: Callable[[], object]) -> int:
     """Do it in a process that ends at once, as if it was killed; its exit code."""
     child = os.fork()
     if child == 0:
@@ -103,7 +103,7 @@ def die_after(folder: Path, batches: int) -> None:
                 learn(run, number)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert in_child(work) == -signal.SIGKILL
+    assert run_in_child(work) == -signal.SIGKILL
 
 
 # ------------------------------------------------------------------------------- trials
@@ -137,24 +137,24 @@ def try_writers(folder: Path, rng: np.random.Generator) -> str | None:
 @contextmanager
 def _open(run: Path) -> Iterator[Any]:
     """A run which may refuse to commit its engine when it is closed."""
-    with suppress(StoppedError), se.open_run(run, SMALL, checkpoint_every=60) as opened:
-        yield opened
+    with suppress(StoppedError), se.open_run(run, SMALL, checkpoint_every=60) as online:
+        yield online
 
 
 def _take_away(run: Path, other: Path, how: int) -> str:
     """Delete a run, move it, replace it by another, or delete one of its files."""
-    gone = run.with_name("gone")
+    moved = run.with_name("gone")
     if how == 0:
         shutil.rmtree(run)
     elif how in (1, 2):
-        run.rename(gone)
+        run.rename(moved)
         if how == 2:
             other.rename(run)
     elif how == 3:
-        run.rename(gone)
+        run.rename(moved)
         run.symlink_to(other)
     else:
-        (run / (database.NAME if how == 4 else f"{database.NAME}-wal")).unlink()
+        (run / (database.DATABASE_NAME if how == 4 else f"{database.DATABASE_NAME}-wal")).unlink()
     return ("deleted", "moved", "replaced", "a link", "without run.db", "without a WAL")[how]
 
 
@@ -164,13 +164,13 @@ def try_place(folder: Path, rng: np.random.Generator) -> str | None:
     die_after(other, 5)
     before, how = files(other), int(rng.integers(6))
     count, at = int(rng.integers(1, 8)), ""
-    with suppress(StoppedError), se.open_run(run, SMALL, checkpoint_every=60) as opened:
+    with suppress(StoppedError), se.open_run(run, SMALL, checkpoint_every=60) as online:
         for number in range(count):
-            learn(opened, number)
+            learn(online, number)
         at = _take_away(run, other, how)
         for number in (count, count - 1):  # new, and acknowledged before
             with suppress(StoppedError):
-                learn(opened, number)
+                learn(online, number)
                 return f"batch {number} was acknowledged into a folder that is {at}"
     if how in (2, 3):
         if files(run) != before:
@@ -195,12 +195,12 @@ def try_content(folder: Path, rng: np.random.Generator) -> str | None:
         return connection
 
     die_after(run, int(rng.integers(1, 3)))
-    path = run / (database.NAME, f"{database.NAME}-wal")[int(rng.integers(2))]
+    path = run / (database.DATABASE_NAME, f"{database.DATABASE_NAME}-wal")[int(rng.integers(2))]
     copies = []
     with mock.patch.object(database, "_connect", often) if rng.random() < 0.5 else nullcontext():
-        opened = se.open_run(run, SMALL, checkpoint_every=60)
+        online = se.open_run(run, SMALL, checkpoint_every=60)
         for number in range(batches):
-            learn(opened, number)
+            learn(online, number)
             copies.append(path.read_bytes())
         whole = copies[-1]
         ways = {
@@ -217,12 +217,12 @@ def try_content(folder: Path, rng: np.random.Generator) -> str | None:
         at = f"{path.name} of an open run was changed ({how})"
         for number in (batches, batches - 1):  # new, and acknowledged before
             with suppress(StoppedError):
-                learn(opened, number)
+                learn(online, number)
                 return f"batch {number} was acknowledged after {at}"
         with suppress(StoppedError):
-            opened.close()
+            online.close()
             return f"closing says nothing after {at}"
-    if path.name == database.NAME and not ways[how]:
+    if path.name == database.DATABASE_NAME and not ways[how]:
         return None  # of an empty database SQLite keeps no log
     if path.read_bytes() != ways[how]:
         return f"closing wrote to a file after {at}"
@@ -232,41 +232,41 @@ def try_content(folder: Path, rng: np.random.Generator) -> str | None:
 
 def try_replayed_place(folder: Path, rng: np.random.Generator) -> str | None:
     """The same while a log is replayed."""
-    run, other, log = folder / "run", folder / "other", log_of(folder, "points", 1)
+    run, other, log = folder / "run", folder / "other", write_run_log(folder, "points", 1)
     die_after(other, 5)
     before, how, row = files(other), int(rng.integers(6)), int(rng.integers(20, 400))
-    told = ""
+    problem = ""
 
     def take_away(rows: int) -> None:
-        nonlocal told
-        if rows >= row and not told:
-            told = _take_away(run, other, how)
+        nonlocal problem
+        if rows >= row and not problem:
+            problem = _take_away(run, other, how)
 
     engine = se.Engine(**SMALL)
     try:
         se.replay(log, engine, run, snapshot_every=20, checkpoint_every=60, progress=take_away)
     except StoppedError:
         if how in (2, 3) and files(run) != before:
-            return f"the run that was put there has other bytes ({told}, row {row})"
+            return f"the run that was put there has other bytes ({problem}, row {row})"
         return None
-    return f"the replay ended well in a folder that is {told} from row {row} on"
+    return f"the replay ended well in a folder that is {problem} from row {row} on"
 
 
 def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
     """Memory is short at some line of opening, learning and closing, and of loading files."""
     run = folder / "run"
-    with se.open_run(run, SMALL, checkpoint_every=60) as opened:
+    with se.open_run(run, SMALL, checkpoint_every=60) as online:
         for number in range(4):
-            learn(opened, number)
-        opened.engine.save(folder / "engine")
-        opened.snapshot().save(folder / "snapshot")
+            learn(online, number)
+        online.engine.save(folder / "engine")
+        online.snapshot().save(folder / "snapshot")
     se.Monitor().save(folder / "monitor")
     acknowledged = [*range(4)]
 
     def learn_more() -> None:
-        with se.open_run(run) as opened:
+        with se.open_run(run) as online:
             number = len(acknowledged)
-            learn(opened, number)
+            learn(online, number)
             acknowledged.append(number)
 
     loads: list[Callable[[], object]] = [
@@ -278,13 +278,13 @@ def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
     calls = [learn_more, *loads]
     for call in (learn_more, calls[int(rng.integers(len(calls)))]):
         places = Breaker(None)
-        saved, known = folder / "saved", [*acknowledged]
+        saved, acknowledged_before = folder / "saved", [*acknowledged]
         shutil.copytree(run, saved)
         places.run(call)
         if call is learn_more:
             shutil.rmtree(run)
             saved.rename(run)
-            acknowledged[:] = known
+            acknowledged[:] = acknowledged_before
         else:
             shutil.rmtree(saved)
         for place in rng.integers(1, places.count, 4).tolist():
@@ -294,8 +294,8 @@ def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
             next_one = len(acknowledged)
             if (wrong := check(run, acknowledged, next_one)) is not None:
                 return f"{wrong} after a MemoryError at place {place}"
-            with se.open_run(run) as opened:
-                acknowledged[:] = range(len(opened.batch_ids()))
+            with se.open_run(run) as online:
+                acknowledged[:] = range(len(online.batch_ids()))
     return None
 
 
@@ -312,7 +312,7 @@ def try_log(folder: Path, rng: np.random.Generator) -> str | None:
     patched = mock.patch.object(database, "_connect", often)
     with patched if rng.random() < 0.5 else nullcontext():
         die_after(run, batches)
-    name = f"{database.NAME}-wal"
+    name = f"{database.DATABASE_NAME}-wal"
     size = (run / name).stat().st_size
     for at in [0, *rng.integers(size, size=8).tolist()]:
         cut = Path(shutil.copytree(run, folder / f"cut at {at} of {size}", dirs_exist_ok=True))
@@ -325,13 +325,13 @@ def try_log(folder: Path, rng: np.random.Generator) -> str | None:
 def _is_a_beginning(run: Path, batches: int) -> str | None:
     """What is wrong with a run that is neither the first of its batches nor refused."""
     try:
-        with se.open_run(run, SMALL) as opened:
-            names = sorted(map(int, opened.batch_ids()))
+        with se.open_run(run, SMALL) as online:
+            names = sorted(map(int, online.batch_ids()))
             if names != [*range(len(names))]:
                 return f"of {batches} batches {names} are there"
-            if opened.engine.to_bytes() != learned(names):
+            if online.engine.to_bytes() != learn_batches(names):
                 return f"the engine is not that of the batches {names}"
-            learn(opened, len(names))
+            learn(online, len(names))
     except (DamagedFileError, FileError):
         return None
     return check(run, [*names, len(names)])
@@ -339,7 +339,7 @@ def _is_a_beginning(run: Path, batches: int) -> str | None:
 
 def try_clock(folder: Path, rng: np.random.Generator) -> str | None:
     """Clocks that jump leave no trace: only how often is committed depends on them."""
-    log = log_of(folder, "points", 1)
+    log = write_run_log(folder, "points", 1)
     clean = digest(replay(log, folder / "clean", "points").path)
     real, monotonic = time.time, time.monotonic
 
@@ -348,9 +348,9 @@ def try_clock(folder: Path, rng: np.random.Generator) -> str | None:
 
     with mock.patch("time.time", jumps(real)), mock.patch("time.monotonic", jumps(monotonic)):
         done = se.replay(log, se.Engine(**SMALL), folder / "run", snapshot_every=20)
-        with se.open_run(folder / "online", SMALL) as opened:
+        with se.open_run(folder / "online", SMALL) as online:
             for number in range(5):
-                learn(opened, number)
+                learn(online, number)
     if digest(done.path) != clean:
         return "the files of a replay differ"
     return check(folder / "online", [*range(5)])
@@ -359,10 +359,10 @@ def try_clock(folder: Path, rng: np.random.Generator) -> str | None:
 def try_denied(folder: Path, rng: np.random.Generator) -> str | None:
     """A folder that cannot be written to is refused with its reason, is as it was, and is read."""
     os.chmod(folder, 0o755)
-    run, log = folder / "run", log_of(folder, "points", 1)
-    with se.open_run(run, SMALL) as opened:
-        learn(opened, 0)
-        learn(opened, 1)
+    run, log = folder / "run", write_run_log(folder, "points", 1)
+    with se.open_run(run, SMALL) as online:
+        learn(online, 0)
+        learn(online, 1)
     before = files(run)
     (folder / "empty").mkdir()
     for path in (run, folder / "empty"):
@@ -387,7 +387,7 @@ def try_denied(folder: Path, rng: np.random.Generator) -> str | None:
         with se.read_run(run) as reader:
             assert reader.engine().position == 2 * STEP
 
-    code = in_child(work)
+    code = run_in_child(work)
     for path in (run, folder / "empty"):
         os.chmod(path, 0o755)
     if code:
@@ -415,13 +415,13 @@ def fuzz(rounds: int, seed: int, names: tuple[str, ...] = tuple(TRIALS)) -> list
             rng = np.random.default_rng([number, list(TRIALS).index(name)])
             folder = Path(tempfile.mkdtemp())
             try:
-                told = TRIALS[name](folder, rng)
+                problem = TRIALS[name](folder, rng)
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
+                problem = f"{type(error).__name__}: {error}"
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            if told is not None:
-                wrong.append(f"{name}, seed {number}: {told}")
+            if problem is not None:
+                wrong.append(f"{name}, seed {number}: {problem}")
     return wrong
 
 

@@ -1,7 +1,7 @@
 """Hostile calls of everything public: ``python -m scenarios.fuzz.inputs --calls 20000 --seed 0``.
 
 Every call takes each of its arguments from a zoo: valid ones, and values of every kind that
-somebody may pass by mistake. The outcome must be success, or an error of the StreamembedError
+a caller may pass by mistake. The outcome must be success, or an error of the StreamembedError
 family; never a warning, never a changed object after an error. Each call is a function of the seed
 and its own number, so that one alone can be repeated (``--only``). Exit code 1 where a call broke
 the rule.
@@ -47,8 +47,8 @@ METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link",
 
 
 @dataclass
-class Result:
-    """What a run found.
+class InputCounts:
+    """Counts of a run.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Result:
     failures: dict[int, str] = field(default_factory=dict)
 
 
-class Zoo:
+class EngineCollection:
     """Everything that calls are made of: arguments of every kind, and objects to call."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class Zoo:
             far_model.learn_one({**{j: float(i - j) for j in range(i)}, i: 0.0})
         models["precomputed"] = far_model
         self.subjects: dict[str, bytes] = {
-            f"{group} {name}": pickle.dumps(one)
+            f"{group} {name}": pickle.dumps(random_call)
             for group, members in (
                 ("engine", engines),
                 ("model", models),
@@ -121,7 +121,7 @@ class Zoo:
                 ("metric", dict(taught.snapshot().metrics)),
                 ("pipeline", {"warm": pipeline, "fresh": UnsupervisedPipeline(size=60)}),
             )
-            for name, one in members.items()
+            for name, random_call in members.items()
         }
         self._files(plain, pipeline, X, frame)
 
@@ -146,10 +146,10 @@ class Zoo:
         return name, pickle.loads(self.subjects[name])
 
 
-class Call:
+class RandomCall:
     """One call: draws its arguments, and says what came of it."""
 
-    def __init__(self, zoo: Zoo, seed: int, number: int) -> None:
+    def __init__(self, zoo: EngineCollection, seed: int, number: int) -> None:
         self.zoo = zoo
         self.rng = np.random.default_rng((seed, number))
         self.told = ""
@@ -254,7 +254,7 @@ class Call:
                 similar = self.column([True, False, True, False])
                 return engine.learn_pairs(self.table(named), self.table(named), similar)
             rows = self.draw(
-                [self.rng.random((1, 22))], lambda: hostile.rows_of_distances(self.rng)
+                [self.rng.random((1, 22))], lambda: hostile.draw_distance_rows(self.rng)
             )
             return engine.learn_distances(rows, self.column(None))
         except StreamembedError:
@@ -276,7 +276,7 @@ class Call:
             return snapshot.save(self.target())
         if method.endswith("distances"):
             rows = self.draw(
-                [np.ones((2, len(snapshot.ids)))], lambda: hostile.rows_of_distances(self.rng)
+                [np.ones((2, len(snapshot.ids)))], lambda: hostile.draw_distance_rows(self.rng)
             )
             return getattr(snapshot, method)(rows)
         return getattr(snapshot, method)(self.table("named" in name))
@@ -341,7 +341,7 @@ class Call:
         )
 
     def estimator(self) -> Any:
-        """A river face: built, taught, asked."""
+        """A river estimator: built, fitted, queried."""
         if self.rng.random() < 0.2:
             kind = self.one(self.zoo.estimators)
             own = next(iter(kind._unit_test_params()))
@@ -392,7 +392,9 @@ class Call:
         if way == 5:
             return [len(part.left) for part in open_pairs(self.path("pairs"))]
         if way == 6:
-            rows = self.draw([[[], [1.0], [1.0, 2.0]]], lambda: hostile.rows_of_distances(self.rng))
+            rows = self.draw(
+                [[[], [1.0], [1.0, 2.0]]], lambda: hostile.draw_distance_rows(self.rng)
+            )
             given = {"format": self.scalar("stream", "parquet"), "ids": self.column()}
             return write_distance_log(self.target(), rows, **given)
         if way == 7:
@@ -484,32 +486,32 @@ WAYS = {
 }
 
 
-def call(zoo: Zoo, seed: int, number: int) -> tuple[bool, str | None]:
+def call(zoo: EngineCollection, seed: int, number: int) -> tuple[bool, str | None]:
     """Make one call; whether it was refused, and what went wrong, None where nothing did."""
-    one = Call(zoo, seed, number)
-    way = one.way()
+    random_call = RandomCall(zoo, seed, number)
+    way = random_call.way()
     try:
-        one.make(way)
+        random_call.make(way)
     except StreamembedError as error:
         try:
             str(error)
         except Exception as broken:
-            return True, f"{way} {one.told}: its message fails: {broken!r}"
+            return True, f"{way} {random_call.told}: its message fails: {broken!r}"
         return True, None
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         last = [f for f in frames if "fuzz_inputs" not in f.filename][:1] + frames[-3:]
         where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(last))
-        said = str(error).split("\n")[0][:160]
-        return False, f"{way} [{one.told}] {type(error).__name__}: {said} ({where})"
+        message = str(error).split("\n")[0][:160]
+        return False, f"{way} [{random_call.told}] {type(error).__name__}: {message} ({where})"
     return False, None
 
 
-def run(count: int, seed: int) -> Result:
+def run(count: int, seed: int) -> InputCounts:
     """Make ``count`` calls."""
-    result = Result()
+    result = InputCounts()
     with tempfile.TemporaryDirectory() as folder:
-        zoo = Zoo(Path(folder))
+        zoo = EngineCollection(Path(folder))
         for number in range(count):
             refused, failure = call(zoo, seed, number)
             result.calls += 1
@@ -528,8 +530,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
         with tempfile.TemporaryDirectory() as folder:
-            one = Call(Zoo(Path(folder)), chosen.seed, chosen.only)
-            one.make(one.way())
+            random_call = RandomCall(EngineCollection(Path(folder)), chosen.seed, chosen.only)
+            random_call.make(random_call.way())
         return 0
     result = run(chosen.calls, chosen.seed)
     for number, failure in result.failures.items():

@@ -40,7 +40,7 @@ def _row(i: int) -> dict[str, Any]:
 ROWS = [_row(i) for i in range(400)]
 HOLES = POINTS.copy()
 HOLES[5::11, 1] = np.nan
-THINGS = [{f"e{j:03d}": float(DISTANCES[i, j]) for j in range(i + 1)} for i in range(120)]
+DISTANCE_OBJECTS = [{f"e{j:03d}": float(DISTANCES[i, j]) for j in range(i + 1)} for i in range(120)]
 
 Call = Callable[[Any, int, int], object]
 
@@ -156,19 +156,19 @@ def _parts(value: Any) -> Iterator[bytes]:
 # ---------------------------------------------------------------- calls
 
 
-def many(model: Any, first: int, stop: int) -> object:
+def learn_batch(model: Any, first: int, stop: int) -> object:
     return model.learn_many(ROWS[first:stop])
 
 
-def one(model: Any, first: int, stop: int) -> object:
+def learn_single(model: Any, first: int, stop: int) -> object:
     return model.learn_one(ROWS[first])
 
 
-def labelled(model: Any, first: int, stop: int) -> object:
+def learn_batch_with_labels(model: Any, first: int, stop: int) -> object:
     return model.learn_many(ROWS[first:stop], LABELS[first:stop])
 
 
-def one_labelled(model: Any, first: int, stop: int) -> object:
+def learn_single_with_label(model: Any, first: int, stop: int) -> object:
     return model.learn_one(ROWS[first], LABELS[first])
 
 
@@ -177,8 +177,8 @@ def pairs(model: Any, first: int, stop: int) -> object:
     return model.learn_pairs(ROWS[first:stop], after, SIMILAR[first:stop])
 
 
-def things(model: Any, first: int, stop: int) -> object:
-    return model.learn_many(THINGS[first:stop])
+def learn_distance_objects(model: Any, first: int, stop: int) -> object:
+    return model.learn_many(DISTANCE_OBJECTS[first:stop])
 
 
 def objects(model: Any, first: int, stop: int) -> object:
@@ -193,7 +193,7 @@ def points_labelled(model: Any, first: int, stop: int) -> object:
     return model.learn(HOLES[first:stop], y=LABELS[first:stop])
 
 
-def pushed(model: Any, first: int, stop: int) -> object:
+def learn_points(model: Any, first: int, stop: int) -> object:
     return model.learn(POINTS[first:stop])
 
 
@@ -211,12 +211,12 @@ def update(model: Any, first: int, stop: int) -> object:
 
 def merge(model: Any, first: int, stop: int) -> object:
     other = model.clone()
-    feed = labelled if hasattr(model, "learn_pairs") else many
+    feed = learn_batch_with_labels if hasattr(model, "learn_pairs") else learn_batch
     feed(other, 1, 29)  # the same features
     return model.merge(other)
 
 
-def apart(a: Any, b: Any) -> float:
+def measure_distance(a: Any, b: Any) -> float:
     """Distance of two objects."""
     return float(np.linalg.norm(np.subtract(a, b)))
 
@@ -258,44 +258,86 @@ def _of(name: str, **parameters: Any) -> Callable[[], Any]:
 def _cases() -> Iterator[EstimatorCase]:
     for name, given in MAPS.items():
         made = _of(name, **given)
-        yield EstimatorCase(f"{name}, end of the warm-up", made, many, many, 8, 19, 31, True)
-        yield EstimatorCase(f"{name}, learn_many", made, many, many, 48, 57, 66, True)
-        yield EstimatorCase(f"{name}, learn_one", made, many, one, 44, 45, 56, True)
-        yield EstimatorCase(f"{name}, flush", made, many, flush, 48, 48, 61, True)
+        yield EstimatorCase(
+            f"{name}, end of the warm-up", made, learn_batch, learn_batch, 8, 19, 31, True
+        )
+        yield EstimatorCase(f"{name}, learn_many", made, learn_batch, learn_batch, 48, 57, 66, True)
+        yield EstimatorCase(f"{name}, learn_one", made, learn_batch, learn_single, 44, 45, 56, True)
+        yield EstimatorCase(f"{name}, flush", made, learn_batch, flush, 48, 48, 61, True)
     held = _of("DiffusionMap", **SMALL, hold=10)
-    yield EstimatorCase("DiffusionMap, hold", held, many, many, 48, 62, 71, True)
-    yield EstimatorCase("DiffusionMap, hold, flush", held, many, flush, 49, 49, 56, True)
+    yield EstimatorCase("DiffusionMap, hold", held, learn_batch, learn_batch, 48, 62, 71, True)
+    yield EstimatorCase("DiffusionMap, hold, flush", held, learn_batch, flush, 49, 49, 56, True)
     known = _of("DiffusionMap", **{**SMALL, "memory": "all"}, metric="precomputed")
-    yield EstimatorCase("DiffusionMap, precomputed", known, things, things, 33, 37, 46, True)
-    yield EstimatorCase("DiffusionMap, precomputed, first", known, things, things, 0, 14, 21, True)
-    called = _of("ClassicalMDS", **SMALL, metric=apart)
+    yield EstimatorCase(
+        "DiffusionMap, precomputed",
+        known,
+        learn_distance_objects,
+        learn_distance_objects,
+        33,
+        37,
+        46,
+        True,
+    )
+    yield EstimatorCase(
+        "DiffusionMap, precomputed, first",
+        known,
+        learn_distance_objects,
+        learn_distance_objects,
+        0,
+        14,
+        21,
+        True,
+    )
+    called = _of("ClassicalMDS", **SMALL, metric=measure_distance)
     yield EstimatorCase("ClassicalMDS, objects", called, objects, objects, 48, 52, 61, True)
     yield EstimatorCase("ClassicalMDS, first objects", called, objects, objects, 0, 14, 21, True)
     own = _of("KernelPCA", **SMALL, kernel=product)
     yield EstimatorCase("KernelPCA, objects", own, objects, objects, 48, 52, 61, True)
     drawn = _of("LiveMap", **MAPS["LiveMap"])
-    yield EstimatorCase("LiveMap, relayout", drawn, many, relayout, 48, 48, 61, True)
+    yield EstimatorCase("LiveMap, relayout", drawn, learn_batch, relayout, 48, 48, 61, True)
     for name, given in METRICS.items():
         made = _of(name, **given)
-        for what, call in (("labels", labelled), ("pairs", pairs)):
-            yield EstimatorCase(f"{name}, first {what}", made, labelled, call, 12, 27, 46)
-            yield EstimatorCase(f"{name}, {what}", made, labelled, call, 37, 51, 66)
-        yield EstimatorCase(f"{name}, learn_one", made, labelled, one_labelled, 39, 40, 52)
-        yield EstimatorCase(f"{name}, learn_one, first", made, labelled, one_labelled, 19, 20, 32)
-        yield EstimatorCase(f"{name}, flush", made, labelled, flush, 37, 37, 46)
-        yield EstimatorCase(f"{name}, first flush", made, labelled, flush, 13, 13, 26)
-        yield EstimatorCase(f"{name}, merge", made, labelled, merge, 37, 37, 46)
+        for what, call in (("labels", learn_batch_with_labels), ("pairs", pairs)):
+            yield EstimatorCase(
+                f"{name}, first {what}", made, learn_batch_with_labels, call, 12, 27, 46
+            )
+            yield EstimatorCase(f"{name}, {what}", made, learn_batch_with_labels, call, 37, 51, 66)
+        yield EstimatorCase(
+            f"{name}, learn_one", made, learn_batch_with_labels, learn_single_with_label, 39, 40, 52
+        )
+        yield EstimatorCase(
+            f"{name}, learn_one, first",
+            made,
+            learn_batch_with_labels,
+            learn_single_with_label,
+            19,
+            20,
+            32,
+        )
+        yield EstimatorCase(f"{name}, flush", made, learn_batch_with_labels, flush, 37, 37, 46)
+        yield EstimatorCase(
+            f"{name}, first flush", made, learn_batch_with_labels, flush, 13, 13, 26
+        )
+        yield EstimatorCase(f"{name}, merge", made, learn_batch_with_labels, merge, 37, 37, 46)
     for what, given in (("moments", {}), ("svd", {"solver": "svd"}), ("window", {"window": 15})):
         made = _of("PCA", **given)
-        yield EstimatorCase(f"PCA, {what}, the first", made, many, many, 12, 33, 46)
-        yield EstimatorCase(f"PCA, {what}", made, many, many, 37, 51, 62)
-        yield EstimatorCase(f"PCA, {what}, flush", made, many, flush, 13, 13, 26)
-    yield EstimatorCase("PCA, merge", _of("PCA"), many, merge, 37, 37, 46)
+        yield EstimatorCase(f"PCA, {what}, the first", made, learn_batch, learn_batch, 12, 33, 46)
+        yield EstimatorCase(f"PCA, {what}", made, learn_batch, learn_batch, 37, 51, 62)
+        yield EstimatorCase(f"PCA, {what}, flush", made, learn_batch, flush, 13, 13, 26)
+    yield EstimatorCase("PCA, merge", _of("PCA"), learn_batch, merge, 37, 37, 46)
     detector = _of("EmbeddingDrift", ert=200, n_reference=100)
-    yield EstimatorCase("EmbeddingDrift, the first", detector, many, many, 44, 56, 131, True)
-    yield EstimatorCase("EmbeddingDrift, reference", detector, many, many, 97, 102, 131, True)
-    yield EstimatorCase("EmbeddingDrift, learn_many", detector, many, many, 117, 132, 141, True)
-    yield EstimatorCase("EmbeddingDrift, update", detector, many, update, 119, 120, 131, True)
+    yield EstimatorCase(
+        "EmbeddingDrift, the first", detector, learn_batch, learn_batch, 44, 56, 131, True
+    )
+    yield EstimatorCase(
+        "EmbeddingDrift, reference", detector, learn_batch, learn_batch, 97, 102, 131, True
+    )
+    yield EstimatorCase(
+        "EmbeddingDrift, learn_many", detector, learn_batch, learn_batch, 117, 132, 141, True
+    )
+    yield EstimatorCase(
+        "EmbeddingDrift, update", detector, learn_batch, update, 119, 120, 131, True
+    )
     watching: dict[str, Any] = {"ert": 200, "n_reference": 100, "on_bad_row": "skip"}
     for what, given, feed in (
         ("renew", {}, points),
@@ -306,8 +348,10 @@ def _cases() -> Iterator[EstimatorCase]:
         yield EstimatorCase(f"Monitor, {what}, reference", monitor, feed, feed, 98, 123, 141)
         yield EstimatorCase(f"Monitor, {what}", monitor, feed, feed, 138, 177, 191)
     pipeline = _pipeline(**{**SMALL, "warm_up": 15})
-    yield EstimatorCase("UnsupervisedPipeline", pipeline, pushed, pushed, 48, 62, 71)
-    yield EstimatorCase("UnsupervisedPipeline, first", pipeline, pushed, pushed, 0, 22, 31)
+    yield EstimatorCase("UnsupervisedPipeline", pipeline, learn_points, learn_points, 48, 62, 71)
+    yield EstimatorCase(
+        "UnsupervisedPipeline, first", pipeline, learn_points, learn_points, 0, 22, 31
+    )
 
 
 def _monitor(**parameters: Any) -> Callable[[], Any]:

@@ -41,7 +41,7 @@ Call = Callable[[se.Engine], object]
 
 
 @dataclass(frozen=True)
-class Case:
+class InterruptCase:
     """A stream, and a call in the middle of it.
 
     Attributes
@@ -81,7 +81,7 @@ class Case:
 
     def restored(self, saved: dict[str, Any]) -> se.Engine:
         """An engine as it was saved."""
-        return restored(saved)
+        return restore(saved)
 
     def digest(self, engine: se.Engine) -> str:
         """Of everything that an engine saves."""
@@ -90,7 +90,7 @@ class Case:
     def parts(self, saved: dict[str, Any]) -> Iterator[tuple[str, int]]:
         """Engines in the middle of the call where a chunk ends, and where to go on from them."""
         for stop in range(self.first + 1, self.stop) if self.call is None else ():
-            engine = restored(saved)
+            engine = restore(saved)
             self.feed(engine, self.first, stop)
             if engine.pending == 0:  # of several, where rows are set aside, the first
                 yield digest(engine), stop
@@ -103,8 +103,8 @@ class Case:
 
 
 @dataclass
-class Result:
-    """What became of the places that were tried.
+class InterruptCounts:
+    """Outcomes of the interrupted lines.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ def digest(engine: se.Engine) -> str:
     return hashed.hexdigest()
 
 
-def restored(saved: dict[str, Any]) -> se.Engine:
+def restore(saved: dict[str, Any]) -> se.Engine:
     """An engine from what `__getstate__` gave."""
     engine = se.Engine.__new__(se.Engine)
     engine.__setstate__(saved)
@@ -189,27 +189,27 @@ HOLES[[66, 70, 71, 76]] = np.nan
 TWICE = [*IDS[:68], IDS[67], *IDS[69:75], IDS[60], *IDS[76:]]
 
 
-def points(engine: se.Engine, first: int, stop: int) -> object:
+def learn_without_ids(engine: se.Engine, first: int, stop: int) -> object:
     """Without ids."""
     return engine.learn(POINTS[first:stop])
 
 
-def named(engine: se.Engine, first: int, stop: int) -> object:
+def learn_with_ids(engine: se.Engine, first: int, stop: int) -> object:
     """With ids."""
     return engine.learn(POINTS[first:stop], ids=IDS[first:stop])
 
 
-def labelled(engine: se.Engine, first: int, stop: int) -> object:
+def learn_with_labels(engine: se.Engine, first: int, stop: int) -> object:
     """With ids and labels."""
     return engine.learn(POINTS[first:stop], LABELS[first:stop], IDS[first:stop])
 
 
-def skipped(engine: se.Engine, first: int, stop: int) -> object:
+def learn_with_bad_rows(engine: se.Engine, first: int, stop: int) -> object:
     """With ids that come twice and rows that cannot be used."""
     return engine.learn(HOLES[first:stop], ids=TWICE[first:stop])
 
 
-def again(engine: se.Engine, first: int, stop: int) -> object:
+def learn_with_known_id(engine: se.Engine, first: int, stop: int) -> object:
     """With an id of a landmark that is held as the call begins, and gives up its slot in it."""
     ids = [IDS[16] if i == 97 else key for i, key in enumerate(IDS)]
     return engine.learn(POINTS[first:stop], ids=ids[first:stop])
@@ -218,8 +218,8 @@ def again(engine: se.Engine, first: int, stop: int) -> object:
 def rows(engine: se.Engine, first: int, stop: int) -> object:
     """Distances to all that came before, or to those in the window."""
     window = engine.config.window or stop
-    given = [DISTANCES[i, max(0, i - window) : i] for i in range(first, stop)]
-    return engine.learn_distances(given, IDS[first:stop])
+    rows_of_call = [DISTANCES[i, max(0, i - window) : i] for i in range(first, stop)]
+    return engine.learn_distances(rows_of_call, IDS[first:stop])
 
 
 LANDMARKS = {"memory": "landmarks", "size": 20}
@@ -228,45 +228,69 @@ PICTURE = {"picture": True, "kernel": "gaussian"}
 SKIP = {"on_bad_row": "skip"}
 WIDE = {"size": 60, "chunk_size": 30, "warm_up": 30}
 CASES = [
-    Case("learn, end of the warm-up", {}, points, 8, 14, 22),
-    Case("learn, growing", {}, points, 17, 28, 36),
-    Case("learn, the window fills", {}, points, 33, 42, 51),
-    Case("learn, full", {}, points, 63, 72, 81),
-    Case("learn, a graph", {"method": "laplacian_eigenmaps"}, points, 63, 72, 81),
-    Case("learn, classical scaling", {"method": "classical_mds"}, points, 63, 72, 81),
-    Case("learn, locally linear", {"method": "lle"}, points, 63, 72, 81),
-    Case("learn, shortest paths", {"method": "isomap"}, points, 63, 72, 81),
-    Case("learn, a picture", PICTURE, points, 63, 72, 81),
-    Case("learn, a picture, the window fills", PICTURE, points, 33, 42, 51),
-    Case("learn, one bandwidth", {"kernel": "gaussian"}, points, 63, 72, 81),
-    Case("learn, waiting", {}, points, 60, 63, 66),
-    Case("learn, chunks of 30", WIDE, points, 80, 91, 121),
-    Case("learn, landmarks", LANDMARKS, points, 83, 92, 101),
-    Case("learn, the last landmark", LANDMARKS, points, 13, 22, 31),
-    Case("learn, all", {"memory": "all", "warm_up": 252}, points, 254, 262, 266),
-    Case("learn, ids", {}, named, 63, 72, 81),
-    Case("learn, ids, landmarks", LANDMARKS, named, 83, 92, 101),
-    Case("learn, ids that come again", LANDMARKS, again, 93, 102, 111),
-    Case("learn, labels", METRICS, labelled, 48, 53, 61),
-    Case("learn, pairs of the map", METRICS, points, 48, 53, 61),
-    Case("learn, skip", SKIP, skipped, 63, 78, 88),
-    Case("learn, trailing rows set aside", SKIP, skipped, 63, 77, 88),
-    Case("learn, skip, landmarks", {**SKIP, **LANDMARKS}, skipped, 63, 78, 88),
-    Case("learn_distances, growing", {}, rows, 17, 23, 31),
-    Case("learn_distances, full", {}, rows, 63, 67, 76),
-    Case("learn_distances, landmarks", LANDMARKS, rows, 83, 87, 96),
-    Case("learn_distances, all", {"memory": "all"}, rows, 63, 67, 76),
-    Case("learn_pairs, early", METRICS, points, 8, 8, 17, lambda e: e.learn_pairs(*PAIRS)),
-    Case("learn_pairs", METRICS, points, 23, 23, 32, lambda e: e.learn_pairs(*PAIRS)),
-    Case("label", METRICS, points, 23, 23, 32, lambda e: e.label([4, 20, 22], ["a", "b", "a"])),
-    Case("flush", {}, named, 63, 63, 76, se.Engine.flush),
-    Case("rescale", METRICS, labelled, 63, 63, 76, se.Engine.rescale),
-    Case("rescale, landmarks", LANDMARKS, points, 83, 83, 96, se.Engine.rescale),
-    Case("rescale, distances", {}, rows, 63, 63, 76, se.Engine.rescale),
-    Case("relayout", PICTURE, points, 63, 63, 76, se.Engine.relayout),
-    Case("snapshot", METRICS, labelled, 63, 63, 76, se.Engine.snapshot),
-    Case("snapshot, plain", {"tolerance": None}, points, 63, 63, 76, se.Engine.snapshot),
-    Case("snapshot, landmarks", LANDMARKS, points, 83, 83, 96, se.Engine.snapshot),
+    InterruptCase("learn, end of the warm-up", {}, learn_without_ids, 8, 14, 22),
+    InterruptCase("learn, growing", {}, learn_without_ids, 17, 28, 36),
+    InterruptCase("learn, the window fills", {}, learn_without_ids, 33, 42, 51),
+    InterruptCase("learn, full", {}, learn_without_ids, 63, 72, 81),
+    InterruptCase(
+        "learn, a graph", {"method": "laplacian_eigenmaps"}, learn_without_ids, 63, 72, 81
+    ),
+    InterruptCase(
+        "learn, classical scaling", {"method": "classical_mds"}, learn_without_ids, 63, 72, 81
+    ),
+    InterruptCase("learn, locally linear", {"method": "lle"}, learn_without_ids, 63, 72, 81),
+    InterruptCase("learn, shortest paths", {"method": "isomap"}, learn_without_ids, 63, 72, 81),
+    InterruptCase("learn, a picture", PICTURE, learn_without_ids, 63, 72, 81),
+    InterruptCase("learn, a picture, the window fills", PICTURE, learn_without_ids, 33, 42, 51),
+    InterruptCase("learn, one bandwidth", {"kernel": "gaussian"}, learn_without_ids, 63, 72, 81),
+    InterruptCase("learn, waiting", {}, learn_without_ids, 60, 63, 66),
+    InterruptCase("learn, chunks of 30", WIDE, learn_without_ids, 80, 91, 121),
+    InterruptCase("learn, landmarks", LANDMARKS, learn_without_ids, 83, 92, 101),
+    InterruptCase("learn, the last landmark", LANDMARKS, learn_without_ids, 13, 22, 31),
+    InterruptCase(
+        "learn, all", {"memory": "all", "warm_up": 252}, learn_without_ids, 254, 262, 266
+    ),
+    InterruptCase("learn, ids", {}, learn_with_ids, 63, 72, 81),
+    InterruptCase("learn, ids, landmarks", LANDMARKS, learn_with_ids, 83, 92, 101),
+    InterruptCase("learn, ids that come again", LANDMARKS, learn_with_known_id, 93, 102, 111),
+    InterruptCase("learn, labels", METRICS, learn_with_labels, 48, 53, 61),
+    InterruptCase("learn, pairs of the map", METRICS, learn_without_ids, 48, 53, 61),
+    InterruptCase("learn, skip", SKIP, learn_with_bad_rows, 63, 78, 88),
+    InterruptCase("learn, trailing rows set aside", SKIP, learn_with_bad_rows, 63, 77, 88),
+    InterruptCase("learn, skip, landmarks", {**SKIP, **LANDMARKS}, learn_with_bad_rows, 63, 78, 88),
+    InterruptCase("learn_distances, growing", {}, rows, 17, 23, 31),
+    InterruptCase("learn_distances, full", {}, rows, 63, 67, 76),
+    InterruptCase("learn_distances, landmarks", LANDMARKS, rows, 83, 87, 96),
+    InterruptCase("learn_distances, all", {"memory": "all"}, rows, 63, 67, 76),
+    InterruptCase(
+        "learn_pairs, early", METRICS, learn_without_ids, 8, 8, 17, lambda e: e.learn_pairs(*PAIRS)
+    ),
+    InterruptCase(
+        "learn_pairs", METRICS, learn_without_ids, 23, 23, 32, lambda e: e.learn_pairs(*PAIRS)
+    ),
+    InterruptCase(
+        "label",
+        METRICS,
+        learn_without_ids,
+        23,
+        23,
+        32,
+        lambda e: e.label([4, 20, 22], ["a", "b", "a"]),
+    ),
+    InterruptCase("flush", {}, learn_with_ids, 63, 63, 76, se.Engine.flush),
+    InterruptCase("rescale", METRICS, learn_with_labels, 63, 63, 76, se.Engine.rescale),
+    InterruptCase(
+        "rescale, landmarks", LANDMARKS, learn_without_ids, 83, 83, 96, se.Engine.rescale
+    ),
+    InterruptCase("rescale, distances", {}, rows, 63, 63, 76, se.Engine.rescale),
+    InterruptCase("relayout", PICTURE, learn_without_ids, 63, 63, 76, se.Engine.relayout),
+    InterruptCase("snapshot", METRICS, learn_with_labels, 63, 63, 76, se.Engine.snapshot),
+    InterruptCase(
+        "snapshot, plain", {"tolerance": None}, learn_without_ids, 63, 63, 76, se.Engine.snapshot
+    ),
+    InterruptCase(
+        "snapshot, landmarks", LANDMARKS, learn_without_ids, 83, 83, 96, se.Engine.snapshot
+    ),
 ]
 
 
@@ -276,7 +300,7 @@ CASES = [
 class Sweep:
     """A case with what its engine may be after the call, and must be at the end."""
 
-    def __init__(self, case: Case | EstimatorCase) -> None:
+    def __init__(self, case: InterruptCase | EstimatorCase) -> None:
         self.case = cast(Any, case)  # what one of either kind has saved, it restores
         self.saved = self.case.start()
         self.before = self._digest_of(self._again())
@@ -309,7 +333,7 @@ class Sweep:
         found: str = self.case.ended(model, position)
         return found
 
-    def broken_off(self, place: int, result: Result) -> None:
+    def broken_off(self, place: int, result: InterruptCounts) -> None:
         """Break the call off at one place, and add what became of it."""
         engine = self._again()
         error = KeyboardInterrupt if place % EVERY_MEMORY_ERROR else MemoryError
@@ -327,8 +351,8 @@ class Sweep:
             if self._ended(engine, self.allowed[found]) != self.end:
                 raise AssertionError("the stream goes on to another end")
         except Exception as fault:
-            told = f"{self.case.name}, place {place}, {breaker.where}: "
-            result.wrong.append(f"{told}{error.__name__}: {type(fault).__name__}: {fault}")
+            message = f"{self.case.name}, place {place}, {breaker.where}: "
+            result.wrong.append(f"{message}{error.__name__}: {type(fault).__name__}: {fault}")
             return
         if found == self.before:
             result.before += 1
@@ -342,11 +366,11 @@ def run(
     places: int | None = None,
     seed: int = 0,
     report: bool = False,
-    cases: Sequence[Case | EstimatorCase] = CASES,
-) -> Result:
+    cases: Sequence[InterruptCase | EstimatorCase] = CASES,
+) -> InterruptCounts:
     """Break calls off at all places, or at a sample of so many, spread over the cases."""
     generator = np.random.default_rng(seed)
-    result, share = Result(), None if places is None else -(-places // len(cases))
+    result, share = InterruptCounts(), None if places is None else -(-places // len(cases))
     if places is not None and places < len(cases):
         cases = [cases[i] for i in generator.choice(len(cases), places, replace=False)]
     with warnings.catch_warnings():
@@ -357,8 +381,8 @@ def run(
             for place in _chosen(sweep.places, share, generator):
                 sweep.broken_off(place, result)
             if report:
-                told = f"{result.before} before, {result.between} between, {result.after} after"
-                print(f"{case.name:34s} {result.places:6d} places so far: {told}", flush=True)
+                message = f"{result.before} before, {result.between} between, {result.after} after"
+                print(f"{case.name:34s} {result.places:6d} places so far: {message}", flush=True)
     return result
 
 
@@ -377,11 +401,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=["engine", "estimators"])
     chosen = parser.parse_args(arguments)
-    cases: list[Case | EstimatorCase] = [] if chosen.only == "estimators" else [*CASES]
+    cases: list[InterruptCase | EstimatorCase] = [] if chosen.only == "estimators" else [*CASES]
     cases += [] if chosen.only == "engine" else ESTIMATORS
     result = run(chosen.places, chosen.seed, report=True, cases=cases)
-    for told in result.wrong:
-        print(f"WRONG {told}")
+    for message in result.wrong:
+        print(f"WRONG {message}")
     print(
         f"{result.places} places: {result.before} as before, {result.between} after a part of it, "
         f"{result.after} as after the call, {len(result.wrong)} wrong (seed {chosen.seed})"

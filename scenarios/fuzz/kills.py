@@ -55,7 +55,7 @@ class Tally:
     resumed: int = 0
 
 
-def log_of(folder: Path, kind: str, seed: int) -> Path:
+def write_run_log(folder: Path, kind: str, seed: int) -> Path:
     """A log with rows that cannot be learned among the others."""
     rng = np.random.default_rng(seed)
     path = folder / "log"
@@ -89,7 +89,7 @@ def digest(run: Path) -> str:
     return found.hexdigest()
 
 
-def killed(work: Callable[[], object], rng: np.random.Generator, longest: float) -> bool:
+def run_until_killed(work: Callable[[], object], rng: np.random.Generator, longest: float) -> bool:
     """Run it in a process that is killed, at an instant or within a call; whether it was."""
     at, hook = rng.uniform(0, longest), int(rng.integers(1, 60))
     inside = bool(rng.random() < 0.5)
@@ -149,14 +149,14 @@ def _arm(hook: int) -> None:
 def try_replay(folder: Path, kind: str, seed: int, tally: Tally) -> str | None:
     """One log, killed until it is whole; what is wrong, if anything is."""
     rng = np.random.default_rng([seed, 1])
-    log = log_of(folder, kind, seed)
+    log = write_run_log(folder, kind, seed)
     began = time.monotonic()
     clean = digest(replay(log, folder / "clean", kind).path)
     longest = time.monotonic() - began
     tally.runs += 1
     run = folder / "run"
     for _ in range(int(rng.integers(3, 9))):
-        if not killed(lambda: replay(log, run, kind), rng, longest):
+        if not run_until_killed(lambda: replay(log, run, kind), rng, longest):
             break
         tally.kills += 1
     done = replay(log, run, kind)
@@ -179,39 +179,39 @@ def try_online(folder: Path, seed: int, tally: Tally) -> str | None:
     began = time.monotonic()
 
     def learn(run: Path, acks: Path | None) -> None:
-        with se.open_run(run, engine, checkpoint_every=100) as opened:
+        with se.open_run(run, engine, checkpoint_every=100) as durable_run:
             for number, (start, stop) in enumerate(parts):
                 rows = slice(start, stop)
-                opened.learn(points[rows], labels[rows], batch_id=str(number))
+                durable_run.learn(points[rows], labels[rows], batch_id=str(number))
                 if acks is not None:
                     with acks.open("a") as file:
                         file.write(f"{stop}\n")
 
     learn(folder / "clean", None)
     longest = time.monotonic() - began
-    with se.open_run(folder / "clean") as opened:
-        clean = opened.engine.to_bytes()
+    with se.open_run(folder / "clean") as durable_run:
+        clean = durable_run.engine.to_bytes()
     run, acks = folder / "run", folder / "acks"
     acks.touch()
     tally.runs += 1
     for _ in range(int(rng.integers(3, 9))):
-        if not killed(lambda: learn(run, acks), rng, longest):
+        if not run_until_killed(lambda: learn(run, acks), rng, longest):
             break
         tally.kills += 1
         done = max([0, *map(int, acks.read_text().split())])
-        if not (run / database.NAME).exists():
+        if not (run / database.DATABASE_NAME).exists():
             if done:
-                return f"event {done} was acknowledged and the run is gone"
+                return f"event {done} was acknowledged and the run is missing"
             continue
-        with se.open_run(run, engine) as opened:  # may be of before its parameters were kept
-            if opened.position < done:
-                return f"event {done} was acknowledged and event {opened.position} is the last"
-            if opened.position not in cuts:
-                return f"the run stands at {opened.position}, within a batch"
-            tally.resumed += opened.position > 0
+        with se.open_run(run, engine) as durable_run:  # may be of before its parameters were kept
+            if durable_run.position < done:
+                return f"event {done} was acknowledged and event {durable_run.position} is the last"
+            if durable_run.position not in cuts:
+                return f"the run stands at {durable_run.position}, within a batch"
+            tally.resumed += durable_run.position > 0
     learn(run, acks)
-    with se.open_run(run) as opened:
-        if opened.engine.to_bytes() != clean:
+    with se.open_run(run) as durable_run:
+        if durable_run.engine.to_bytes() != clean:
             return "the engine has other bytes"
     return None
 

@@ -1,8 +1,8 @@
 """Hostile conditions of runs: ``python -m scenarios.fuzz.runs``.
 
 Bits flip in the database, in the files beside it and in the tables; files end early, at every page
-and at every byte of the last record; a file system is full, and has room again; eight processes
-read while one writes. Whatever is not as it was written must be found, or be without any effect.
+and at every byte of the last record; a file system is full, and then has free space; eight
+processes read while one writes. Changed data must be found, or be without any effect.
 Exit code 1 where it is not; the seed and the place are printed.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import streamembed as se
-from scenarios.fuzz.kills import SMALL, log_of, replay
+from scenarios.fuzz.kills import SMALL, replay, write_run_log
 from streamembed.errors import DamagedFileError, FileError, StreamembedError
 from streamembed.runs import verify
 from streamembed.storage import database
@@ -32,25 +32,25 @@ POINTS = np.random.default_rng(7).standard_normal((2000, 3))
 PAGE = 4096
 
 
-def written(folder: Path) -> list[Path]:
+def write_runs(folder: Path) -> list[Path]:
     """A run of calls and a replay, with files beside their databases."""
     database.LARGEST_BLOB = 20_000
     with se.open_run(folder / "online", SMALL, checkpoint_every=100) as run:
         for start in range(0, 400, 50):
             run.learn(POINTS[start : start + 50], batch_id=str(start))
-    replay(log_of(folder, "points", 1), folder / "replay", "points")
+    replay(write_run_log(folder, "points", 1), folder / "replay", "points")
     return [folder / "online", folder / "replay"]
 
 
 def digest(run: Path) -> list[bytes]:
     """What a reader gets of a run."""
     with se.read_run(run) as reader:
-        found = [reader.snapshot(at).to_bytes() for at in reader.positions]
-        return [*found, reader.engine().to_bytes(), str(reader.timeline().to_pydict()).encode()]
+        contents = [reader.snapshot(at).to_bytes() for at in reader.positions]
+        return [*contents, reader.engine().to_bytes(), str(reader.timeline().to_pydict()).encode()]
 
 
 def is_silent(run: Path, expected: list[bytes]) -> bool:
-    """Whether nobody says that something is wrong, and something is."""
+    """Whether a damaged run is reported as undamaged."""
     try:
         if verify(run).troubles:
             return False
@@ -62,7 +62,7 @@ def is_silent(run: Path, expected: list[bytes]) -> bool:
         return False
 
 
-def files_of(run: Path) -> list[Path]:
+def list_files(run: Path) -> list[Path]:
     return sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
 
 
@@ -70,10 +70,10 @@ def flip(runs: list[Path], flips: int, seed: int) -> tuple[int, int]:
     """Single bits, uniformly over all files: how many were found, and how many were harmless."""
     rng = np.random.default_rng(seed)
     expected = {run: digest(run) for run in runs}
-    found = harmless = 0
+    detected = harmless = 0
     for number in range(flips):
         run = runs[int(rng.integers(len(runs)))]
-        files = files_of(run)
+        files = list_files(run)
         sizes = np.array([path.stat().st_size for path in files], dtype=float)
         path = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
         whole = path.read_bytes()
@@ -82,9 +82,9 @@ def flip(runs: list[Path], flips: int, seed: int) -> tuple[int, int]:
         if is_silent(run, expected[run]):
             raise AssertionError(f"flip {number} of seed {seed}: {path.name}, byte {at}, bit {bit}")
         with_trouble = _has_trouble(run)
-        found, harmless = found + with_trouble, harmless + (not with_trouble)
+        detected, harmless = detected + with_trouble, harmless + (not with_trouble)
         path.write_bytes(whole)
-    return found, harmless
+    return detected, harmless
 
 
 def _has_trouble(run: Path) -> bool:
@@ -101,12 +101,12 @@ def truncate(run: Path, every: int) -> int:
     of every byte; of every ``every``-th one the whole run is looked at, as for a page.
     """
     expected = digest(run)
-    cuts = [(run / database.NAME, at) for at in _pages(run / database.NAME)]
-    parts = files_of(run / database.BESIDE)
+    cuts = [(run / database.DATABASE_NAME, at) for at in _pages(run / database.DATABASE_NAME)]
+    parts = list_files(run / database.PARTS)
     count = len(cuts)
     if parts:
         last = max(parts, key=lambda path: path.stat().st_mtime_ns)
-        count += refused(run, last)
+        count += count_refused_cuts(run, last)
         cuts += [(last, at) for at in range(0, last.stat().st_size, every)]
     for path, at in cuts:
         whole = path.read_bytes()
@@ -117,12 +117,12 @@ def truncate(run: Path, every: int) -> int:
     return count
 
 
-def refused(run: Path, file: Path) -> int:
+def count_refused_cuts(run: Path, file: Path) -> int:
     """A record in a file of its own is refused wherever that ends early: how many cuts."""
     whole = file.read_bytes()
     file.write_bytes(b"")
     with database.Database.open(run) as store:
-        of = [(chain, n) for chain in store.chains() for n, _ in store.numbers(chain)]
+        of = [(chain, n) for chain in store.list_chains() for n, _ in store.list_records(chain)]
         own = [record for record in of if not _is_read(store, *record)]
         assert len(own) == 1, own
         for at in range(len(whole)):
@@ -164,7 +164,7 @@ def small_disk(megabytes: int) -> Iterator[Path | None]:
 
 
 def fill() -> str:
-    """A run on a disk that is full at some batch, and has room again."""
+    """A run on a disk that is full at some batch, and then has free space."""
     with small_disk(3) as disk:
         if disk is None:
             return "a full disk: not tried, for no file system can be made here"
@@ -190,32 +190,39 @@ def fill() -> str:
             if run.engine.to_bytes() != plain.to_bytes():
                 raise AssertionError("the engine has other bytes after a full disk")
             run.learn(POINTS[:50])
-    return f"a full disk: {acknowledged} events acknowledged, all there once it had room again"
+    return f"a full disk: {acknowledged} events acknowledged, all there once there was free space"
 
 
-def _read(folder: str, told: Any, counts: Any) -> None:
-    seen = count = 0
-    while not told.is_set():
+def _read(folder: str, stop_event: Any, counts: Any) -> None:
+    last_position = count = 0
+    while not stop_event.is_set():
         with se.read_run(folder) as reader:
             positions = reader.positions
             snapshot = reader.snapshot()
             rows = reader.timeline()["position"].to_pylist()
-        if positions[-1] < seen or snapshot.position < seen or rows != sorted(rows):
-            raise AssertionError(f"read {positions[-1]} and {snapshot.position} after {seen}")
-        seen, count = snapshot.position, count + 1
+        if (
+            positions[-1] < last_position
+            or snapshot.position < last_position
+            or rows != sorted(rows)
+        ):
+            raise AssertionError(
+                f"read {positions[-1]} and {snapshot.position} after {last_position}"
+            )
+        last_position, count = snapshot.position, count + 1
     counts.put(count)
 
 
-def share(seconds: float, readers: int) -> tuple[int, int]:
+def read_beside_writer(seconds: float, readers: int) -> tuple[int, int]:
     """One writes, others read: how many batches, and how many whole reads."""
     context = multiprocessing.get_context("fork")
-    told, counts = context.Event(), context.Queue()
+    stop_event, counts = context.Event(), context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         run_of = str(Path(folder) / "run")
         with se.open_run(run_of, SMALL, checkpoint_every=20) as run:
             run.learn(POINTS[:60])
             others = [
-                context.Process(target=_read, args=(run_of, told, counts)) for _ in range(readers)
+                context.Process(target=_read, args=(run_of, stop_event, counts))
+                for _ in range(readers)
             ]
             for other in others:
                 other.start()
@@ -224,7 +231,7 @@ def share(seconds: float, readers: int) -> tuple[int, int]:
                 start = batches * 10 % 1900
                 run.learn(POINTS[start : start + 10])
                 batches += 1
-            told.set()
+            stop_event.set()
             total = sum(counts.get(timeout=60) for _ in others)
             for other in others:
                 other.join(60)
@@ -245,13 +252,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = written(Path(folder))
-        found, harmless = flip(runs, asked.flips, asked.seed)
-        print(f"{asked.flips} flipped bits: {found} found, {harmless} without effect, 0 silent")
+        runs = write_runs(Path(folder))
+        detected, harmless = flip(runs, asked.flips, asked.seed)
+        print(f"{asked.flips} flipped bits: {detected} found, {harmless} without effect, 0 silent")
         cuts = sum(truncate(run, asked.every) for run in runs)
         print(f"{cuts} cuts, at every page and of the last file at every byte: 0 silent")
     print(fill())
-    batches, reads = share(asked.seconds, asked.readers)
+    batches, reads = read_beside_writer(asked.seconds, asked.readers)
     print(f"{reads} reads by {asked.readers} readers beside {batches} batches: 0 torn")
 
 

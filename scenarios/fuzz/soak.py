@@ -23,7 +23,7 @@ LEEWAY = 0.02
 BLOCK = 50_000
 
 
-def resident() -> float:
+def read_resident_memory() -> float:
     """Resident megabytes of this process now, from Linux; 0 elsewhere."""
     status = Path("/proc/self/status")
     if not status.exists():
@@ -59,21 +59,24 @@ def main(arguments: list[str] | None = None) -> int:
         scaling=None,
         warm_up=1024,
     )
-    seen: list[tuple[int, float, float]] = []
+    samples: list[tuple[int, float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         write(log, chosen.events)
         start = time.perf_counter()
 
         def watch(rows: int) -> None:
-            if rows // SETTLED > (seen[-1][0] // SETTLED if seen else 0):
-                seen.append((rows, resident(), time.perf_counter() - start))
-                print(f"{rows:9d} events  {seen[-1][1]:7.1f} MB  {seen[-1][2]:6.1f} s", flush=True)
+            if rows // SETTLED > (samples[-1][0] // SETTLED if samples else 0):
+                samples.append((rows, read_resident_memory(), time.perf_counter() - start))
+                print(
+                    f"{rows:9d} events  {samples[-1][1]:7.1f} MB  {samples[-1][2]:6.1f} s",
+                    flush=True,
+                )
 
         done = se.replay(log, engine, Path(folder) / "run", snapshot_every=2560, progress=watch)
-    memory = np.array([megabytes for _, megabytes, _ in seen])
+    memory = np.array([megabytes for _, megabytes, _ in samples])
     apart = np.abs(memory / memory[0] - 1.0).max()
-    pace = chosen.events / seen[-1][2]
+    pace = chosen.events / samples[-1][2]
     print(f"{done.accepted} events, {pace:.0f} a second; memory within {100 * apart:.2f} %")
     return int(apart > LEEWAY or done.rejected > 0)
 

@@ -20,7 +20,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import streamembed as se
-from scenarios.live_map import picture_of
+from scenarios.live_map import read_picture
 from scenarios.pictures.gallery import IMAGES
 from streamembed.engine.drawing import COLOURS
 from streamembed.layout import measures
@@ -64,10 +64,10 @@ class Panel:
         for label in np.unique(labels):
             if (labels == label).sum() > 12:
                 at = np.median(places[labels == label], axis=0)
-                said = self.ax.text(
+                caption = self.ax.text(
                     *at, str(label), fontsize=15, color=INK, ha="center", va="center"
                 )
-                said.set_path_effects([withStroke(linewidth=3, foreground="white")])
+                caption.set_path_effects([withStroke(linewidth=3, foreground="white")])
         self.ax.set_xlim(self.centre[0] - self.half, self.centre[0] + self.half)
         self.ax.set_ylim(self.centre[1] - self.half, self.centre[1] + self.half)
         self.ax.set_xticks([])
@@ -92,20 +92,20 @@ def frames() -> list[Image.Image]:
         engine.learn(points[position : position + EVERY])
         if position + EVERY < WINDOW:
             continue
-        picture = picture_of(engine)
+        picture = read_picture(engine)
         other = pickle.loads(pickle.dumps(engine))
         other.relayout()
-        fresh = picture_of(other)
-        held = picture.ids.astype(np.int64)
+        fresh = read_picture(other)
+        ids = picture.ids.astype(np.int64)
         places = fresh.coordinates
         if before is not None:
-            _, here, there = np.intersect1d(held, before[0], return_indices=True)
+            _, here, there = np.intersect1d(ids, before[0], return_indices=True)
             onto = np.zeros_like(places)
             onto[here] = before[1][there]
             places = measures.align(places, onto, here)
-        before = held, places
-        live.draw(picture.coordinates, labels[held])
-        again.draw(places, labels[held])
+        before = ids, places
+        live.draw(picture.coordinates, labels[ids])
+        again.draw(places, labels[ids])
         canvas.draw()
         images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
     return images

@@ -14,7 +14,7 @@ from sklearn import datasets, decomposition, manifold
 
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
-from scenarios.streams import DataAbsent, table, words
+from scenarios.streams import MissingDataError, table, words
 from scenarios.word_distances import edit_distances
 from streamembed.estimators import PCA
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -48,7 +48,7 @@ SCALE_NEIGHBOR, LEAST_WIDTH = 7, 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class GalleryStream:
     """Events in their order: points, or a table of distances.
 
     Attributes
@@ -75,7 +75,7 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class GalleryMaps:
     """The last streaming map, and the batch map of the same window.
 
     Attributes
@@ -113,20 +113,20 @@ def run(full: bool) -> Outcome:
     with one_blas_thread():
         try:
             sets = dict(streams(full))
-        except DataAbsent as absent:
+        except MissingDataError as absent:
             return Outcome(skipped=str(absent))
         for name, stream in sets.items():
             for method in METHODS:
                 if stream.points is None and method in NEED_POINTS:
                     continue
-                found = embed(stream, method)
-                met[method] += found.met
-                off = procrustes(found.coordinates, found.batch)
+                maps = embed(stream, method)
+                met[method] += maps.met
+                off = procrustes(maps.coordinates, maps.batch)
                 kept, of_batch = (
-                    kept_share(found.distances, shown) for shown in (found.coordinates, found.batch)
+                    kept_share(maps.distances, shown) for shown in (maps.coordinates, maps.batch)
                 )
                 losses.append(of_batch - kept)
-                ratios.append(off / found.bound)
+                ratios.append(off / maps.bound)
                 outcome.figures[f"{name}_{method}_off"] = off
                 outcome.figures[f"{name}_{method}_kept"] = kept
     outcome.figures |= {f"{method}_met_share": float(np.mean(met[method])) for method in METHODS}
@@ -142,41 +142,41 @@ def run(full: bool) -> Outcome:
     return outcome
 
 
-def streams(full: bool) -> Iterator[tuple[str, Stream]]:
+def streams(full: bool) -> Iterator[tuple[str, GalleryStream]]:
     """The sets by name, as in `SETS`.
 
     Raises
     ------
-    DataAbsent
+    MissingDataError
         All but the roll are in the data folder.
     """
     window, moments = (WINDOW, MOMENTS) if full else (QUICK_WINDOW, QUICK_MOMENTS)
     count = window + window // 2
     rng = np.random.default_rng(0)
     points, along = datasets.make_swiss_roll(count, noise=0.1, random_state=0)
-    yield "roll", Stream(points, None, along, window, moments)
+    yield "roll", GalleryStream(points, None, along, window, moments)
     points, labels = table("digits")
     points = points[:count] + APART * rng.standard_normal((count, points.shape[1]))
-    yield "digits", Stream(points, None, labels[:count], window, moments)
+    yield "digits", GalleryStream(points, None, labels[:count], window, moments)
     chosen = words()[:count]
     apart = np.array([edit_distances(word, chosen) for word in chosen])
     lengths = np.array([len(word) for word in chosen])
     window = min(window, CAR_WINDOW)
     yield "cars", _cars(window + window // 2, window, moments, rng)
-    yield "words", Stream(None, apart, lengths, len(chosen) * 2 // 3, moments)
+    yield "words", GalleryStream(None, apart, lengths, len(chosen) * 2 // 3, moments)
 
 
-def _cars(count: int, window: int, moments: int, rng: np.random.Generator) -> Stream:
+def _cars(count: int, window: int, moments: int, rng: np.random.Generator) -> GalleryStream:
     """Toy cars in any order, all again and again; shade: the pose, up to a half turn."""
     points, labels = table("coil20")
     cars = np.flatnonzero(np.isin(labels, CARS))
     rounds = -(-count // len(cars))
-    seen = np.concatenate([rng.permutation(cars) for _ in range(rounds)])[:count]
-    points = points[seen] + CAMERA * rng.standard_normal((count, points.shape[1]))
-    return Stream(points, None, seen % HALF_TURN, window, moments)
+    order_of_cars = np.concatenate([rng.permutation(cars) for _ in range(rounds)])[:count]
+    points = points[order_of_cars] + CAMERA * rng.standard_normal((count, points.shape[1]))
+    return GalleryStream(points, None, order_of_cars % HALF_TURN, window, moments)
 
 
-def embed(stream: Stream, method: str) -> Embedded:
+def embed(stream: GalleryStream, method: str) -> GalleryMaps:
     """What a method makes of a stream."""
     window = slice(len(stream.shade) - stream.window, None)
     shade = stream.shade[window]
@@ -190,19 +190,19 @@ def embed(stream: Stream, method: str) -> Embedded:
         assert points is not None
         coordinates, met = _follow_axes(stream)
         batch = decomposition.PCA(2, svd_solver="full").fit_transform(points)
-        return Embedded(coordinates, batch, distances, shade, met)
+        return GalleryMaps(coordinates, batch, distances, shade, met)
     snapshot, met = _follow(stream, method)
     bound = snapshot.certificate.angle_bound
     if method != "Isomap":
         batch = _batch(method, points, distances, snapshot)
-        return Embedded(snapshot.coordinates, batch, distances, shade, met, bound)
+        return GalleryMaps(snapshot.coordinates, batch, distances, shade, met, bound)
     here = _largest_part(distances, snapshot.n_neighbors)  # the others have zeros
     points, distances = None if points is None else points[here], distances[np.ix_(here, here)]
     batch = _paths(points, distances, snapshot.n_neighbors)
-    return Embedded(snapshot.coordinates[here], batch, distances, shade[here], met, bound)
+    return GalleryMaps(snapshot.coordinates[here], batch, distances, shade[here], met, bound)
 
 
-def _follow(stream: Stream, method: str) -> tuple[se.Snapshot, list[bool]]:
+def _follow(stream: GalleryStream, method: str) -> tuple[se.Snapshot, list[bool]]:
     """The last snapshot of an engine with default parameters, and which of all were certified."""
     size = stream.window
     engine = se.Engine(size=size, warm_up=size, scaling=None, **METHODS[method])
@@ -228,7 +228,7 @@ def _follow(stream: Stream, method: str) -> tuple[se.Snapshot, list[bool]]:
         return engine.snapshot(), met
 
 
-def _follow_axes(stream: Stream) -> tuple[Floats, list[bool]]:
+def _follow_axes(stream: GalleryStream) -> tuple[Floats, list[bool]]:
     """The same of principal components."""
     assert stream.points is not None
     model = PCA(n_components=2, window=stream.window)
@@ -311,7 +311,7 @@ def _largest_part(distances: Floats, k: int) -> Ints:
     return np.flatnonzero(labels == np.bincount(labels).argmax())
 
 
-def procrustes(given: Floats, truth: Floats) -> float:
+def procrustes(source: Floats, truth: Floats) -> float:
     """min ||Y R - B|| / ||B|| over rotations and reflections R, both sides centred.
 
     Examples
@@ -321,9 +321,9 @@ def procrustes(given: Floats, truth: Floats) -> float:
     >>> round(procrustes(square[:, ::-1] + 7.0, square), 12), procrustes(1.5 * square, square)
     (0.0, 0.5)
     """
-    given, truth = given - given.mean(axis=0), truth - truth.mean(axis=0)
-    left, _, right = np.linalg.svd(given.T @ truth)
-    return float(np.linalg.norm(given @ (left @ right) - truth) / np.linalg.norm(truth))
+    source, truth = source - source.mean(axis=0), truth - truth.mean(axis=0)
+    left, _, right = np.linalg.svd(source.T @ truth)
+    return float(np.linalg.norm(source @ (left @ right) - truth) / np.linalg.norm(truth))
 
 
 def kept_share(distances: Floats, coordinates: Floats) -> float:

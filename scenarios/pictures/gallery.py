@@ -19,8 +19,8 @@ import streamembed as se
 from scenarios import cities
 from scenarios.default_maps import EVENTS, WINDOW, principal
 from scenarios.pictures import embedding_gallery
-from scenarios.pictures.embedding_gallery import NEED_POINTS, SETS, Embedded, Stream
-from scenarios.streams import DataAbsent, table
+from scenarios.pictures.embedding_gallery import NEED_POINTS, SETS, GalleryMaps, GalleryStream
+from scenarios.streams import MissingDataError, table
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
 
@@ -73,7 +73,7 @@ def main() -> int:
         try:
             draw_methods(IMAGES / "embedding-gallery.png", dict(embedding_gallery.streams(True)))
             draw_defaults(IMAGES / "default-maps.png")
-        except DataAbsent as absent:
+        except MissingDataError as absent:
             print(absent)
             return 1
     return 0
@@ -109,7 +109,7 @@ def _maps(points: Floats, n: int) -> list[Floats]:
     return shown
 
 
-def draw_methods(target: Path, streams: dict[str, Stream]) -> None:
+def draw_methods(target: Path, streams: dict[str, GalleryStream]) -> None:
     """Every method on every set, at the end of its stream."""
     figure, axes = plt.subplots(len(SETS), len(COLUMNS), figsize=(9.6, 6.9))
     for row, name in zip(axes, SETS, strict=True):
@@ -123,17 +123,17 @@ def draw_methods(target: Path, streams: dict[str, Stream]) -> None:
                 )
                 axis.spines[:].set_visible(False)
                 continue
-            found = embedding_gallery.embed(streams[name], method)
-            _scatter(axis, found, name)
+            maps = embedding_gallery.embed(streams[name], method)
+            _scatter(axis, maps, name)
     for axis, title in zip(axes[0], COLUMNS.values(), strict=True):
         axis.set_title(title, fontsize=9, color=INK)
     figure.subplots_adjust(0.065, 0.01, 0.995, 0.93, wspace=0.05, hspace=0.05)
     _save(figure, target, 112)
 
 
-def _scatter(axis: Any, found: Embedded, name: str) -> None:
+def _scatter(axis: Any, maps: GalleryMaps, name: str) -> None:
     """The map in a square that fits it; digits are named where their medians are."""
-    shown, shade = found.coordinates, found.shade
+    shown, shade = maps.coordinates, maps.shade
     axis.scatter(*shown.T, c=shade, s=4, cmap=COLOURS[name], linewidths=0, rasterized=True)
     axis.set_box_aspect(1)
     axis.margins(0.07)
@@ -187,12 +187,12 @@ LEFTWARD = frozenset(
 )
 
 
-def _draw_europe(axis: Any, mapped: cities.Mapped) -> None:
+def _draw_europe(axis: Any, mapped: cities.CityMap) -> None:
     """Where the distances put the cities, turned to the north, on the projection's parallels."""
-    truth = cities.projected(mapped.degrees)
-    shown = cities.turned(mapped.snapshot.coordinates, truth)
+    truth = cities.project(mapped.degrees)
+    shown = cities.align(mapped.snapshot.coordinates, truth)
     for line in _graticule(10.0):
-        axis.plot(*cities.projected(line, mapped.degrees).T, **GRATICULE)
+        axis.plot(*cities.project(line, mapped.degrees).T, **GRATICULE)
     axis.scatter(*shown.T, s=16, color=DOTS, linewidths=0, zorder=3)
     for name, place in zip(mapped.names, shown, strict=True):
         _name(axis, name, place, 8, name in LEFTWARD)
@@ -203,14 +203,14 @@ def _draw_europe(axis: Any, mapped: cities.Mapped) -> None:
     axis.axis("off")
 
 
-def _draw_world(axis: Any, mapped: cities.Mapped) -> None:
+def _draw_world(axis: Any, mapped: cities.CityMap) -> None:
     """Three coordinates as seen from above the Arabian Sea, around the sphere's own centre."""
     globe, shown = cities.directions(mapped.degrees), mapped.snapshot.coordinates
-    shown = shown - cities.centre_of(shown)
+    shown = shown - cities.fit_centre(shown)
     left, _, right = np.linalg.svd(shown.T @ globe)
     shown = shown @ (left @ right) / np.linalg.norm(shown, axis=1).mean()
     eye = cities.directions(np.array([[20.0, 65.0]]))[0]
-    sideways = cities.sideways(eye)
+    sideways = cities.compute_tangents(eye)
     axis.add_patch(Circle((0, 0), 1.0, facecolor="#f4f7fa", edgecolor=PALE, linewidth=0.8))
     for line in _graticule(30.0):
         here = cities.directions(line)

@@ -1,4 +1,4 @@
-"""``config show``: what a replay would run with, and where each value comes from."""
+"""``config show``: the settings that a replay would use, and their sources."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamembed.cli.option_sources import PREFIX, key_of
+from streamembed.cli.option_sources import ENVIRONMENT_PREFIX, get_config_key
 from streamembed.cli.replay import command as replay
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import memory_of
+from streamembed.cli.worker_options import choose_memory
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import Cadence
-from streamembed.runs.reject_limit import Limit
-from streamembed.runs.replay_log import cadence
+from streamembed.runs.checkpoint_writer import CheckpointPolicy
+from streamembed.runs.reject_limit import RejectLimit
+from streamembed.runs.replay_log import compute_snapshot_interval
 
-__all__ = ["command"]
-
-TOLD = {
+SOURCE_NAMES = {
     ParameterSource.COMMANDLINE: "flag",
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
@@ -30,7 +28,7 @@ TOLD = {
 
 @click.group("config")
 def command() -> None:
-    """Show what a replay would run with, and where each value comes from."""
+    """Show the settings that a replay would use, and their sources."""
 
 
 @command.command(
@@ -41,34 +39,36 @@ def command() -> None:
 def show(flags: tuple[str, ...], as_json: bool) -> None:
     """Print every value of a replay with these FLAGS, and its source.
 
-    Later ones win: default, file (--config), environment, flag.
+    Later sources win: default, file (--config), environment, flag.
     """
-    given = ["-", *flags] if "--run" in flags else ["-", "--run", "-", *flags]
-    context = replay.make_context("replay", given)
-    given_values = context.params
-    given_values["memory"] = memory_of(context, given_values["workers"], given_values["memory"])
-    config = Config(**{one.name: given_values[one.name] for one in fields(Config)})
-    Cadence.of(given_values["checkpoint_every"])
-    Limit.of(given_values["max_rejected"])
-    given_values["snapshot_every"] = cadence(config.chunk_size, given_values["snapshot_every"])
-    given_values["checkpoint_every"] = given_values["checkpoint_every"] or "30s"
+    arguments = ["-", *flags] if "--run" in flags else ["-", "--run", "-", *flags]
+    context = replay.make_context("replay", arguments)
+    values = context.params
+    values["memory"] = choose_memory(context, values["workers"], values["memory"])
+    config = Config(**{field.name: values[field.name] for field in fields(Config)})
+    CheckpointPolicy.parse(values["checkpoint_every"])
+    RejectLimit.parse(values["max_rejected"])
+    values["snapshot_every"] = compute_snapshot_interval(
+        config.chunk_size, values["snapshot_every"]
+    )
+    values["checkpoint_every"] = values["checkpoint_every"] or "30s"
     rows: dict[str, dict[str, Any]] = {}
     for parameter in replay.params:
-        if (key := key_of(parameter)) is None or key == "run":
+        if (key := get_config_key(parameter)) is None or key == "run":
             continue
         source = context.get_parameter_source(str(parameter.name))
-        told = TOLD.get(source, "default") if source is not None else "default"
-        name = f" ({PREFIX}{key.upper()})" if told == "environment" else ""
-        rows[key] = {"value": context.params[str(parameter.name)], "source": told + name}
+        source_name = SOURCE_NAMES.get(source, "default") if source is not None else "default"
+        name = f" ({ENVIRONMENT_PREFIX}{key.upper()})" if source_name == "environment" else ""
+        rows[key] = {"value": context.params[str(parameter.name)], "source": source_name + name}
     if as_json:
         click.echo(json.dumps(rows))
         return
     width = max(map(len, rows))
     for key, row in rows.items():
-        echo(f"{key:<{width}}  {_plain(row['value']):<14}  {row['source']}")
+        echo(f"{key:<{width}}  {_format_setting(row['value']):<14}  {row['source']}")
 
 
-def _plain(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if value is None or value == ():
         return "none"
     return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -1,4 +1,4 @@
-"""The demo: a real stream into which a state comes that was never seen, and a map that holds."""
+"""The demo: a real stream with a change to new states, and a stable map that follows it."""
 
 from __future__ import annotations
 
@@ -33,42 +33,40 @@ from streamembed.report.page import write_page
 from streamembed.runs.replay_log import replay
 from streamembed.threads import one_blas_thread
 
-__all__ = ["command"]
-
-USUAL, NEW = "usual", "new"
-# Of the stream: what comes before the change. By then the window of 2,000 has been full for a time.
-BEFORE = 0.75
-EVERY = 100
-# Events without which a monitor has nothing to watch behind its reference.
-WATCHED = 1500
-# Paths and extras have brackets, which rich would take for markup, and are not to be broken.
-PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
-# Okabe & Ito's colours, told apart by most colour-blind readers.
-HELD, CAME, STRANGE, INK = "#0072B2", "#b0b0b0", "#D55E00", "#333333"
+USUAL_STATE, NEW_STATE = "usual", "new"
+# Share of the stream before the change. By then the window of 2,000 has been full for a while.
+SHARE_BEFORE_CHANGE = 0.75
+STEP_SIZE = 100
+# With fewer events, the monitor has none to compare with its reference.
+LEAST_MONITORED_EVENTS = 1500
+# Paths and extras have brackets, which rich would read as markup, and must not be wrapped.
+PLAIN_TEXT: dict[str, Any] = {"markup": False, "soft_wrap": True}
+# Okabe & Ito's colours, which most colour-blind readers can distinguish.
+RETAINED_COLOUR, ADDED_COLOUR, NEW_COLOUR, LINE_COLOUR = "#0072B2", "#b0b0b0", "#D55E00", "#333333"
 
 
 @dataclass(frozen=True)
-class Step:
-    """A hundred events: how they looked to the snapshot before them, and the snapshot after.
+class DemoStep:
+    """A hundred events: their coverage by the snapshot before them, and the snapshot after.
 
     Attributes
     ----------
     snapshot
         After the events.
-    usual, new
+    usual_coverage, new_coverage
         Median coverage of the arriving events of each kind, not yet learned; NaN without any.
-    moved
+    movement
         How far the picture moved; NaN at the first one.
-    learn, publish
+    learn_seconds, publish_seconds
         Seconds to learn the events, picture included, and to certify the snapshot.
     """
 
     snapshot: Snapshot
-    usual: float
-    new: float
-    moved: float
-    learn: float
-    publish: float
+    usual_coverage: float
+    new_coverage: float
+    movement: float
+    learn_seconds: float
+    publish_seconds: float
 
 
 @click.command("demo")
@@ -76,59 +74,61 @@ class Step:
 @click.option("--events", default=4000, show_default=True, help="Length of the stream.")
 def command(into: str, events: int) -> None:
     """Follow a real stream through a change: map, picture, coverage, certificates."""
-    run(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
+    run_demo(Path(into), events, Console(width=None if sys.stdout.isatty() else 100))
 
 
-def run(folder: Path, events: int, console: Console) -> None:
-    """Follow river's Shuttle with default parameters, through a change; print and draw it.
+def run_demo(folder: Path, events: int, console: Console) -> None:
+    """Follow river's Shuttle with default parameters through a change; print and draw it.
 
     Parameters
     ----------
     folder
-        Where the log and the picture go; an existing demo there is replaced.
+        Folder of the log and the picture; an existing demo in it is replaced.
     events
         Length of the stream, at most 40,000.
     """
-    points, names, labels = _shuttle(events)
+    points, names, labels = _load_shuttle(events)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "shuttle.parquet"
-    write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=EVERY)
-    change = labels.index(NEW) if NEW in labels else len(labels)
+    write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
+    change = labels.index(NEW_STATE) if NEW_STATE in labels else len(labels)
     console.print(
         f"{len(points):,} readings of {len(names)} sensors of a space shuttle (river's Shuttle), "
-        f"in {log}.\nUp to event {change:,} all are of its usual state; others, as frequent as in "
-        "the data, come only then.\nThe engine has default parameters, keeps a picture, and never "
-        "sees the labels.\n",
-        **PLAIN,
+        f"in {log}.\nUp to event {change:,} all are of its usual state; other states, as frequent "
+        "as in the data, start only then.\nThe engine has default parameters, keeps a picture, and "
+        "never sees the labels.\n",
+        **PLAIN_TEXT,
     )
     if not forces_numba.available:
         console.print(
             "without numba the picture takes several times as long: pip install "
             "'streamembed[fast]'\n",
-            **PLAIN,
+            **PLAIN_TEXT,
         )
     engine = Engine(picture=True)
     with one_blas_thread():
-        steps = _follow(engine, log, np.array(labels))
+        steps = _learn_log(engine, log, np.array(labels))
         if not steps:
-            console.print("the warm-up takes 50 events, and a look at the next 100: use more")
+            console.print(
+                "too few events: the warm-up takes 50, the next step 100; use a larger --events"
+            )
             return
-        console.print(_report(steps, change))
-        console.print(_against_a_refit(engine, steps))
-    for line in _said(steps, change):
-        console.print(line, **PLAIN)
+        console.print(_tabulate_change(steps, change))
+        console.print(_tabulate_refit(engine, steps))
+    for line in _summarise_steps(steps, change):
+        console.print(line, **PLAIN_TEXT)
     picture = folder / "demo.png"
     if _draw(picture, steps, np.array(labels), change):
-        console.print(f"\nthe picture: {picture}", **PLAIN)
+        console.print(f"\npicture: {picture}", **PLAIN_TEXT)
     else:
-        console.print("\nfor a picture: pip install 'streamembed[pictures]'", **PLAIN)
-    _watch(folder, log, console)
-    console.print("\nyour own log:  streamembed replay your-log.parquet --run run/", **PLAIN)
+        console.print("\nfor a picture: pip install 'streamembed[pictures]'", **PLAIN_TEXT)
+    _monitor_log(folder, log, console)
+    console.print("\nyour own log:  streamembed replay your-log.parquet --run run/", **PLAIN_TEXT)
 
 
-def _watch(folder: Path, log: Path, console: Console) -> None:
-    """The same log as a run with a monitor, which sees no labels either, and its report."""
-    if (open_log(log).n_rows or 0) < WATCHED:
+def _monitor_log(folder: Path, log: Path, console: Console) -> None:
+    """Replay the log with a monitor, which does not see the labels either, and write its report."""
+    if (open_log(log).n_rows or 0) < LEAST_MONITORED_EVENTS:
         return
     run, alarms = folder / "run", list[Alarm]()
     with warnings.catch_warnings():
@@ -137,105 +137,107 @@ def _watch(folder: Path, log: Path, console: Console) -> None:
             log,
             Engine(size=500),
             run,
-            snapshot_every=EVERY,
+            snapshot_every=STEP_SIZE,
             overwrite=True,
             monitor=Monitor(),
             on_alarm=alarms.append,
         )
-    console.print("\nA monitor, asked for one false alarm in 10,000 events, says:", **PLAIN)
+    console.print("\nA monitor set to one false alarm in 10,000 events reports:", **PLAIN_TEXT)
     for alarm in alarms:
-        console.print(f"  {alarm.sentence}", **PLAIN)
+        console.print(f"  {alarm.sentence}", **PLAIN_TEXT)
     try:
-        console.print(f"the report: {write_page(run, folder / 'report.html')}", **PLAIN)
+        console.print(f"report: {write_page(run, folder / 'report.html')}", **PLAIN_TEXT)
     except ParameterError as error:  # without Bokeh
-        console.print(f"for a report: {error}", **PLAIN)
+        console.print(f"for a report: {error}", **PLAIN_TEXT)
 
 
-def _shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
-    """Rows in their own order; those of other states are left out before the change."""
-    before = int(BEFORE * events)
+def _load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
+    """Rows in their original order; those of other states are left out before the change."""
+    before = int(SHARE_BEFORE_CHANGE * events)
     rows: list[tuple[dict[str, float], str]] = []
     for x, strange in datasets.Shuttle():
         if len(rows) >= events:
             break
         if not strange or len(rows) >= before:
-            rows.append((x, NEW if strange else USUAL))
+            rows.append((x, NEW_STATE if strange else USUAL_STATE))
     names = list(rows[0][0])
     points = np.array([[float(x[name]) for name in names] for x, _ in rows])
     return points, names, [label for _, label in rows]
 
 
-def _follow(engine: Engine, log: Path, labels: Array) -> list[Step]:
-    """Learn the log, a hundred events at a time; look at them first, once there is a map."""
-    steps: list[Step] = []
-    known: Snapshot | None = None
-    for points in _hundreds(log):
+def _learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
+    """Learn the log, a hundred events a step; before, compute their coverage by the last map."""
+    steps: list[DemoStep] = []
+    previous: Snapshot | None = None
+    for points in _read_steps(log):
         kinds = labels[engine.position : engine.position + len(points)]
         start = time.perf_counter()
         engine.learn(points)
         learned = time.perf_counter()
         if not engine.ready:
             continue
-        before, snapshot = known, engine.publish()
-        done, known = time.perf_counter(), snapshot
-        if before is None:  # the first map: nothing was there to look at
+        before, snapshot = previous, engine.publish()
+        published, previous = time.perf_counter(), snapshot
+        if before is None:  # the first map: no earlier one gives a coverage
             continue
-        picture, covered = _picture(snapshot), before.coverage(points)
-        earlier = _picture(steps[-1].snapshot) if steps else picture
-        still = picture.epoch == earlier.epoch and bool(steps)
+        picture, coverage = _get_picture(snapshot), before.coverage(points)
+        earlier = _get_picture(steps[-1].snapshot) if steps else picture
+        is_comparable = picture.epoch == earlier.epoch and bool(steps)
         steps.append(
-            Step(
+            DemoStep(
                 snapshot,
-                _median(covered[kinds == USUAL]),
-                _median(covered[kinds == NEW]),
-                picture.moved_since(earlier).mean if still else np.nan,
+                _compute_median(coverage[kinds == USUAL_STATE]),
+                _compute_median(coverage[kinds == NEW_STATE]),
+                picture.moved_since(earlier).mean if is_comparable else np.nan,
                 learned - start,
-                done - learned,
+                published - learned,
             )
         )
     return steps
 
 
-def _hundreds(log: Path) -> Iterator[Floats]:
-    """The points of a log, the last of them apart if they are fewer."""
+def _read_steps(log: Path) -> Iterator[Floats]:
+    """Yield the points of a log, a hundred at a time; the last may be fewer."""
     for batch in open_log(log).batches():
         assert batch.points is not None
-        yield from (batch.points[s : s + EVERY] for s in range(0, len(batch.points), EVERY))
+        yield from (batch.points[s : s + STEP_SIZE] for s in range(0, len(batch.points), STEP_SIZE))
 
 
-def _picture(snapshot: Snapshot) -> Picture:
+def _get_picture(snapshot: Snapshot) -> Picture:
     assert snapshot.picture is not None
     return snapshot.picture
 
 
-def _median(values: Floats) -> float:
+def _compute_median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else np.nan
 
 
-def _report(steps: list[Step], change: int) -> Table:
-    """What the stream looked like before the change, at it and after it."""
+def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
+    """Tabulate the stream before, at and after the change."""
     before = [step for step in steps if step.snapshot.position <= change][-5:]
     after = [step for step in steps if step.snapshot.position > change]
-    shown = [before, after[:1], after[-1:]]
+    groups = [before, after[:1], after[-1:]]
     table = Table("", "500 events before", "the next 100", "the last 100")
-    for name, field in (("usual", "usual"), ("never seen before", "new")):
+    for name, field in (("usual", "usual_coverage"), ("never seen before", "new_coverage")):
         table.add_row(
-            f"coverage as they come, {name}",
-            *(_number([getattr(step, field) for step in some]) for some in shown),
+            f"coverage on arrival, {name}",
+            *(_format_mean([getattr(step, field) for step in group]) for group in groups),
         )
-    moved = ([step.moved for step in some] for some in shown)
-    table.add_row("the picture moves, in its radius", *(_number(some, 4) for some in moved))
-    residuals = ([step.snapshot.certificate.residual for step in some] for some in shown)
-    table.add_row("certified residual", *(_number(some, 5) for some in residuals))
+    movement = ([step.movement for step in group] for group in groups)
+    table.add_row(
+        "the picture moves, in its radius", *(_format_mean(group, 4) for group in movement)
+    )
+    residuals = ([step.snapshot.certificate.residual for step in group] for group in groups)
+    table.add_row("certified residual", *(_format_mean(group, 5) for group in residuals))
     return table
 
 
-def _against_a_refit(engine: Engine, steps: list[Step]) -> Table:
-    """What ten events take, and the same window from scratch."""
+def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> Table:
+    """Tabulate the time of ten events, and of the same window from scratch."""
     recent, snapshot = steps[-10:], steps[-1].snapshot
-    learn = np.mean([step.learn for step in recent]) * 1e3 / (EVERY / 10)
-    publish = np.mean([step.publish for step in recent]) * 1e3
-    solve, layout, away = _refit(engine, snapshot)
+    learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
+    publish = np.mean([step.publish_seconds for step in recent]) * 1e3
+    solve, layout, displacement = _time_refit(engine, snapshot)
     table = Table(f"a window of {len(snapshot.ids):,}, one BLAS thread", "followed", "from scratch")
     table.add_row(
         "ten events into map and picture",
@@ -245,33 +247,36 @@ def _against_a_refit(engine: Engine, steps: list[Step]) -> Table:
     table.add_row("the snapshot and its certificate", f"{publish:.0f} ms", "-")
     table.add_row(
         "the picture moves, in its radius",
-        f"{_number([steps[-1].moved], 4)} in {EVERY} events",
-        f"{_number([away], 4)}, turned onto the old one",
+        f"{_format_mean([steps[-1].movement], 4)} in {STEP_SIZE} events",
+        f"{_format_mean([displacement], 4)}, aligned with the old one",
     )
     return table
 
 
-def _number(values: list[float], places: int = 2) -> str:
-    """The mean of those that are there."""
-    there = [value for value in values if not np.isnan(value)]
-    return f"{np.mean(there):.{places}f}" if there else "-"
+def _format_mean(values: list[float], places: int = 2) -> str:
+    """Format the mean of the values that are not NaN."""
+    present = [value for value in values if not np.isnan(value)]
+    return f"{np.mean(present):.{places}f}" if present else "-"
 
 
-def _refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float]:
-    """Seconds for the batch map and for a new layout of the window, and how far that one moves."""
+def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float]:
+    """Seconds for the batch map and a new layout of the window, and how far the layout moves."""
     start = time.perf_counter()
-    _batch(snapshot)
+    _compute_batch_eigenvalues(snapshot)
     solved = time.perf_counter() - start
-    other = pickle.loads(pickle.dumps(engine))
+    refitted = pickle.loads(pickle.dumps(engine))
     start = time.perf_counter()
-    other.relayout()
+    refitted.relayout()
     seconds = time.perf_counter() - start
-    picture, fresh = _picture(snapshot), _picture(other.publish())  # turned onto it, not onto more
-    away = np.linalg.norm(fresh.coordinates - picture.coordinates, axis=1)
-    return solved, seconds, float(away.mean()) / picture.radius
+    picture, new_picture = (
+        _get_picture(snapshot),
+        _get_picture(refitted.publish()),
+    )  # aligned with it
+    displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
+    return solved, seconds, float(displacement.mean()) / picture.radius
 
 
-def _batch(snapshot: Snapshot) -> Array:
+def _compute_batch_eigenvalues(snapshot: Snapshot) -> Array:
     """The dense S of the snapshot's points, and its leading eigenvectors: plain numpy and scipy."""
     scaled = (snapshot.points - snapshot.center) / snapshot.scale
     widths = np.outer(snapshot.widths, snapshot.widths)
@@ -282,25 +287,29 @@ def _batch(snapshot: Snapshot) -> Array:
     return np.asarray(eigsh(dense, k, v0=roots)[0])
 
 
-def _said(steps: list[Step], change: int) -> list[str]:
-    """The same in words."""
+def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
+    """Summarise the steps as text."""
     met = sum(step.snapshot.certificate.met is True for step in steps)
     lines = [f"\n{met} of {len(steps)} certificates are met."]
-    held = [step.snapshot for step in steps if step.snapshot.position <= change]
+    before = [step.snapshot for step in steps if step.snapshot.position <= change]
     last = steps[-1].snapshot
-    if held and held[-1] is not last and _picture(held[-1]).epoch == _picture(last).epoch:
-        since = _picture(last).moved_since(_picture(held[-1]))
+    if (
+        before
+        and before[-1] is not last
+        and _get_picture(before[-1]).epoch == _get_picture(last).epoch
+    ):
+        movement = _get_picture(last).moved_since(_get_picture(before[-1]))
         lines.append(
-            f"From event {held[-1].position:,} to {last.position:,} the {since.shared:.0%} of the "
-            f"points that stayed moved by {since.mean:.3f} of the picture's radius."
+            f"From event {before[-1].position:,} to {last.position:,} the {movement.shared:.0%} of "
+            f"the points that stayed moved by {movement.mean:.3f} of the picture's radius."
         )
     if last.certificate.lone:
-        lines.append("A component is carried by few points: snapshot.leading_ids names them.")
+        lines.append("A few points dominate a component: snapshot.leading_ids lists them.")
     return lines
 
 
-def _draw(path: Path, steps: list[Step], labels: Array, change: int) -> bool:
-    """Three moments in one frame, coverage, movement; False without matplotlib."""
+def _draw(path: Path, steps: list[DemoStep], labels: Array, change: int) -> bool:
+    """Draw three moments in one frame, coverage, movement; False without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (an extra)
         from matplotlib.figure import Figure  # noqa: PLC0415
@@ -308,76 +317,76 @@ def _draw(path: Path, steps: list[Step], labels: Array, change: int) -> bool:
         return False
     figure = Figure(figsize=(12, 7), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    places = figure.add_gridspec(2, 6, height_ratios=(2, 1))
-    moments = _moments(steps, change)
-    known = _picture(moments[0]).ids
+    grid = figure.add_gridspec(2, 6, height_ratios=(2, 1))
+    moments = _select_moments(steps, change)
+    initial_ids = _get_picture(moments[0]).ids
     for j, snapshot in enumerate(moments):
-        axes = figure.add_subplot(places[0, 2 * j : 2 * j + 2])
-        _draw_map(axes, _picture(snapshot), labels, known)
+        axes = figure.add_subplot(grid[0, 2 * j : 2 * j + 2])
+        _draw_map(axes, _get_picture(snapshot), labels, initial_ids)
         axes.set_title(f"after {snapshot.position:,} events", fontsize=11)
-        axes.set(**_limits(moments))
+        axes.set(**_compute_limits(moments))
         if j == 0:
             axes.legend(frameon=False, loc="lower left", handletextpad=0.2, fontsize=9)
-    _draw_coverage(figure.add_subplot(places[1, :3]), steps, change)
-    _draw_movement(figure.add_subplot(places[1, 3:]), steps, change)
-    figure.suptitle("readings of a space shuttle: the live map, as it is, not aligned", fontsize=13)
+    _draw_coverage(figure.add_subplot(grid[1, :3]), steps, change)
+    _draw_movement(figure.add_subplot(grid[1, 3:]), steps, change)
+    figure.suptitle("readings of a space shuttle: the live map, without any alignment", fontsize=13)
     figure.savefig(path, dpi=110)
     return True
 
 
-def _moments(steps: list[Step], change: int) -> list[Snapshot]:
-    """At the change, a third of the way on, and at the end."""
+def _select_moments(steps: list[DemoStep], change: int) -> list[Snapshot]:
+    """Snapshots at the change, a third of the way after it, and at the end."""
     at = [abs(step.snapshot.position - change) for step in steps]
     first = int(np.argmin(at))
     return [steps[j].snapshot for j in (first, first + (len(steps) - first) // 3, -1)]
 
 
-def _limits(moments: list[Snapshot]) -> dict[str, Any]:
-    """One frame for all."""
-    every = np.concatenate([_picture(one).coordinates for one in moments])
-    low, high = every.min(axis=0), every.max(axis=0)
+def _compute_limits(moments: list[Snapshot]) -> dict[str, Any]:
+    """Compute one frame for all."""
+    coordinates = np.concatenate([_get_picture(snapshot).coordinates for snapshot in moments])
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
     middle, half = (low + high) / 2, 0.54 * float((high - low).max())
     x, y = ((m - half, m + half) for m in middle.tolist())
     return {"xlim": x, "ylim": y, "aspect": "equal"}
 
 
-def _draw_map(axes: Any, picture: Picture, labels: Array, known: Array) -> None:
-    strange, held = labels[picture.ids] == NEW, np.isin(picture.ids, known)
-    for chosen, colour, marker, size, label in (
-        (~strange & ~held, CAME, "o", 5, None),
-        (~strange & held, HELD, "o", 5, "there at the change"),
-        (strange, STRANGE, "^", 20, None),
+def _draw_map(axes: Any, picture: Picture, labels: Array, initial_ids: Array) -> None:
+    is_new, is_retained = labels[picture.ids] == NEW_STATE, np.isin(picture.ids, initial_ids)
+    for mask, colour, marker, size, label in (
+        (~is_new & ~is_retained, ADDED_COLOUR, "o", 5, None),
+        (~is_new & is_retained, RETAINED_COLOUR, "o", 5, "present at the change"),
+        (is_new, NEW_COLOUR, "^", 20, None),
     ):
-        x, y = picture.coordinates[chosen].T
+        x, y = picture.coordinates[mask].T
         axes.scatter(x, y, s=size, c=colour, marker=marker, linewidths=0, label=label)
-    axes.scatter([], [], s=8, c=CAME, label="usual, came later")
-    axes.scatter([], [], s=20, c=STRANGE, marker="^", label="never seen before")
+    axes.scatter([], [], s=8, c=ADDED_COLOUR, label="usual, added later")
+    axes.scatter([], [], s=20, c=NEW_COLOUR, marker="^", label="never seen before")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#cccccc")
 
 
-def _draw_coverage(axes: Any, steps: list[Step], change: int) -> None:
+def _draw_coverage(axes: Any, steps: list[DemoStep], change: int) -> None:
     positions = [step.snapshot.position for step in steps]
-    usual, new = [step.usual for step in steps], [step.new for step in steps]
-    axes.plot(positions, usual, color=HELD, marker="o", ms=3, lw=1, label="usual")
-    axes.plot(positions, new, color=STRANGE, marker="^", ms=4, lw=1, label="never seen before")
-    axes.axvline(change, color=INK, lw=0.8, ls=":")
+    usual, new = [step.usual_coverage for step in steps], [step.new_coverage for step in steps]
+    axes.plot(positions, usual, color=RETAINED_COLOUR, marker="o", ms=3, lw=1, label="usual")
+    axes.plot(positions, new, color=NEW_COLOUR, marker="^", ms=4, lw=1, label="never seen before")
+    axes.axvline(change, color=LINE_COLOUR, lw=0.8, ls=":")
     axes.legend(frameon=False, fontsize=9, loc="center left")
-    axes.set(title="coverage of events as they come, median", xlabel="events", ylim=(0, 1.08))
+    axes.set(title="coverage of events on arrival, median", xlabel="events", ylim=(0, 1.08))
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_movement(axes: Any, steps: list[Step], change: int) -> None:
+def _draw_movement(axes: Any, steps: list[DemoStep], change: int) -> None:
     positions = [step.snapshot.position for step in steps]
-    moved = [step.moved for step in steps]
-    axes.semilogy(positions, moved, color=HELD, marker="o", ms=3, lw=1)
-    axes.axvline(change, color=INK, lw=0.8, ls=":")
+    movement = [step.movement for step in steps]
+    axes.semilogy(positions, movement, color=RETAINED_COLOUR, marker="o", ms=3, lw=1)
+    axes.axvline(change, color=LINE_COLOUR, lw=0.8, ls=":")
     size = len(steps[-1].snapshot.ids)
     full = [p for p, step in zip(positions, steps, strict=True) if len(step.snapshot.ids) == size]
     axes.axvspan(positions[0], full[0], color="#f2f2f2", lw=0)
     axes.annotate(
         "the window fills", (0.5 * (positions[0] + full[0]), 0.06), ha="center", fontsize=9,
-        xycoords=axes.get_xaxis_transform(), color=INK,
+        xycoords=axes.get_xaxis_transform(), color=LINE_COLOUR,
     )  # fmt: skip
-    axes.set(title="a hundred events move the picture, of its radius", xlabel="events")
+    axes.set(title="movement of the picture per hundred events, in its radius", xlabel="events")
     axes.spines[["top", "right"]].set_visible(False)

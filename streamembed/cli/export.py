@@ -1,4 +1,4 @@
-"""``export``: a run as files that any reader of Arrow and Parquet opens."""
+"""``export``: a run as files for any reader of Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import click
 
 from streamembed.runs.run_export import export
 
-__all__ = ["command"]
-
 
 @click.command("export")
 @click.argument("run", metavar="RUN")
-@click.option("-o", "--output", required=True, metavar="DIR", help="Folder, empty or not there.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="DIR",
+    help="Folder to create; an existing one must be empty.",
+)
 def command(run: str, output: str) -> None:
-    """Write what a run holds as Arrow and Parquet files.
+    """Export a run as Arrow and Parquet files.
 
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be
-    unfinished, and be written to meanwhile: it is what was committed by then.
+    Writes snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be
+    unfinished or still written to: the export has what is committed.
     """
     for path in export(run, output):
         click.echo(path)

@@ -1,4 +1,4 @@
-"""What a file or folder holds: a verdict, facts, and hints where something is off."""
+"""The contents of a file or folder: a verdict, facts, and hints about problems."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamembed.cli.monitor_options import monitor_line
-from streamembed.cli.rejected_rows import none_accepted
-from streamembed.data.column_roles import folded
+from streamembed.cli.monitor_options import format_monitor_status
+from streamembed.cli.rejected_rows import format_all_rejected
+from streamembed.data.column_roles import abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, said
+from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, summarise_error
 from streamembed.logs.event_log import LogDescription, describe_log
 from streamembed.methods.options import Config
 from streamembed.numeric import codec
@@ -26,26 +26,24 @@ from streamembed.runs import origin, run_folder
 from streamembed.runs.run_reader import read_run
 from streamembed.storage import archive
 
-__all__ = ["Finding", "find"]
-
-# What tells the folder of a run from one of logs.
-RUN = ("timeline.parquet", "run.db")
+# A folder with one of these is a run, not a folder of logs.
+RUN_FILES = ("timeline.parquet", "run.db")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found at a path.
+class Inspection:
+    """The contents of a path.
 
     Attributes
     ----------
     verdict : str
-        One line: what it is, how much of it there is, whether all is well.
+        One line: what it is, its size, whether it is intact.
     facts : dict
-        All of it, JSON-ready, with every digit.
+        All facts, JSON-ready, with every digit.
     hints : tuple of str
-        What is off, and what to do.
+        Problems, and what to do about them.
     brief : dict or None
-        What people are shown instead of some facts; None of a name leaves the fact out.
+        Shorter values that replace facts in text output; None leaves a fact out.
     """
 
     verdict: str
@@ -54,33 +52,33 @@ class Finding:
     brief: dict[str, Any] | None = None
 
 
-def find(path: Path) -> Finding:
-    """What a log, a run folder, a snapshot or another saved file holds."""
+def inspect_path(path: Path) -> Inspection:
+    """Inspect a log, a run folder, a snapshot or another saved file."""
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / "run.db").exists() and not (path / "timeline.parquet").exists():
-        return _find_stored(path)
-    if path.is_dir() and run_folder.unfinished(path):
+        return _inspect_stored_run(path)
+    if path.is_dir() and run_folder.is_unfinished(path):
         raise ParameterError(run_folder.UNFINISHED.format(path))
-    if path.is_dir() and any((path / name).exists() for name in RUN):
-        return _find_run(path)
-    kind = archive.kind_of(path) if path.is_file() else None
+    if path.is_dir() and any((path / name).exists() for name in RUN_FILES):
+        return _inspect_run(path)
+    kind = archive.read_kind(path) if path.is_file() else None
     if kind == "snapshot":
-        return _find_snapshot(Snapshot.load(path))
+        return _inspect_snapshot(Snapshot.load(path))
     if kind == "engine":
-        return _find_engine(Engine.load(path))
-    if kind is not None:  # what an estimator saved: its numbers, without arrays and states
+        return _inspect_engine(Engine.load(path))
+    if kind is not None:  # a saved estimator: its numbers, without arrays and states
         header = archive.read_table(path, kind)[1]
         plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
-        return Finding(kind, {"kind": kind, **plain})
-    return _find_log(describe_log(path))
+        return Inspection(kind, {"kind": kind, **plain})
+    return _inspect_log(describe_log(path))
 
 
 # ---------------------------------------------------------------------- runs
 
 
-def _find_stored(path: Path) -> Finding:
-    """What was committed to a run that is learned into, or to a replay that is not finished."""
+def _inspect_stored_run(path: Path) -> Inspection:
+    """Inspect the commits of an open run or of an unfinished replay."""
     with read_run(path) as run:
         positions = run.positions
         facts: dict[str, Any] = {
@@ -90,40 +88,50 @@ def _find_stored(path: Path) -> Finding:
             "rejected": run.rejected().num_rows,
             "timeline": run.timeline().num_rows,
         }
-        kept = f"{_many(len(positions), 'snapshot')} kept"
+        stored = f"{_format_count(len(positions), 'snapshot')} kept"
         where = f", committed to event {positions[-1]:,}" if positions else ", no snapshot yet"
-        told = f"{facts['kind']}: {kept}{where}"
+        verdict = f"{facts['kind']}: {stored}{where}"
         hints: tuple[str, ...] = ()
         if run.kind != "online":
-            hints = ("it is still running, or was ended: the same command again goes on",)
-        brief: dict[str, Any] = {"kind": None, "engine": _unusual(dict(run.origin["engine"]))}
+            hints = ("it is running, or was stopped: run the same command again to resume",)
+        brief: dict[str, Any] = {
+            "kind": None,
+            "engine": _format_changed_parameters(dict(run.origin["engine"])),
+        }
         if positions:
-            final = _find_snapshot(run.snapshot())
+            final = _inspect_snapshot(run.snapshot())
             facts["newest snapshot"] = final.facts
             brief["newest snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
             hints += tuple(f"newest snapshot: {hint}" for hint in final.hints)
         hints += _add_monitor(run.monitor(), facts, brief)
-    return Finding(told, facts, hints, brief)
+    return Inspection(verdict, facts, hints, brief)
 
 
-def _many(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _find_run(path: Path) -> Finding:
+def _inspect_run(path: Path) -> Inspection:
     try:
         timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
-        made = origin.unpack(pq.read_metadata(path / "timeline.parquet").metadata)
-        if made is not None and made.get("embed") == "none":  # partitions: all are learned
+        replay_origin = origin.from_metadata(pq.read_metadata(path / "timeline.parquet").metadata)
+        if (
+            replay_origin is not None and replay_origin.get("embed") == "none"
+        ):  # partitions: all are learned
             events = learned = max(timeline["position"].to_pylist(), default=0)
-            names = [name for name in _tables_in(path) if name != "embedding.parquet"]
+            table_names = [name for name in _list_tables(path) if name != "embedding.parquet"]
         else:
             table = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
-            events, learned, names = len(table), pc.sum(table).as_py() or 0, _tables_in(path)
-        tables = {name: _describe_table(path / name) for name in names}
+            events, learned, table_names = (
+                len(table),
+                pc.sum(table).as_py() or 0,
+                _list_tables(path),
+            )
+        tables = {name: _describe_table(path / name) for name in table_names}
     except FileNotFoundError as error:
         raise DamagedFileError(
-            f"the run {path} lacks a table ({said(error)}): the same replay again makes it"
+            f"the run {path} lacks a table ({summarise_error(error)}): "
+            "run the same replay again to create it"
         ) from error
     except MemoryError:  # Arrow's is an ArrowException
         raise
@@ -140,38 +148,43 @@ def _find_run(path: Path) -> Finding:
         "rejected": tables["rejected.parquet"]["rows"],
         "snapshots": len(met),
         "certificates met": sum(map(bool, met)),
-        **(made or {}),
+        **(replay_origin or {}),
         "tables": tables,
     }
     missed = [
-        at for at, one in zip(timeline["position"].to_pylist(), met, strict=True) if one is False
+        at
+        for at, is_met in zip(timeline["position"].to_pylist(), met, strict=True)
+        if is_met is False
     ]
-    hints = _hints_of_run(path, facts, missed)
-    brief: dict[str, Any] = {"kind": None, "tables": {k: _tell_table(t) for k, t in tables.items()}}
-    if made is not None:
+    hints = _list_run_hints(path, facts, missed)
+    brief: dict[str, Any] = {
+        "kind": None,
+        "tables": {k: _format_table(t) for k, t in tables.items()},
+    }
+    if replay_origin is not None:
         shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
-        brief["engine"] = _unusual({**made["engine"], **shared})
+        brief["engine"] = _format_changed_parameters({**replay_origin["engine"], **shared})
     if (path / "run.db").exists():
         with read_run(path) as run:
             hints += _add_monitor(run.monitor(), facts, brief)
     if (path / "snapshot.arrow").exists():
-        tolerance = made["engine"].get("tolerance") if made is not None else None
-        known = tolerance if isinstance(tolerance, float) else None
-        final = _find_snapshot(Snapshot.load(path / "snapshot.arrow"), known)
+        tolerance = replay_origin["engine"].get("tolerance") if replay_origin is not None else None
+        known_tolerance = tolerance if isinstance(tolerance, float) else None
+        final = _inspect_snapshot(Snapshot.load(path / "snapshot.arrow"), known_tolerance)
         facts["final snapshot"] = final.facts
         brief["final snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
         hints += tuple(f"final snapshot: {hint}" for hint in final.hints)
     elif met:
-        hints += (f"{path / 'snapshot.arrow'} is missing: the same replay again makes it",)
-    if diagnostics.is_restless(epochs, len(met)):
-        hints += (diagnostics.restless(epochs, len(met)),)
-    return Finding(_verdict_of_run(facts, missed), facts, hints, brief)
+        hints += (f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it",)
+    if diagnostics.are_axes_unstable(epochs, len(met)):
+        hints += (diagnostics.describe_unstable_axes(epochs, len(met)),)
+    return Inspection(_format_run_verdict(facts, missed), facts, hints, brief)
 
 
 def _add_monitor(
     monitor: Monitor | None, facts: dict[str, Any], brief: dict[str, Any]
 ) -> tuple[str, ...]:
-    """Enter what the monitor of a run has seen, if it has one; its notes are hints."""
+    """Add the status of the monitor of a run, if it has one; its notes are hints."""
     if monitor is None:
         return ()
     facts["monitor"] = {
@@ -180,46 +193,46 @@ def _add_monitor(
         "alarms": len(monitor.alarms),
         "notes": monitor.notes,
     }
-    brief["monitor"] = monitor_line(monitor)
+    brief["monitor"] = format_monitor_status(monitor)
     return monitor.notes
 
 
-def _tables_in(path: Path) -> list[str]:
-    """Names of the tables of a run; without those that every run has it is damaged."""
+def _list_tables(path: Path) -> list[str]:
+    """Names of the tables of a run; a run that lacks one of the required tables is damaged."""
     always = ("embedding.parquet", "rejected.parquet", "timeline.parquet")
     names = [name for name in run_folder.FILES if name.endswith(".parquet")]
     return [name for name in names if name in always or (path / name).exists()]
 
 
 def _describe_table(path: Path) -> dict[str, Any]:
-    found = pq.read_metadata(path)
-    return {"rows": found.num_rows, "columns": list(found.schema.to_arrow_schema().names)}
+    metadata = pq.read_metadata(path)
+    return {"rows": metadata.num_rows, "columns": list(metadata.schema.to_arrow_schema().names)}
 
 
-def _verdict_of_run(facts: dict[str, Any], missed: list[int]) -> str:
+def _format_run_verdict(facts: dict[str, Any], missed: list[int]) -> str:
     count = facts["snapshots"]
-    told = f"run: {facts['events']:,} events, {facts['rejected']:,} rejected; "
+    verdict = f"run: {facts['events']:,} events, {facts['rejected']:,} rejected; "
     if not count:
-        told += "no snapshot"
+        verdict += "no snapshot"
     elif not facts["certificates met"] and not missed:
-        told += f"{count:,} snapshots without a tolerance"
+        verdict += f"{count:,} snapshots without a tolerance"
     else:
-        told += f"{count:,} snapshots, "
-        told += f"{len(missed):,} certificates NOT met" if missed else "all certificates met"
-    return told + ("; the log was NOT read to its end" if facts.get("whole") is False else "")
+        verdict += f"{count:,} snapshots, "
+        verdict += f"{len(missed):,} certificates NOT met" if missed else "all certificates met"
+    return verdict + ("; the log was NOT read to the end" if facts.get("whole") is False else "")
 
 
-def _hints_of_run(path: Path, facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
+def _list_run_hints(path: Path, facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
     hints = []
     if facts.get("whole") is False:
         hints.append(
-            "the log was not read to its end: it is damaged, or the replay was interrupted or "
-            "stopped at a row; the same command again goes on"
+            "the log was not read to the end: it is damaged, or the replay was interrupted or "
+            "stopped at a row; run the same command again to resume"
         )
     if facts["rejected"] and not facts["events"] and facts.get("embed") != "none":
-        hints.append(none_accepted(path, facts["rejected"]))
+        hints.append(format_all_rejected(path, facts["rejected"]))
     elif not facts["snapshots"]:
-        hints.append("the log ended before the warm-up: there is no snapshot (see --warm-up)")
+        hints.append("the log ended during the warm-up: there is no snapshot (see --warm-up)")
     if missed:
         last = f" to {missed[-1]:,}" if len(missed) > 1 else ""
         hints.append(
@@ -229,25 +242,25 @@ def _hints_of_run(path: Path, facts: dict[str, Any], missed: list[int]) -> tuple
     return tuple(hints)
 
 
-def _tell_table(table: dict[str, Any]) -> str:
-    return f"{table['rows']:,} rows: {', '.join(folded(table['columns']))}"
+def _format_table(table: dict[str, Any]) -> str:
+    return f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
 
 
-def _unusual(parameters: dict[str, Any]) -> str:
-    """Parameters that are not the defaults; tuples may have become lists in a file."""
-    usual = Config().as_dict()
-    told = [
+def _format_changed_parameters(parameters: dict[str, Any]) -> str:
+    """Parameters that differ from the defaults; a file may have lists for tuples."""
+    defaults = Config().as_dict()
+    changed = [
         f"{name}={value!r}"
         for name, value in parameters.items()
-        if (tuple(value) if isinstance(value, list) else value) != usual.get(name)
+        if (tuple(value) if isinstance(value, list) else value) != defaults.get(name)
     ]
-    return f"{', '.join(told)}; defaults otherwise" if told else "all defaults"
+    return f"{', '.join(changed)}; defaults otherwise" if changed else "all defaults"
 
 
 # ---------------------------------------------------------------------- snapshots, engines, logs
 
 
-def _find_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Finding:
+def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Inspection:
     n, k = snapshot.coordinates.shape
     facts = {
         "kind": "snapshot",
@@ -276,7 +289,7 @@ def _find_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Findin
             None: f"no tolerance, {residual} is an estimate",
         }[snapshot.certificate.met]
     )
-    return Finding(verdict, facts, diagnostics.hints(snapshot, tolerance), {"kind": None})
+    return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), {"kind": None})
 
 
 def _describe_picture(picture: Picture) -> dict[str, Any]:
@@ -289,7 +302,7 @@ def _describe_picture(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _find_engine(engine: Engine) -> Finding:
+def _inspect_engine(engine: Engine) -> Inspection:
     facts = {
         "kind": "saved engine",
         "position": engine.position,
@@ -303,32 +316,38 @@ def _find_engine(engine: Engine) -> Finding:
         missing = engine.config.warm_up_events - engine.position
         state = f"{missing:,} events before its first snapshot"
     brief: dict[str, Any] = dict.fromkeys(engine.config.as_dict())
-    brief |= {"kind": None, "parameters": _unusual(engine.config.as_dict())}
-    return Finding(f"saved engine: {engine.position:,} events, {state}", facts, (), brief)
+    brief |= {"kind": None, "parameters": _format_changed_parameters(engine.config.as_dict())}
+    return Inspection(f"saved engine: {engine.position:,} events, {state}", facts, (), brief)
 
 
-def _find_log(found: LogDescription) -> Finding:
-    damages = [damage for damage in found.damages if damage]
+def _inspect_log(description: LogDescription) -> Inspection:
+    damages = [damage for damage in description.damages if damage]
     facts = {
         "kind": "log",
-        "holds": found.kind,
-        "files": [str(file) for file in found.files],
-        "formats": list(found.formats),
-        "rows": list(found.rows),
+        "holds": description.kind,
+        "files": [str(file) for file in description.files],
+        "formats": list(description.formats),
+        "rows": list(description.rows),
         "damages": damages,
-        "features": list(found.feature_names),
-        "list column": found.list_column,
-        "reserved": list(found.reserved),
-        "ignored": list(found.ignored),
+        "features": list(description.feature_names),
+        "list column": description.list_column,
+        "reserved": list(description.reserved),
+        "ignored": list(description.ignored),
     }
-    counts = [rows for rows in found.rows if rows is not None]
+    counts = [rows for rows in description.rows if rows is not None]
     rows = (
-        f"{sum(counts):,} rows" if len(counts) == len(found.rows) else "an unknown number of rows"
+        f"{sum(counts):,} rows"
+        if len(counts) == len(description.rows)
+        else "an unknown number of rows"
     )
-    files = "1 file" if len(found.files) == 1 else f"{len(found.files):,} files"
-    what = f"of {len(found.feature_names):,} features" if found.feature_names else "of distances"
+    files = "1 file" if len(description.files) == 1 else f"{len(description.files):,} files"
+    what = (
+        f"of {len(description.feature_names):,} features"
+        if description.feature_names
+        else "of distances"
+    )
     verdict = f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else "")
     hints = tuple(
-        f"{damage}: what comes before is read, replay says where it ends" for damage in damages
+        f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     )
-    return Finding(verdict, facts, hints, {"kind": None})
+    return Inspection(verdict, facts, hints, {"kind": None})

@@ -1,4 +1,4 @@
-"""``inspect``: what a file or folder holds, the verdict first."""
+"""``inspect``: the contents of a file or folder, the verdict first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import click
 
-from streamembed.cli.findings import Finding, find
+from streamembed.cli.findings import Inspection, inspect_path
 from streamembed.cli.terminal_text import echo
 
-__all__ = ["command"]
-
-# Of a list with more entries, the first and the last are shown.
-LONGEST = 8
+# A longer list is shown by its first and last entry.
+LONGEST_LIST = 8
 
 
 @click.command("inspect")
@@ -23,42 +21,44 @@ LONGEST = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every digit.")
 def command(path: str, as_json: bool) -> None:
     """Show what a log, a snapshot, a saved engine or a run folder contains."""
-    found = find(Path(path))
+    inspection = inspect_path(Path(path))
     if as_json:
-        click.echo(json.dumps({**found.facts, "hints": found.hints}))
+        click.echo(json.dumps({**inspection.facts, "hints": inspection.hints}))
         return
-    for line in write(found):
+    for line in format_inspection(inspection):
         echo(line)
 
 
-def write(found: Finding) -> Iterator[str]:
-    """The verdict, the hints, and one line a fact."""
-    yield found.verdict
-    for hint in found.hints:
+def format_inspection(inspection: Inspection) -> Iterator[str]:
+    """Yield the verdict, the hints, and one line per fact."""
+    yield inspection.verdict
+    for hint in inspection.hints:
         yield f"hint: {hint}"
     yield ""
-    shown = {**found.facts, **(found.brief or {})}
-    left_out = {name for name, value in (found.brief or {}).items() if value is None}
-    yield from write_facts({name: one for name, one in shown.items() if name not in left_out})
+    shown = {**inspection.facts, **(inspection.brief or {})}
+    left_out = {name for name, value in (inspection.brief or {}).items() if value is None}
+    yield from format_facts({name: value for name, value in shown.items() if name not in left_out})
 
 
-def write_facts(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """One line a fact, what is inside another indented below it."""
+def format_facts(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield one line per fact, nested facts indented below."""
     for name, value in facts.items():
         if isinstance(value, dict):
             yield f"{indent}{name}"
-            yield from write_facts(value, indent + "  ")
+            yield from format_facts(value, indent + "  ")
         else:
-            yield f"{indent}{name:18s} {show(value)}"
+            yield f"{indent}{name:18s} {format_value(value)}"
 
 
-def show(value: object) -> str:
-    """A fact as text: four digits, a dash for nothing, of a long list its ends.
+def format_value(value: object) -> str:
+    """Format a fact: four digits, a dash for None, the ends of a long list.
 
     Examples
     --------
-    >>> show(0.123456), show([1.0, None]), show([]), show([str(j) for j in range(384)])
-    ('0.1235', '1, -', '-', '0 … 383 (384)')
+    >>> format_value(0.123456), format_value([1.0, None]), format_value([])
+    ('0.1235', '1, -', '-')
+    >>> format_value([str(j) for j in range(384)])
+    '0 … 383 (384)'
     """
     if value is None:
         return "-"
@@ -66,6 +66,6 @@ def show(value: object) -> str:
         return f"{value:.4g}"
     if not isinstance(value, (list, tuple)):
         return str(value)
-    if len(value) > LONGEST:
-        return f"{show(value[0])} … {show(value[-1])} ({len(value):,})"
-    return ", ".join(map(show, value)) or "-"
+    if len(value) > LONGEST_LIST:
+        return f"{format_value(value[0])} … {format_value(value[-1])} ({len(value):,})"
+    return ", ".join(map(format_value, value)) or "-"

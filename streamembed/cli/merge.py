@@ -1,4 +1,4 @@
-"""``merge``: several runs as one."""
+"""``merge``: several runs into one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from streamembed.cli.terminal_text import echo
 from streamembed.errors import ResolutionWarning
 from streamembed.runs.run_merge import merge_runs
 
-__all__ = ["command"]
-
 
 @click.command("merge")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("-o", "--output", required=True, metavar="RUN", help="Run to create.")
-@click.option("--size", type=int, help="Most landmarks.  [default: that of the largest run]")
+@click.option(
+    "--size", type=int, help="Maximum number of landmarks.  [default: that of the largest run]"
+)
 @click.option(
     "--scaling",
     type=click.Choice(["agreed", "standard", "global", "none"]),
     default="agreed",
     show_default=True,
-    help="agreed: that of the runs, which must be equal; others take it anew of all landmarks.",
+    help="agreed: that of the runs, which must be equal; others: computed from all landmarks.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -32,11 +32,11 @@ def command(
 ) -> None:
     """Merge runs of landmarks into one.
 
-    Each RUN has learned another part of a stream with --memory landmarks. What comes of it is a run
-    with their map, certified, which can be learned into; export writes its snapshot.arrow.
+    Each RUN has learned another part of a stream with --memory landmarks. The result is a run with
+    their certified map, which can learn more events; export writes its snapshot.arrow.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResolutionWarning)  # a line says it
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
         engine = merge_runs(runs, output, size, None if scaling == "none" else scaling)
         snapshot = engine.snapshot()
     facts = {

@@ -1,4 +1,4 @@
-"""The flags of a monitor beside a replay, the monitor they describe, and its state in words."""
+"""The drift monitor of a replay: its options, the monitor they describe, its status as text."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ from typing import Any
 
 import click
 
-from streamembed.drift.monitor import LEAST_REFERENCE, Monitor
+from streamembed.drift.monitor import MIN_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ParameterError, shown
+from streamembed.errors import ParameterError, quote
 
-__all__ = ["collected", "monitor_line", "monitor_of", "monitor_options"]
-
-FIRST = "first:"
+FIRST_PREFIX = "first:"
 
 
-def monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What a monitor can be told."""
+def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the drift monitor."""
     options: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("--monitor", {"is_flag": True, "help": "Watch for drift: alarms.jsonl, drift.parquet."}),
+        (
+            "--monitor",
+            {"is_flag": True, "help": "Monitor drift: write alarms.jsonl and drift.parquet."},
+        ),
         (
             "--ert",
-            {"type": float, "help": "Events between false alarms, on average.  [default: 10000]"},
+            {
+                "type": float,
+                "help": "Mean number of events between false alarms.  [default: 10000]",
+            },
         ),
         (
             "--reference",
             {
                 "metavar": "SNAPSHOT|first:N",
-                "help": "Watch against a saved snapshot, or the first N events.  "
+                "help": "Compare with a saved snapshot, or the first N events.  "
                 "[default: first:1000]",
             },
         ),
@@ -36,13 +40,16 @@ def monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--policy",
             {
                 "type": click.Choice(["renew", "hold", "stop"]),
-                "help": "After an alarm: a new reference, the same, or no more.  [default: renew]",
+                "help": "After an alarm: renew or hold the reference, or stop.  [default: renew]",
             },
         ),
-        ("--watch-labels", {"is_flag": True, "help": "Watch what goes with which label, too."}),
+        (
+            "--watch-labels",
+            {"is_flag": True, "help": "Also monitor the association of features and labels."},
+        ),
         (
             "--fail-on-alarm",
-            {"is_flag": True, "help": "Exit with 5 if this call has raised an alarm."},
+            {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
         ),
     )
     for flag, settings in reversed(options):
@@ -50,7 +57,7 @@ def monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def monitor_of(
+def create_monitor(
     monitor: bool,
     ert: float | None,
     reference: str | None,
@@ -60,14 +67,14 @@ def monitor_of(
     scaling: str | None,
     seed: int,
 ) -> Monitor | None:
-    """The monitor, if one is wanted.
+    """Create the monitor that the options describe; None without ``--monitor``.
 
     Raises
     ------
     ParameterError
-        A flag of a monitor without ``--monitor``, or one that it cannot have.
+        A monitor option without ``--monitor``, or an invalid value.
     """
-    given = {
+    is_set = {
         "--ert": ert is not None,
         "--reference": reference is not None,
         "--policy": policy is not None,
@@ -75,10 +82,10 @@ def monitor_of(
         "--fail-on-alarm": fail_on_alarm,
     }
     if not monitor:
-        if names := [name for name, is_given in given.items() if is_given]:
-            raise ParameterError(f"{names[0]} is for a replay that is watched: add --monitor")
+        if names := [name for name, is_present in is_set.items() if is_present]:
+            raise ParameterError(f"{names[0]} needs --monitor: add it, or leave {names[0]} out")
         return None
-    chosen: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "ert": 10_000.0 if ert is None else ert,
         "policy": policy or "renew",
         "labels": watch_labels,
@@ -86,30 +93,30 @@ def monitor_of(
         "seed": seed,
     }
     if reference is None:
-        return Monitor(**chosen)
+        return Monitor(**parameters)
     if reference.isdecimal():
         raise ParameterError(f"--reference {reference} must be a snapshot, or first:{reference}")
-    if not reference.startswith(FIRST):
-        return Monitor.of(Snapshot.load(reference), **chosen)
-    count = reference.removeprefix(FIRST)
-    if not count.isdecimal() or int(count) < LEAST_REFERENCE:
+    if not reference.startswith(FIRST_PREFIX):
+        return Monitor.of(Snapshot.load(reference), **parameters)
+    count = reference.removeprefix(FIRST_PREFIX)
+    if not count.isdecimal() or int(count) < MIN_REFERENCE:
         raise ParameterError(
-            f"--reference {shown(reference)} must be first: and a number of events, at least "
-            f"{LEAST_REFERENCE}, or a snapshot"
+            f"--reference {quote(reference)} must be a snapshot, or first:N with N at least "
+            f"{MIN_REFERENCE}"
         )
-    return Monitor(n_reference=int(count), **chosen)
+    return Monitor(n_reference=int(count), **parameters)
 
 
-def collected(monitor: Monitor) -> str:
-    """How far the reference is."""
+def format_collection_progress(monitor: Monitor) -> str:
+    """Format how many events of the reference are collected."""
     wanted = monitor.parameters["n_reference"]
-    return f"{monitor.position:,} of {wanted:,} events of the reference have come"
+    return f"{monitor.position:,} of {wanted:,} events of the reference have been collected"
 
 
-def monitor_line(monitor: Monitor) -> str:
-    """Where the monitor stands."""
+def format_monitor_status(monitor: Monitor) -> str:
+    """Format the alarms and the state of the monitor."""
     if monitor.state == "collecting":
-        return f"nothing was watched yet: {collected(monitor)}"
+        return f"not monitoring yet: {format_collection_progress(monitor)}"
     alarms = len(monitor.alarms)
-    told = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
-    return f"{told}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"
+    summary = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
+    return f"{summary}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"

@@ -1,8 +1,8 @@
-"""Progress of a replay: a bar on a terminal, lines at even times in a pipe.
+"""Progress of a replay: a bar on a terminal, lines at regular times in a pipe.
 
-Both count the rows of the log that the engine has taken, and say how fast they go and how long the
-rest will take at that speed; a log whose length is not known has no rest. What an earlier call has
-taken, and the time until processes are at work, are no part of the speed.
+Both count the rows of the log that the engine has read, with the speed and, if the length of the
+log is known, the time left at that speed. The speed excludes rows of an earlier call and the time
+until processes have started.
 """
 
 from __future__ import annotations
@@ -26,139 +26,143 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["INTERVAL", "Lines", "duration", "watch"]
-
 # Seconds between two lines in a pipe: ten thousand lines of a log file a day.
 INTERVAL = 10.0
 
 
 @contextmanager
-def watch(
-    total: int | None, quiet: bool, tells_start: bool = False
+def show_progress(
+    total: int | None, quiet: bool, reports_start: bool = False
 ) -> Iterator[Callable[[int], None] | None]:
-    """What to call with the rows taken so far; None where nothing is to be said.
+    """Yield a callback for the number of rows read so far; None when quiet.
 
     Parameters
     ----------
     total
-        Rows of the log; None where nobody knows before it ends.
+        Rows of the log; None if unknown before it ends.
     quiet
-        Say nothing.
-    tells_start
-        Whether the first call says where it begins, and the second that rows have begun to come:
-        speeds are counted from there.
+        Print nothing.
+    reports_start
+        Whether the first call reports where the replay starts, and the second that rows arrive:
+        speeds are measured from there.
     """
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar(Console(stderr=True)) as bar:
+        with _create_progress_bar(Console(stderr=True)) as bar:
             task = bar.add_task("replay", total=total)
-            calls = count(0 if tells_start else 1)
+            calls = count(0 if reports_start else 1)
 
             def advance(rows: int) -> None:
                 if next(calls):
-                    bar.update(task, completed=rows)  # the first is where its speed begins
+                    bar.update(task, completed=rows)  # the first call starts the clock of the speed
                 else:
                     bar.reset(task, total=total, completed=rows)
 
             yield advance
     else:
-        lines = Lines(total, tells_start=tells_start)
+        lines = ProgressLines(total, reports_start=reports_start)
         yield lines.advance
         lines.close()
 
 
-def _bar(console: Console) -> Progress:
+def _create_progress_bar(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        Rate(),
+        RateColumn(),
         TimeRemainingColumn(),
         console=console,
         transient=True,
     )
 
 
-class Rate(ProgressColumn):
-    """Rows a second, of late."""
+class RateColumn(ProgressColumn):
+    """Recent rows per second."""
 
     def render(self, task: Task) -> Text:
-        """Nothing before there are two times to compare."""
+        """Empty until two times can be compared."""
         return Text("" if task.speed is None else f"{task.speed:,.0f} rows/s")
 
 
-class Lines:
-    """A line on standard error every ten seconds, however fast the rows come, and one at the end.
+class ProgressLines:
+    """A line on standard error every ten seconds, at any speed, and one at the end.
 
     Parameters
     ----------
     total
         Rows of the log, or None.
     clock
-        Seconds, of any beginning.
-    tells_start
-        As in `watch`.
+        Seconds, from any origin.
+    reports_start
+        As in `show_progress`.
     """
 
     def __init__(
         self,
         total: int | None,
         clock: Callable[[], float] = time.monotonic,
-        tells_start: bool = False,
+        reports_start: bool = False,
     ) -> None:
         self._total = total
         self._clock = clock
-        self._start = self._then = self._since = clock()
-        self._due = self._start + INTERVAL
-        self._rows = self._before = 0  # now, and when the last line was written
-        self._first = self._counted = 0  # at the start, and where the speed of all is counted from
-        self._untold = 2 if tells_start else 0  # calls that begin something
+        self._start = self._last_time = self._speed_time = clock()
+        self._next_time = self._start + INTERVAL
+        self._rows = self._last_rows = 0  # now, and at the last line
+        self._first_rows = self._speed_rows = (
+            0  # at the start, and from where the total speed is measured
+        )
+        self._start_calls = 2 if reports_start else 0  # calls that report the start
 
     def advance(self, rows: int) -> None:
-        """So many rows are taken."""
+        """Report that ``rows`` rows are read."""
         self._rows = rows
         now = self._clock()
-        if self._untold:
-            self._first = rows if self._untold == 2 else self._first
-            self._counted, self._since = self._before, self._then = rows, now
-            self._untold -= 1
-        if now < self._due:
+        if self._start_calls:
+            self._first_rows = rows if self._start_calls == 2 else self._first_rows
+            self._speed_rows, self._speed_time = self._last_rows, self._last_time = rows, now
+            self._start_calls -= 1
+        if now < self._next_time:
             return
-        seconds = now - self._then
-        click.echo(self._line((rows - self._before) / seconds if seconds else None), err=True)
-        self._then, self._before = now, rows
-        self._due += INTERVAL * (1 + (now - self._due) // INTERVAL)
+        seconds = now - self._last_time
+        click.echo(self._line((rows - self._last_rows) / seconds if seconds else None), err=True)
+        self._last_time, self._last_rows = now, rows
+        self._next_time += INTERVAL * (1 + (now - self._next_time) // INTERVAL)
 
     def _line(self, speed: float | None) -> str:
-        told = f"{self._rows:,} rows"
+        line = f"{self._rows:,} rows"
         if self._total:
-            told = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
+            line = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
         if speed is not None:
-            told += f", {speed:,.0f} rows/s"
+            line += f", {speed:,.0f} rows/s"
         if self._total and speed:
-            told += f", {duration((self._total - self._rows) / speed)} left"
-        return told
+            line += f", {format_duration((self._total - self._rows) / speed)} left"
+        return line
 
     def close(self) -> None:
-        """All rows are taken: how long that took."""
+        """Report the total time and speed."""
         now = self._clock()
-        more, took = self._rows - self._first, duration(now - self._start)
-        if self._first and not more:
-            click.echo(f"no more rows: {self._rows:,} were taken before", err=True)
+        new_rows, elapsed = self._rows - self._first_rows, format_duration(now - self._start)
+        if self._first_rows and not new_rows:
+            click.echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
-        told = f"{more:,} more rows in {took}" if self._first else f"{more:,} rows in {took}"
-        rows, seconds = self._rows - self._counted, now - self._since
-        told += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
-        click.echo(told, err=True)
+        line = (
+            f"{new_rows:,} new rows in {elapsed}"
+            if self._first_rows
+            else f"{new_rows:,} rows in {elapsed}"
+        )
+        rows, seconds = self._rows - self._speed_rows, now - self._speed_time
+        line += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
+        click.echo(line, err=True)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds in the two largest units that matter.
 
     Examples
     --------
-    >>> duration(2.34), duration(59.7), duration(125), duration(7500)
+    >>> format_duration(2.34), format_duration(59.7), format_duration(125), format_duration(7500)
     ('2.3 s', '1 min 0 s', '2 min 5 s', '2 h 5 min')
     """
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""Rejected rows of a replay: why, and what to say where no row was accepted."""
+"""Rejected rows of a replay: their reasons, and the error if no row is accepted."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-__all__ = ["none_accepted", "reasons_in"]
 
-
-def reasons_in(run: Path) -> list[tuple[str, int]]:
-    """Why rows were rejected and how often, the most frequent first."""
+def count_reasons(run: Path) -> list[tuple[str, int]]:
+    """Count the reasons of rejected rows, the most frequent first."""
     reasons = pq.read_table(run / "rejected.parquet", columns=["reason"])["reason"]
     return Counter(reasons.to_pylist()).most_common()
 
 
-def none_accepted(run: Path, rejected: int) -> str:
-    """What to say of a log of which every row was rejected."""
-    reason, count = reasons_in(run)[0]
+def format_all_rejected(run: Path, rejected: int) -> str:
+    """Format the error for a log of which every row is rejected."""
+    reason, count = count_reasons(run)[0]
     return (
-        f"all {rejected:,} rows of the log are rejected, most often because of: {reason} "
-        f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or leave out columns "
+        f"all {rejected:,} rows of the log are rejected, most often with the reason: {reason} "
+        f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude columns "
         "with --exclude, then replay it with --overwrite"
     )

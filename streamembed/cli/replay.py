@@ -13,13 +13,22 @@ import pyarrow.parquet as pq
 from click.core import ParameterSource
 
 from streamembed.cli import option_sources
-from streamembed.cli.command_options import columns_options, engine_options, existing
-from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, stop, stops_gently
-from streamembed.cli.monitor_options import collected, monitor_line, monitor_of, monitor_options
-from streamembed.cli.progress_bar import watch
-from streamembed.cli.rejected_rows import none_accepted, reasons_in
+from streamembed.cli.command_options import (
+    add_columns_options,
+    add_engine_options,
+    check_logs_exist,
+)
+from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.monitor_options import (
+    add_monitor_options,
+    create_monitor,
+    format_collection_progress,
+    format_monitor_status,
+)
+from streamembed.cli.progress_bar import show_progress
+from streamembed.cli.rejected_rows import count_reasons, format_all_rejected
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import replay_by, workers_options
+from streamembed.cli.worker_options import add_workers_options, replay_with_workers
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
@@ -29,19 +38,17 @@ from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.methods.options import Config
 from streamembed.metric_learning.metric_certificate import MetricCertificate
-from streamembed.runs.replay_log import Replayed, cadence, replay
+from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
 
-__all__ = ["command"]
-
-MOST_REASONS = 3  # that the summary names
+MOST_REASONS = 3  # in the summary
 
 
 @click.command("replay")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
-@engine_options
-@columns_options
+@add_engine_options
+@add_columns_options
 @click.option(
     "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
 )
@@ -55,28 +62,27 @@ MOST_REASONS = 3  # that the summary names
     type=click.Choice(["final", "causal"]),
     default="final",
     show_default=True,
-    help="Embed all events by the last snapshot, or each by the first that has learned it.",
+    help="Embed all events by the last snapshot, or each by the first that includes it.",
 )
 @click.option(
     "--checkpoint-every",
     metavar="EVENTS|SECONDSs",
-    help="How often the run is committed, so that it can be gone on with: 5000 or 10s.  "
-    "[default: 30s]",
+    help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
 )
 @click.option(
     "--max-rejected",
     metavar="ROWS|SHARE%",
-    help="Stop where more rows than that are rejected: 100 or 1%.  [default: no limit]",
+    help="Stop when more rows are rejected: 100 or 1%.  [default: no limit]",
 )
 @click.option(
     "--fork",
     metavar="RUN|FILE",
-    help="Begin with the engine of another run as it was committed last, or of a saved engine.",
+    help="Start from the last committed engine of another run, or from a saved engine.",
 )
-@monitor_options
-@workers_options
+@add_monitor_options
+@add_workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
-@option_sources.config_option
+@option_sources.add_config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     logs: tuple[str, ...],
@@ -107,80 +113,84 @@ def command(
     """Replay Arrow logs into a run folder.
 
     A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
-    with a column distances, of lists of numbers, is a log of distances to the rows before. Writes
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db: the same
-    command again goes on after whatever ended it, and with a log that has grown.
+    with a list column distances is a log of distances to earlier rows. Writes
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
+    the same command again to resume an interrupted replay, or to add the new rows of a log.
     """
     if workers is not None:
-        chosen = parse_choice(features, exclude, id_column, label_column, time_column)
-        found = existing(logs)
-        replay_by(workers, round_every, found, run, chosen, overwrite, as_json, parameters)
+        choice = parse_choice(features, exclude, id_column, label_column, time_column)
+        paths = check_logs_exist(logs)
+        replay_with_workers(
+            workers, round_every, paths, run, choice, overwrite, as_json, parameters
+        )
         return
     if round_every is not None:
-        raise ParameterError("--round-every is for --workers: set that, or leave it out")
+        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
-        engine = Engine(**parameters) if fork is None else _forked(fork)
-        told = parameters["scaling"], parameters["seed"]
-        watcher = monitor_of(monitor, ert, reference, policy, watch_labels, fail_on_alarm, *told)
-        raised: list[Alarm] = []
-        chosen = parse_choice(features, exclude, id_column, label_column, time_column)
-        log = open_with_choice(existing(logs), chosen)
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
+        engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
+        engine_settings = parameters["scaling"], parameters["seed"]
+        drift_monitor = create_monitor(
+            monitor, ert, reference, policy, watch_labels, fail_on_alarm, *engine_settings
+        )
+        alarms: list[Alarm] = []
+        choice = parse_choice(features, exclude, id_column, label_column, time_column)
+        log = open_with_choice(check_logs_exist(logs), choice)
         if not as_json:
             echo(str(log.columns), err=True)
-        _tell_cadence(snapshot_every, engine, as_json)
+        _report_snapshot_interval(snapshot_every, engine, as_json)
         with (
-            watch(log.n_rows, as_json) as advance,
-            stops_gently(gently="-" not in logs) as is_stopped,
+            show_progress(log.n_rows, as_json) as advance,
+            catch_signals(deferred="-" not in logs) as is_stopped,
         ):
 
-            def noticed(alarm: Alarm) -> None:
-                raised.append(alarm)
+            def handle_alarm(alarm: Alarm) -> None:
+                alarms.append(alarm)
                 if not as_json:
-                    _tell_alarm(alarm)
+                    _print_alarm(alarm)
 
-            def learned(rows: int) -> None:
+            def handle_progress(rows: int) -> None:
                 if advance is not None:
                     advance(rows)
-                if is_stopped() and not engine.ready:  # nothing can be committed before
+                if is_stopped() and not engine.ready:  # before, there is nothing to commit
                     raise KeyboardInterrupt
 
-            done = replay(
+            result = replay(
                 log,
                 engine,
                 run,
                 snapshot_every=snapshot_every,
-                pairs=None if pairs is None else existing((pairs,)),
+                pairs=None if pairs is None else check_logs_exist((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
                 embed=embed,
                 overwrite=overwrite,
                 checkpoint_every=checkpoint_every,
                 max_rejected=max_rejected,
-                progress=learned,
+                progress=handle_progress,
                 stop=is_stopped,
-                monitor=watcher,
-                on_alarm=noticed,
+                monitor=drift_monitor,
+                on_alarm=handle_alarm,
             )
-    _tell_replay(done, engine.config.tolerance, as_json, watcher)
-    if done.damage is not None:
-        stop(LogError(done.damage), DAMAGED)
-    if done.rejected and not done.accepted:
-        stop(none_accepted(done.path, done.rejected), USAGE)
-    if fail_on_alarm and watcher is not None:
-        _fail(done, watcher, len(raised))
+    _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
+    if result.damage is not None:
+        exit_with(LogError(result.damage), DAMAGED)
+    if result.rejected and not result.accepted:
+        exit_with(format_all_rejected(result.path, result.rejected), USAGE)
+    if fail_on_alarm and drift_monitor is not None:
+        _exit_on_alarm(result, drift_monitor, len(alarms))
 
 
-option_sources.from_environment(command)
+option_sources.add_environment_variables(command)
 
 
-def _forked(path: str) -> Engine:
-    """The engine of a run or a file; ParameterError where another was described, too."""
+def _load_forked_engine(path: str) -> Engine:
+    """Load the engine of a run or a file; ParameterError if options describe another, too."""
     context = click.get_current_context()
     for parameter in fields(Config):
         source = context.get_parameter_source(parameter.name)
         if parameter.name != "on_bad_row" and source is not ParameterSource.DEFAULT:
             raise ParameterError(
-                f"--{parameter.name.replace('_', '-')} was given with --fork, whose engine has its "
+                f"--{parameter.name.replace('_', '-')} conflicts with --fork, whose engine has its "
                 "own parameters: leave it out"
             )
     if not Path(path).is_dir():
@@ -189,55 +199,57 @@ def _forked(path: str) -> Engine:
         return run.engine()
 
 
-def _tell_cadence(wanted: int | None, engine: Engine, as_json: bool) -> None:
-    """Where snapshots are farther apart than was asked for, say so."""
+def _report_snapshot_interval(requested: int | None, engine: Engine, as_json: bool) -> None:
+    """Report if snapshots are farther apart than requested."""
     size = engine.config.chunk_size
-    every = cadence(size, wanted)
-    if wanted is not None and every != wanted and not as_json:
+    interval = compute_snapshot_interval(size, requested)
+    if requested is not None and interval != requested and not as_json:
         echo(
-            f"snapshots every {every} events instead of {wanted}: they change only with whole "
-            f"chunks of {size} (--chunk-size)",
+            f"snapshots every {interval} events instead of {requested}: they change only with "
+            f"whole chunks of {size} (--chunk-size)",
             err=True,
         )
 
 
-def _tell_alarm(alarm: Alarm) -> None:
+def _print_alarm(alarm: Alarm) -> None:
     echo(f"alarm: {alarm.sentence}", err=True)
 
 
-def _fail(done: Replayed, monitor: Monitor, alarms: int) -> None:
+def _exit_on_alarm(result: Replayed, monitor: Monitor, alarms: int) -> None:
     """Exit codes of ``--fail-on-alarm``."""
     if alarms:
-        stop(f"{alarms} alarm{'' if alarms == 1 else 's'}; see {done.path}/alarms.jsonl", ALARMED)
+        exit_with(
+            f"{alarms} alarm{'' if alarms == 1 else 's'}; see {result.path}/alarms.jsonl", ALARMED
+        )
     if monitor.state == "collecting":
-        stop("nothing was watched: " + collected(monitor), USAGE)
+        exit_with("drift was not monitored: " + format_collection_progress(monitor), USAGE)
 
 
-def _tell_replay(
-    done: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
+def _print_summary(
+    result: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
 ) -> None:
     facts: dict[str, Any] = {
-        "run": str(done.path),
-        "accepted": done.accepted,
-        "learned": done.learned,
-        "rejected": done.rejected,
-        "snapshots": done.snapshots,
-        "snapshot_every": done.snapshot_every,
-        "position": done.position,
-        "resumed_at": done.resumed_at,
-        "damage": done.damage,
-        "columns": done.columns.as_dict(),
-        "pairs": done.pairs,
-        "rejected_pairs": done.rejected_pairs,
+        "run": str(result.path),
+        "accepted": result.accepted,
+        "learned": result.learned,
+        "rejected": result.rejected,
+        "snapshots": result.snapshots,
+        "snapshot_every": result.snapshot_every,
+        "position": result.position,
+        "resumed_at": result.resumed_at,
+        "damage": result.damage,
+        "columns": result.columns.as_dict(),
+        "pairs": result.pairs,
+        "rejected_pairs": result.rejected_pairs,
     }
-    if done.snapshot is not None:
-        facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
-        facts["resolution"] = done.snapshot.resolution
-        facts["certificate"] = asdict(done.snapshot.certificate)
-        if (picture := done.snapshot.picture) is not None:
+    if result.snapshot is not None:
+        facts["eigenvalues"] = result.snapshot.eigenvalues.tolist()
+        facts["resolution"] = result.snapshot.resolution
+        facts["certificate"] = asdict(result.snapshot.certificate)
+        if (picture := result.snapshot.picture) is not None:
             facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
         facts["metrics"] = {
-            name: metric.certificate.as_dict() for name, metric in done.snapshot.metrics.items()
+            name: metric.certificate.as_dict() for name, metric in result.snapshot.metrics.items()
         }
     if monitor is not None:
         facts["monitor"] = {
@@ -249,58 +261,62 @@ def _tell_replay(
     if as_json:
         click.echo(json.dumps(facts))
         return
-    if done.resumed_at:
-        more = done.accepted + done.rejected > done.resumed_at
-        told = f"went on at row {done.resumed_at:,} of the log" if more else "was finished already"
-        echo(f"{done.path} {told}")
+    if result.resumed_at:
+        has_new_rows = result.accepted + result.rejected > result.resumed_at
+        message = (
+            f"resumed at row {result.resumed_at:,} of the log"
+            if has_new_rows
+            else "is finished already"
+        )
+        echo(f"{result.path} {message}")
     echo(
-        f"{done.accepted} events, {done.learned} learned, {done.rejected} rejected, "
-        f"{done.snapshots} snapshots in {done.path}"
+        f"{result.accepted} events, {result.learned} learned, {result.rejected} rejected, "
+        f"{result.snapshots} snapshots in {result.path}"
     )
-    if done.rejected:
-        echo(_reasons_line(done))
-    if done.snapshot is None:
-        if done.accepted:
-            echo("the log ended before the warm-up: there is no snapshot (see --warm-up)")
+    if result.rejected:
+        echo(_format_reasons(result))
+    if result.snapshot is None:
+        if result.accepted:
+            echo("the log ended during the warm-up: there is no snapshot (see --warm-up)")
         return
-    echo(_certificate_line(done.snapshot))
-    for name, metric in done.snapshot.metrics.items():
-        echo(f"metric {name}: {_metric_line(metric.certificate)}")
-    if (picture := done.snapshot.picture) is not None:
+    echo(_format_certificate(result.snapshot))
+    for name, metric in result.snapshot.metrics.items():
+        echo(f"metric {name}: {_format_metric(metric.certificate)}")
+    if (picture := result.snapshot.picture) is not None:
         echo(f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old")
     if monitor is not None:
-        echo(f"monitor: {monitor_line(monitor)}")
+        echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
             echo(note)
-    for told in diagnostics.hints(done.snapshot, tolerance):
-        echo(told)
-    epochs = pq.read_table(done.path / "timeline.parquet", columns=["epoch"])["epoch"]
-    if diagnostics.is_restless(len(epochs.unique()), len(epochs)):
-        echo(diagnostics.restless(len(epochs.unique()), len(epochs)))
+    for message in diagnostics.describe_all(result.snapshot, tolerance):
+        echo(message)
+    epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
+    if diagnostics.are_axes_unstable(len(epochs.unique()), len(epochs)):
+        echo(diagnostics.describe_unstable_axes(len(epochs.unique()), len(epochs)))
 
 
-def _reasons_line(done: Replayed) -> str:
-    """Why rows were rejected, the most frequent reasons first."""
-    counts = reasons_in(done.path)
-    told = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
+def _format_reasons(result: Replayed) -> str:
+    """Format the reasons of rejected rows, the most frequent first."""
+    counts = count_reasons(result.path)
+    reasons = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
     rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
-    return f"rejected: {', '.join(told)}{rest}; see rejected.parquet"
+    return f"rejected: {', '.join(reasons)}{rest}; see rejected.parquet"
 
 
-def _metric_line(certificate: MetricCertificate) -> str:
-    """What a metric learned from, and its status."""
+def _format_metric(certificate: MetricCertificate) -> str:
+    """Format the source of a metric, and its status."""
     source = certificate["source"]
     if certificate.taught is False:
-        return "nothing learned yet: neither a label nor a pair came"
+        return "nothing learned yet: the log has no labels and no pairs"
     if source == "generated":
-        told = f"from {certificate['pairs']} generated pairs"
+        summary = f"from {certificate['pairs']} generated pairs"
         share = certificate["reproduced"]
-        return told + (f"; reproducibility {share:.0%}" if share is not None else "")
-    told = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
-    return told + (f"; {certificate['status']}" if certificate["status"] else "")
+        return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
+    summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return summary + (f"; {certificate['status']}" if certificate["status"] else "")
 
 
-def _certificate_line(snapshot: Snapshot) -> str:
+def _format_certificate(snapshot: Snapshot) -> str:
     certificate = snapshot.certificate
     verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
     values = ", ".join(

@@ -1,4 +1,4 @@
-"""What commands print for people: text whose characters cannot steer the terminal."""
+"""Output for people: text whose characters cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import unicodedata
 
 import click
 
-__all__ = ["echo", "visible"]
-
-# Control and format characters, and separators of lines: escape codes, and changes of direction
-# that let a name look like another one.
-STEERING = ("Cc", "Cf", "Zl", "Zp")
+# Control and format characters and line separators: escape codes, and changes of direction that
+# make a name look like another.
+UNSAFE_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")
 
 
-def visible(text: str) -> str:
-    r"""Text with escapes for control characters, and for those that change its direction.
+def escape_controls(text: str) -> str:
+    r"""Escape control characters, and those that change the direction of text.
 
     Examples
     --------
-    >>> print(visible("a\u202eb\x1b[31m"))
+    >>> print(escape_controls("a\u202eb\x1b[31m"))
     a\u202eb\x1b[31m
     """
     if text.isprintable():
         return text
     return "".join(
-        one.encode("unicode_escape").decode() if unicodedata.category(one) in STEERING else one
-        for one in text
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in UNSAFE_CATEGORIES
+        else character
+        for character in text
     )
 
 
 def echo(line: object, err: bool = False) -> None:
     """Print a line for people; names in it may have any characters."""
-    click.echo(visible(str(line)), err=err)
+    click.echo(escape_controls(str(line)), err=err)

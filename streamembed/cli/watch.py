@@ -1,16 +1,14 @@
-"""``watch``: the page of a run that follows it."""
+"""``watch``: a page that follows a run."""
 
 from __future__ import annotations
 
 import click
 
 from streamembed.addresses import LOOPBACK, is_loopback
-from streamembed.cli.exit_codes import stops_gently
-from streamembed.report.watch_server import serve
+from streamembed.cli.exit_codes import catch_signals
+from streamembed.report.watch_server import create_server
 
-__all__ = ["command"]
-
-PORT = 8765
+DEFAULT_PORT = 8765
 
 
 @click.command("watch")
@@ -18,30 +16,30 @@ PORT = 8765
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=PORT,
+    default=DEFAULT_PORT,
     show_default=True,
-    help="Where it listens; 0: any port that is free.",
+    help="Port to listen on; 0: any free port.",
 )
 @click.option(
     "--host",
     default=LOOPBACK,
     show_default=True,
-    help="Address to listen at; by default only this machine reaches it.",
+    help="Address to listen on; the default is reachable from this machine only.",
 )
 def command(run: str, port: int, host: str) -> None:
     """Serve a page that follows a run while it is written.
 
-    It only reads: a slow browser, or none, slows no run. Ctrl-C ends it, with exit code 130.
+    It reads only: a slow browser does not delay the run. Ctrl-C stops it, with exit code 130.
     """
-    server = serve(run, host, port)
-    name = f"[{host}]" if ":" in host else host
-    click.echo(f"http://{name}:{server.server_address[1]}/")
+    server = create_server(run, host, port)
+    address = f"[{host}]" if ":" in host else host
+    click.echo(f"http://{address}:{server.server_address[1]}/")
     if not is_loopback(host):
         click.echo(
-            f"warning: {host} is no address of this machine alone: whoever reaches it can read "
-            "this run; without --host nobody else can",
+            f"warning: {host} is reachable from other machines: everyone who can reach it can "
+            "read this run; leave --host out to serve this machine only",
             err=True,
         )
-    click.echo("Ctrl-C ends it", err=True)
-    with server, stops_gently(gently=False):
+    click.echo("Press Ctrl-C to stop", err=True)
+    with server, catch_signals(deferred=False):
         server.serve_forever()

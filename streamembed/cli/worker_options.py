@@ -1,4 +1,4 @@
-"""``replay --workers``: a log by several processes, and what is said of it."""
+"""``replay --workers``: replay a log with several processes, and print a summary."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamembed.cli.exit_codes import DAMAGED, USAGE, stop, stops_gently
-from streamembed.cli.progress_bar import watch
-from streamembed.cli.rejected_rows import none_accepted
+from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.progress_bar import show_progress
+from streamembed.cli.rejected_rows import format_all_rejected
 from streamembed.cli.terminal_text import echo
-from streamembed.data.column_roles import Choice
+from streamembed.data.column_roles import ColumnChoice
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
-from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, columns_of, replay_partitions
+from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions, select_columns
 
-__all__ = ["memory_of", "replay_by", "workers_options"]
-
-# Flags of `replay` that say something of one process alone.
-ALONE = (
+# Options of `replay` that need a single process.
+SINGLE_PROCESS_OPTIONS = (
     "id_column",
     "label_column",
     "pairs",
@@ -43,60 +41,62 @@ ALONE = (
 )
 
 
-def workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How many processes, and how often they are merged."""
+def add_workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the number of processes, and how often to merge them."""
     command = click.option(
         "--round-every",
         type=int,
-        help="With --workers: events of each partition between two maps, rounded up to whole "
+        help="With --workers: events per partition between two maps, rounded up to whole "
         f"chunks.  [default: {ROUND_EVERY}]",
     )(command)
     return click.option(
         "--workers",
         type=int,
-        help="Learn the log in partitions, by so many processes, and merge their landmarks; the "
-        "default of --memory is landmarks then.  [default: one process, one map]",
+        help="Learn the log in partitions with this many processes, and merge their landmarks; "
+        "--memory then defaults to landmarks.  [default: one process, one map]",
     )(command)
 
 
-def memory_of(context: click.Context, workers: int | None, memory: str) -> str:
-    """The memory of a replay: with workers landmarks, unless somebody gave another."""
-    given = context.get_parameter_source("memory") not in (None, ParameterSource.DEFAULT)
-    return memory if given or workers is None else "landmarks"
+def choose_memory(context: click.Context, workers: int | None, memory: str) -> str:
+    """The memory of a replay: landmarks with workers, unless the caller sets another."""
+    is_set = context.get_parameter_source("memory") not in (None, ParameterSource.DEFAULT)
+    return memory if is_set or workers is None else "landmarks"
 
 
-def replay_by(
+def replay_with_workers(
     workers: int,
     round_every: int | None,
     logs: list[str],
     run: str,
-    chosen: Choice,
+    choice: ColumnChoice,
     overwrite: bool,
     as_json: bool,
     parameters: dict[str, Any],
 ) -> None:
-    """What the command does with ``--workers``."""
+    """Run the command with ``--workers``."""
     context = click.get_current_context()
-    for name in ALONE:
+    for name in SINGLE_PROCESS_OPTIONS:
         if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
-            flag = next(one.opts[0] for one in context.command.params if one.name == name)
-            raise ParameterError(
-                f"{flag} was given with --workers, which learns landmarks and nothing else: leave "
-                "one of them out"
+            flag = next(
+                parameter.opts[0] for parameter in context.command.params if parameter.name == name
             )
-    parameters["memory"] = memory_of(context, workers, parameters["memory"])
+            raise ParameterError(
+                f"{flag} conflicts with --workers, which supports landmarks only: leave one of "
+                "them out"
+            )
+    parameters["memory"] = choose_memory(context, workers, parameters["memory"])
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
-    log = open_with_choice(logs, chosen)
+    log = open_with_choice(logs, choice)
     if not as_json:
-        echo(str(columns_of(log, config)), err=True)
+        echo(str(select_columns(log, config)), err=True)
     with (
         warnings.catch_warnings(),
-        watch(log.n_rows, as_json, tells_start=True) as advance,
-        stops_gently(gently=False),
+        show_progress(log.n_rows, as_json, reports_start=True) as advance,
+        catch_signals(deferred=False),
     ):
-        warnings.simplefilter("ignore", ResolutionWarning)  # a line of the summary says it
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
         warnings.simplefilter("ignore", DegenerateMapWarning)
-        done = replay_partitions(
+        result = replay_partitions(
             log,
             run,
             workers=workers,
@@ -106,42 +106,42 @@ def replay_by(
             progress=advance,
             **parameters,
         )
-    _tell(done, parameters["tolerance"], as_json)
-    if done.damages:
-        number, told = next(iter(done.damages.items()))
-        stop(LogError(f"partition {number}: {told}"), DAMAGED)
-    if done.rejected and not done.learned:
-        stop(none_accepted(done.path, done.rejected), USAGE)
+    _print_summary(result, parameters["tolerance"], as_json)
+    if result.damages:
+        number, damage = next(iter(result.damages.items()))
+        exit_with(LogError(f"partition {number}: {damage}"), DAMAGED)
+    if result.rejected and not result.learned:
+        exit_with(format_all_rejected(result.path, result.rejected), USAGE)
 
 
-def _tell(done: Partitioned, tolerance: float | None, as_json: bool) -> None:
+def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) -> None:
     facts: dict[str, Any] = {
-        "run": str(done.path),
-        "partitions": done.partitions,
-        "rounds": done.rounds,
-        "learned": done.learned,
-        "rejected": done.rejected,
-        "resumed_at": done.resumed_at,
-        "damages": {str(number): told for number, told in done.damages.items()},
-        "columns": done.columns.as_dict(),
+        "run": str(result.path),
+        "partitions": result.partitions,
+        "rounds": result.rounds,
+        "learned": result.learned,
+        "rejected": result.rejected,
+        "resumed_at": result.resumed_at,
+        "damages": {str(number): message for number, message in result.damages.items()},
+        "columns": result.columns.as_dict(),
     }
-    if done.snapshot is not None:
-        facts["eigenvalues"] = done.snapshot.eigenvalues.tolist()
-        facts["resolution"] = done.snapshot.resolution
-        facts["certificate"] = asdict(done.snapshot.certificate)
+    if result.snapshot is not None:
+        facts["eigenvalues"] = result.snapshot.eigenvalues.tolist()
+        facts["resolution"] = result.snapshot.resolution
+        facts["certificate"] = asdict(result.snapshot.certificate)
     if as_json:
         click.echo(json.dumps(facts))
         return
     echo(
-        f"{done.learned} events learned in {done.partitions} partitions, {done.rejected} rejected, "
-        f"{done.rounds} rounds in {done.path}"
+        f"{result.learned} events learned in {result.partitions} partitions, "
+        f"{result.rejected} rejected, {result.rounds} rounds in {result.path}"
     )
-    if done.snapshot is None:
-        echo("there were too few events for a map (see --warm-up)")
+    if result.snapshot is None:
+        echo("the log ended during the warm-up: there is no map (see --warm-up)")
         return
-    certificate = done.snapshot.certificate
+    certificate = result.snapshot.certificate
     verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
-    values = ", ".join(f"{value:.4f}" for value in done.snapshot.eigenvalues)
+    values = ", ".join(f"{value:.4f}" for value in result.snapshot.eigenvalues)
     echo(f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}")
-    for told in diagnostics.hints(done.snapshot, tolerance):
-        echo(told)
+    for message in diagnostics.describe_all(result.snapshot, tolerance):
+        echo(message)

@@ -1,7 +1,7 @@
 """The strict policy: any table in, one checked `Batch` out, for the engine.
 
-Columns come out in the engine's order. Rows that cannot be learned are told apart by reason, never
-silently dropped.
+Columns come out in the engine's order. Rows that cannot be learned are reported with a reason,
+never silently dropped.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.ids import read_ids, typed_ids
+from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import (
-    Table,
+    NumericTable,
     are_dicts,
-    column_order,
-    in_order,
+    find_columns,
     read_table,
-    row_by_name,
+    sort_names,
+    with_text_keys,
 )
-from streamembed.errors import BadRowError, FeatureError, InputError, other_features, shown
+from streamembed.errors import (
+    BadRowError,
+    FeatureError,
+    InputError,
+    describe_feature_mismatch,
+    quote,
+)
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-
-__all__ = ["LARGEST_VALUE", "Batch", "Rejected", "called", "check_table", "names_of", "read"]
 
 # Squares of larger values, summed over features, would leave the doubles.
 LARGEST_VALUE = 1e150
-# What errors of bad rows say to try, where rows are learned.
+# Remedy in errors of bad rows, where rows are learned.
 LEARNING = "nothing was learned: fix them, or reject them with on_bad_row='skip'"
 
 
@@ -50,7 +54,7 @@ class Batch:
     Attributes
     ----------
     points : (n, d)
-        Finite, float64, C-contiguous, a copy of what was handed in.
+        Finite, float64, C-contiguous, a copy of the input.
     names : tuple of str
         The features, in column order.
     ordered : bool
@@ -72,16 +76,16 @@ class Batch:
 
 
 @contextmanager
-def called(name: str) -> Iterator[None]:
-    """What is said of X in here is said of the argument of that name; values in quotes stay."""
+def rename_argument(name: str) -> Iterator[None]:
+    """In errors raised inside, write the argument's name for X; quoted values stay unchanged."""
     try:
         yield
     except InputError as error:
         parts = re.split(r"('[^']*'|\"[^\"]*\")", str(error))
-        told = "".join(
+        message = "".join(
             [re.sub(r"\bX\b", name, part) if part[:1] not in ("'", '"') else part for part in parts]
         )
-        error.args = (told, *error.args[1:])
+        error.args = (message, *error.args[1:])
         raise
 
 
@@ -104,11 +108,11 @@ def read(
         One int or str a row, or None.
     names, ordered
         The features that the engine knows, and whether they are places; None to take those of X
-        (named features are then in the order of `streamembed.data.table.in_order`).
+        (named features are then in the order of `streamembed.data.table.sort_names`).
     on_bad_row
-        "raise" refuses the whole call, "skip" sets bad rows aside in ``rejected``.
+        "raise" refuses the whole call, "skip" lists bad rows in ``rejected``.
     remedy
-        What an error of bad rows says to try.
+        The remedy in an error of bad rows.
 
     Raises
     ------
@@ -122,7 +126,7 @@ def read(
     if isinstance(X, Batch):
         if names is not None and X.names != names:
             raise FeatureError(
-                f"X has the features {shown(list(X.names))}; expected {shown(list(names))}"
+                f"X has the features {quote(list(X.names))}; expected {quote(list(names))}"
             )
         return X
     wanted = names
@@ -130,37 +134,39 @@ def read(
         if not len(X):
             X = np.zeros(0)  # without rows there are no features
         elif names is None:
-            wanted = in_order(row_by_name(X[0]))
+            wanted = sort_names(with_text_keys(X[0]))
     table = read_table(X, wanted)
     if table.refused is not None:
         raise table.refused
-    known = names_of(table, names, ordered)
+    columns = match_feature_names(table, names, ordered)
     values, nulls, faults = table.values, table.nulls, table.faults
-    ordered = table.ordered if known == table.names else ordered
-    if known != table.names:
-        order = column_order(table.names, known)
+    ordered = table.ordered if columns == table.names else ordered
+    if columns != table.names:
+        order = find_columns(table.names, columns)
         values = np.take(values, order, axis=1)
         nulls = nulls[:, order] if nulls.size else nulls
     if nulls.size and table.mixes_nulls:
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
-        faults = {**faults, **{i: f"null or NaN in {known[j]!r}" for i, j in first.items()}}
-    return check_table(values, known, ordered, nulls, faults, ids, on_bad_row, remedy)
+        faults = {**faults, **{i: f"null or NaN in {columns[j]!r}" for i, j in first.items()}}
+    return check_table(values, columns, ordered, nulls, faults, ids, on_bad_row, remedy)
 
 
-def names_of(table: Table, names: tuple[str, ...] | None, ordered: bool) -> tuple[str, ...]:
-    """The columns in order; an error that says what is missing, where they are not as known."""
+def match_feature_names(
+    table: NumericTable, names: tuple[str, ...] | None, ordered: bool
+) -> tuple[str, ...]:
+    """The feature names in order; FeatureError if the columns of the table do not match them."""
     if not table.ordered:
         if names is not None and set(table.names) != set(names):
-            raise FeatureError(other_features("X", table.names, names))
-        return in_order(table.names) if names is None else names
+            raise FeatureError(describe_feature_mismatch("X", table.names, names))
+        return sort_names(table.names) if names is None else names
     if names is not None and not ordered:
         raise FeatureError(
-            f"X has no feature names, but the features are known by name ({shown(list(names))}): "
+            f"X has no feature names, but the features are known by name ({quote(list(names))}): "
             "pass a data frame or dicts, so that columns cannot be mixed up"
         )
     if names is not None and len(table.names) != len(names):
         raise FeatureError(
-            f"X has {len(table.names)} columns; it must have {len(names)}: {shown(list(names))}"
+            f"X has {len(table.names)} columns; it must have {len(names)}: {quote(list(names))}"
         )
     return table.names
 
@@ -188,14 +194,23 @@ def check_table(
     """
     if values.shape[1] == 0:
         raise FeatureError("X has no features: it must have at least one numeric column")
-    known = read_ids(ids, len(values))
+    row_ids = read_ids(ids, len(values))
     with np.errstate(invalid="ignore"):
-        fine = (np.abs(values) <= LARGEST_VALUE).all(axis=1)
-    null_ids = [] if known is None else [i for i, key in enumerate(known.tolist()) if key is None]
-    if fine.all() and not faults and not null_ids:
-        kept = np.arange(len(values), dtype=np.int64)
-        return Batch(np.ascontiguousarray(values), names, ordered, typed_ids(known, kept), kept, ())
-    reasons = {int(i): _reason(values[i], names, nulls, int(i)) for i in np.flatnonzero(~fine)}
+        usable = (np.abs(values) <= LARGEST_VALUE).all(axis=1)
+    null_ids = (
+        [] if row_ids is None else [i for i, key in enumerate(row_ids.tolist()) if key is None]
+    )
+    if usable.all() and not faults and not null_ids:
+        accepted = np.arange(len(values), dtype=np.int64)
+        return Batch(
+            np.ascontiguousarray(values),
+            names,
+            ordered,
+            select_ids(row_ids, accepted),
+            accepted,
+            (),
+        )
+    reasons = {int(i): _reason(values[i], names, nulls, int(i)) for i in np.flatnonzero(~usable)}
     reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
     if on_bad_row == "raise":
@@ -205,12 +220,17 @@ def check_table(
             f"{len(rows)} of {len(values)} rows of X cannot be used ({first}); {remedy}",
             rows,
         )
-    kept = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
+    accepted = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
     rejected = tuple(
-        Rejected(i, None if known is None else known[i], reasons[i]) for i in sorted(reasons)
+        Rejected(i, None if row_ids is None else row_ids[i], reasons[i]) for i in sorted(reasons)
     )
     return Batch(
-        np.ascontiguousarray(values[kept]), names, ordered, typed_ids(known, kept), kept, rejected
+        np.ascontiguousarray(values[accepted]),
+        names,
+        ordered,
+        select_ids(row_ids, accepted),
+        accepted,
+        rejected,
     )
 
 

@@ -1,7 +1,7 @@
 """Distance rows in, checked rows out: the only place where distances are inspected.
 
-A row of a stream of things without coordinates holds the distances to the items before it, oldest
-first. What is wrong with a row is told with its index in the call, its id and what was expected.
+A row of a stream of objects without coordinates holds the distances to the objects before it,
+oldest first. An error of a row names its index in the call, its id and what was expected.
 """
 
 from __future__ import annotations
@@ -15,56 +15,54 @@ import pyarrow as pa
 
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.ids import read_ids
-from streamembed.data.values import is_list_type, is_sequence, masked_row, numbers_of
+from streamembed.data.values import is_list_type, is_sequence, masked_row, to_floats
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import Array, Floats
-
-__all__ = ["Reach", "RowCall", "listed", "read_row", "to_all"]
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """To how many accepted items the next row must hold distances.
+class RowLength:
+    """The number of accepted objects that the next row must hold distances to.
 
     Attributes
     ----------
     lengths : tuple of int
-        Those that will do, the usual one first.
-    told : str
+        The valid lengths, the usual one first.
+    description : str
         What they count, for messages.
     """
 
     lengths: tuple[int, ...]
-    told: str
+    description: str
 
 
-class RowCall:
+class DistanceRows:
     """The rows of one call, read one after the other.
 
-    A row counts every earlier row of its call, for the caller could not know which of them are set
-    aside; the distances to those are dropped.
+    A row counts every earlier row of its call, because the caller cannot know which of them are
+    rejected; the distances to those are dropped.
     """
 
     def __init__(self, rows: Any, ids: Any) -> None:
         """Take n rows, and one int or str a row or None.
 
-        Rows are a sequence of one-dimensional things, an Arrow column of lists, or a matrix
-        (n, m + n), m the items before: distances to those and to one another, of which the part on
-        the right must be symmetric with a zero diagonal. A row may end with its own distance, 0.
+        Rows are a sequence of one-dimensional arrays, an Arrow column of lists, or a matrix
+        (n, m + n), m the objects before: distances to those and to one another, of which the part
+        on the right must be symmetric with a zero diagonal. A row may end with its own distance, 0.
 
         Raises
         ------
         InputError
             Not rows, or the number of ids differs from the number of rows.
         """
-        self._rows = listed(rows)
+        self._rows = list_rows(rows)
         self.ids = read_ids(ids, len(self._rows))
         self._faults: dict[int, str] = {}
         self._is_square = False
-        self.aside: list[int] = []
+        self.rejected_rows: list[int] = []
         if isinstance(rows, np.ndarray) and rows.ndim == 2 and len(rows) > 1:
             self._square(rows.shape[1] - len(rows))
 
@@ -73,12 +71,12 @@ class RowCall:
 
     def name(self, index: int) -> str:
         """A row in words."""
-        return _name(index, self.ids)
+        return _describe_row(index, self.ids)
 
-    def read(self, index: int, reach: Reach) -> tuple[Floats, str | None]:
+    def read(self, index: int, required: RowLength) -> tuple[Floats, str | None]:
         """One row as distances to accepted items, (one of the lengths,); or why it cannot be used.
 
-        ``aside`` must hold the earlier rows that were set aside, ascending.
+        ``rejected_rows`` must hold the earlier rejected rows, ascending.
         """
         row, fault = self._rows[index], self._faults.get(index)
         if self.ids is not None and self.ids[index] is None:
@@ -87,58 +85,60 @@ class RowCall:
             fault = fault or "it is null or not a row of numbers"
         if fault is not None:
             return np.zeros(0), fault
-        spans = [(length, self._drop(index, length)) for length in reach.lengths]
+        spans = [(length, self._drop(index, length)) for length in required.lengths]
         # a row that fits as it is, before one that fits without its own distance
         spans.sort(key=lambda span: span[0] + len(span[1]) != len(row))
         for length, dropped in spans:
-            chosen, fault = _cut(row, length + len(dropped), self._is_square)
+            chosen, fault = _trim(row, length + len(dropped), self._is_square)
             if fault is None:
-                kept = np.delete(chosen, [len(chosen) - back for back in dropped])
-                return kept, _wrong_value(kept)
-        wanted = reach.lengths[0] + len(self._drop(index, reach.lengths[0]))
-        told = reach.told
-        if wanted > reach.lengths[0]:
-            told += f", and {wanted - reach.lengths[0]} rejected ones of this call"
-        return row, f"it has {len(row)} distances, expected {wanted} ({told}){fault}"
+                distances = np.delete(chosen, [len(chosen) - back for back in dropped])
+                return distances, _find_wrong_value(distances)
+        wanted = required.lengths[0] + len(self._drop(index, required.lengths[0]))
+        expected = required.description
+        if wanted > required.lengths[0]:
+            expected += f", and {wanted - required.lengths[0]} rejected ones of this call"
+        return row, f"it has {len(row)} distances, expected {wanted} ({expected}){fault}"
 
     def _drop(self, index: int, length: int) -> list[int]:
         """How far back the rejected rows are that a row to ``length`` accepted objects spans."""
         dropped: list[int] = []
-        for earlier in reversed(self.aside):
+        for earlier in reversed(self.rejected_rows):
             if index - earlier > length + len(dropped):
                 break
             dropped.append(index - earlier)
         return dropped
 
-    def _square(self, held: int) -> None:
-        """Take the matrix for what it is: symmetric on the right, zero on the diagonal."""
+    def _square(self, n_before: int) -> None:
+        """Check the square part of the matrix: symmetric, with a zero diagonal."""
         n = len(self._rows)
-        if held < 0 or any(row is None for row in self._rows):
+        if n_before < 0 or any(row is None for row in self._rows):
             return
-        among = np.array(self._rows)[:, held:]
+        block = np.array(self._rows)[:, n_before:]
         with np.errstate(invalid="ignore"):
-            apart = np.abs(among - among.T) > ASYMMETRY * np.maximum(np.abs(among), np.abs(among.T))
-        for i, j in zip(*np.nonzero(np.tril(apart, -1)), strict=True):
+            asymmetric = np.abs(block - block.T) > ASYMMETRY * np.maximum(
+                np.abs(block), np.abs(block.T)
+            )
+        for i, j in zip(*np.nonzero(np.tril(asymmetric, -1)), strict=True):
             self._faults.setdefault(
                 int(i),
-                f"its distance to {self.name(int(j))} is {among[i, j]:g}, but {among[j, i]:g} in "
+                f"its distance to {self.name(int(j))} is {block[i, j]:g}, but {block[j, i]:g} in "
                 "the other direction: distances must be symmetric",
             )
-        for i in np.flatnonzero(np.diag(among) != 0).tolist():
-            self._faults[i] = f"its distance to itself is {among[i, i]:g}; it must be 0"
-        self._rows = [self._rows[i][: held + i] for i in range(n)]
+        for i in np.flatnonzero(np.diag(block) != 0).tolist():
+            self._faults[i] = f"its distance to itself is {block[i, i]:g}; it must be 0"
+        self._rows = [self._rows[i][: n_before + i] for i in range(n)]
         self._is_square = True
 
 
-def to_all(rows: Any, ids: Array) -> Floats:
-    """Distances from n new things to all items ``ids``, shape (n, N), checked; inf is unknown.
+def read_support_distances(rows: Any, ids: Array) -> Floats:
+    """Distances from n new objects to all objects ``ids``, shape (n, N), checked; inf is unknown.
 
     Raises
     ------
     BadRowError
         A row of another length, with a distance that is negative or NaN, or with none finite.
     """
-    raw = listed(rows)
+    raw = list_rows(rows)
     result = np.empty((len(raw), len(ids)))
     for i, row in enumerate(raw):
         if row is None or len(row) != len(ids):
@@ -162,7 +162,7 @@ def to_all(rows: Any, ids: Array) -> Floats:
     return result
 
 
-def listed(rows: Any) -> list[Any]:
+def list_rows(rows: Any) -> list[Any]:
     """Every row as a float64 array, None where it is null or not numeric."""
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
         if not is_list_type(rows.type) and not pa.types.is_null(rows.type):
@@ -202,16 +202,18 @@ def read_row(row: Any) -> Floats | None:
     if not is_sequence(row) and not isinstance(row, (np.ndarray, memoryview)):
         return None
     try:
-        given = masked_row(row)
+        values_or_mask = masked_row(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
-    if given.ndim != 1 or (given.dtype.kind not in "biufO" and len(given)):
+    if values_or_mask.ndim != 1 or (
+        values_or_mask.dtype.kind not in "biufO" and len(values_or_mask)
+    ):
         return None
-    values, _, strays = numbers_of(given)
+    values, _, strays = to_floats(values_or_mask)
     return values if all(value is None for value in strays) else None
 
 
-def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:
+def _trim(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]:
     """The row at that length, without its own distance; or what the message must add."""
     if len(row) == length or (is_square and len(row) > length):
         return row[len(row) - length :], None
@@ -222,7 +224,7 @@ def _cut(row: Floats, length: int, is_square: bool) -> tuple[Floats, str | None]
     return row, ""
 
 
-def _wrong_value(row: Floats) -> str | None:
+def _find_wrong_value(row: Floats) -> str | None:
     """Why these numbers are not distances, or None."""
     if len(row) == 0:
         return None
@@ -236,5 +238,5 @@ def _wrong_value(row: Floats) -> str | None:
     return None
 
 
-def _name(index: int, ids: Array | None) -> str:
+def _describe_row(index: int, ids: Array | None) -> str:
     return f"row {index}" if ids is None else f"row {index} (id {ids[index]!r})"

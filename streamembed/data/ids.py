@@ -1,4 +1,4 @@
-"""What an id is, and which are held.
+"""What an id is, and which ids are retained.
 
 An id must be unique among the events that the support may still hold.
 """
@@ -13,64 +13,62 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.values import is_null, sequence_of
-from streamembed.errors import InputError, shown
+from streamembed.data.values import is_null, to_list
+from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Ints
 
-__all__ = ["HeldIds", "kind_of", "read_ids", "typed_ids"]
 
-
-def kind_of(ids: Array | None) -> str:
-    """How events are told apart: "positions", "numbers" or "strings"."""
+def classify_ids(ids: Array | None) -> str:
+    """How events are identified: by "positions", "numbers" or "strings"."""
     if ids is None:
         return "positions"
     return "numbers" if ids.dtype.kind == "i" else "strings"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldIds:
+class RetainedIds:
     """Ids with the stream positions of their events, as far back as ``window`` events reach.
 
-    A value, of a part that is shared from one to the next and a small one that is copied.
+    An immutable value: the next one shares its large part and copies its small part.
 
     Attributes
     ----------
     window : int or None
         None for a window that never ends.
-    settled, recent : dict
+    older, recent : dict
         Positions by id; where both have one, the recent one counts.
     """
 
     window: int | None
-    settled: dict[Hashable, int]
+    older: dict[Hashable, int]
     recent: dict[Hashable, int]
 
     @classmethod
-    def of(cls, held: Iterable[tuple[Hashable, int]], window: int | None) -> HeldIds:
+    def of(cls, entries: Iterable[tuple[Hashable, int]], window: int | None) -> RetainedIds:
         """Ids and positions."""
-        return cls(window, dict(held), {})
+        return cls(window, dict(entries), {})
 
-    def sift(self, keys: Sequence[Hashable], position: int) -> tuple[list[int], HeldIds]:
-        """Indices of the keys that are held already, and what is held with all the others.
+    def add(self, keys: Sequence[Hashable], position: int) -> tuple[list[int], RetainedIds]:
+        """Indices of the keys that are retained already, and the ids with all others added.
 
-        ``position`` is that of the first key that is not.
+        ``position`` is the stream position of the first new key.
         """
         repeated = []
-        settled, recent = self.settled, self.recent.copy()
+        older, recent = self.older, self.recent.copy()
         for i, key in enumerate(keys):
-            last = recent.get(key, settled.get(key))
+            last = recent.get(key, older.get(key))
             if last is not None and (self.window is None or position - last < self.window):
                 repeated.append(i)
                 continue
             recent[key] = position
             position += 1
         # Copying both costs least where the small part is about the root of the large one.
-        if len(recent) > 64 and len(recent) ** 2 > len(settled):
-            settled, recent = {**settled, **recent}, {}
-            if self.window is not None and len(settled) > 4 * self.window + 64:
+        if len(recent) > 64 and len(recent) ** 2 > len(older):
+            older, recent = {**older, **recent}, {}
+            if self.window is not None and len(older) > 4 * self.window + 64:
                 oldest = position - self.window
-                settled = {key: last for key, last in settled.items() if last > oldest}
-        return repeated, HeldIds(self.window, settled, recent)
+                older = {key: last for key, last in older.items() if last > oldest}
+        return repeated, RetainedIds(self.window, older, recent)
 
 
 def read_ids(ids: Any, n: int) -> Array | None:
@@ -85,7 +83,7 @@ def read_ids(ids: Any, n: int) -> Array | None:
         return None
     if type(ids) is np.ndarray and ids.dtype.kind == "i" and ids.ndim == 1 and len(ids) == n:
         return ids.astype(np.int64)
-    entries = sequence_of(ids, n, "ids")
+    entries = to_list(ids, n, "ids")
     kinds = set(map(type, entries))
     if not kinds <= {int, str, NoneType}:
         entries = [_plain_id(key) for key in entries]
@@ -101,7 +99,7 @@ def read_ids(ids: Any, n: int) -> Array | None:
         except OverflowError as error:
             large = next(key for key in entries if not -(2**63) <= key < 2**63)
             raise InputError(
-                f"ids has {shown(large)}; whole numbers must fit into signed 64 bits: use strings "
+                f"ids has {quote(large)}; whole numbers must fit into signed 64 bits: use strings "
                 "for larger ones"
             ) from error
     if int in kinds:  # and nulls
@@ -121,7 +119,7 @@ def _plain_id(key: Any) -> int | str | None:
         return str(key)
     if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
         return int(key)
-    raise InputError(f"ids has {shown(key)}; ids must be all strings, or all whole numbers")
+    raise InputError(f"ids has {quote(key)}; ids must be all strings, or all whole numbers")
 
 
 def _check_unicode(entries: Sequence[str | None]) -> None:
@@ -132,11 +130,11 @@ def _check_unicode(entries: Sequence[str | None]) -> None:
         raise InputError(f"ids has text that is not valid Unicode ({error})") from error
 
 
-def typed_ids(known: Array | None, kept: Ints) -> Array | None:
-    """The ids of the rows that stay, as int64, or as objects that are all str."""
-    if known is None:
+def select_ids(ids: Array | None, rows: Ints) -> Array | None:
+    """The ids of the accepted rows, as int64, or as objects that are all str."""
+    if ids is None:
         return None
-    chosen: Array = known[kept]
+    chosen: Array = ids[rows]
     if chosen.dtype == object and len(chosen) and not isinstance(chosen[0], str):
         return chosen.astype(np.int64)
     return chosen

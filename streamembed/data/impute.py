@@ -1,7 +1,7 @@
-"""The lenient policy: any table in, float64 with gaps out, for the river faces.
+"""The lenient policy: any table in, float64 with gaps out, for the river estimators.
 
-Nothing is refused here that can be imputed: a value that is no usable number becomes NaN, and who
-reads decides what stands in its place.
+Nothing is refused here that can be imputed: a value that is no usable number becomes NaN, and the
+caller decides what replaces it.
 """
 
 from __future__ import annotations
@@ -11,33 +11,21 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.table import (
-    Table,
-    are_places,
-    in_order,
-    one_point,
+    NumericTable,
+    are_positions,
+    check_point,
     read_dicts,
     read_table,
 )
-from streamembed.errors import FeatureError, shown
+from streamembed.errors import FeatureError, quote
 from streamembed.numeric.arrays import Floats
-
-__all__ = [
-    "LARGEST",
-    "Rows",
-    "are_places",
-    "check_pairs",
-    "in_order",
-    "names_of_columns",
-    "read",
-    "read_one",
-]
 
 # Metrics multiply sums of squares with one another: fourth powers of larger values would leave the
 # doubles, as would those of smaller ones, which count as 0.
 LARGEST, SMALLEST = 1e75, 1e-75
 
 
-class Rows(Table):
+class FeatureRows(NumericTable):
     """A table on its way into an estimator: every number is usable, NaN is a gap."""
 
     __slots__ = ()
@@ -58,17 +46,17 @@ class Rows(Table):
         FeatureError
             Such columns. Names of which some are missing or unknown are fine.
         """
-        by_place = are_places(names)
+        by_place = are_positions(names)
         if self.ordered and names and not by_place:
             raise FeatureError(
                 "X has no feature names, but the features are known by name "
-                f"({shown(list(names))}): pass a data frame or dicts, so that columns cannot be "
+                f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be "
                 "mixed up"
             )
         if self.ordered and len(self.names) != len(names):
             raise FeatureError(
                 f"X has {len(self.names)} columns; {learner} has {len(names)} features: "
-                f"{shown(list(names))}"
+                f"{quote(list(names))}"
             )
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
@@ -100,28 +88,32 @@ class Rows(Table):
         absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
         return values, len(self) * len(unknown) - int(absent)
 
-    def take(self, chosen: list[int] | slice) -> Rows:
+    def take(self, chosen: list[int] | slice) -> FeatureRows:
         """Some of the rows."""
         nulls = self.nulls[chosen] if self.nulls.size else self.nulls
         absent = self.absent[chosen] if self.absent.size else self.absent
-        return Rows(
+        return FeatureRows(
             self.values[chosen], self.names, self.ordered, nulls, absent, {}, None, self.frame
         )
 
     def row(self, index: int) -> dict[str, float]:
         """One row as a dict of what it has, with NaN."""
-        found = dict(zip(self.names, self.values[index].tolist(), strict=True))
+        values = dict(zip(self.names, self.values[index].tolist(), strict=True))
         if self.absent.size and (absent := self.absent[index]).any():
-            return {name: found[name] for name, gone in zip(found, absent, strict=True) if not gone}
-        return found
+            return {
+                name: values[name]
+                for name, is_absent in zip(values, absent, strict=True)
+                if not is_absent
+            }
+        return values
 
 
-def names_of_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
+def name_metric_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
     """What a metric calls its columns: nothing where they are "0" to "d - 1", as of an array."""
     return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def read(X: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> Rows:
+def read(X: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> FeatureRows:
     """Rows of any table that `streamembed.data.table.read_table` reads, and its errors.
 
     Parameters
@@ -132,23 +124,23 @@ def read(X: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> Rows:
     return _limit(read_table(X), largest, smallest)
 
 
-def read_one(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> Rows:
+def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> FeatureRows:
     """One point, a dict of its features; InputError for anything else."""
-    return _limit(read_dicts([one_point(x)]), largest, smallest)
+    return _limit(read_dicts([check_point(x)]), largest, smallest)
 
 
-def _limit(table: Table, largest: float, smallest: float) -> Rows:
+def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
     """The numbers of a table that can be used."""
     values = table.values
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)
     np.putmask(values, size < smallest, 0.0)
-    return Rows(
+    return FeatureRows(
         values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
     )
 
 
-def check_pairs(one: Rows, two: Rows) -> None:
+def check_pairs(left: FeatureRows, right: FeatureRows) -> None:
     """Refuse ends of pairs that do not have the same features.
 
     Dicts need not have every feature: what one lacks is imputed.
@@ -158,21 +150,21 @@ def check_pairs(one: Rows, two: Rows) -> None:
     FeatureError
         Arrays of several widths, frames of several names, an array beside names.
     """
-    named = two if one.ordered else one
-    if one.ordered != two.ordered and named.names and not are_places(named.names):
-        bare, other = ("X1", "X2") if one.ordered else ("X2", "X1")
+    table = right if left.ordered else left
+    if left.ordered != right.ordered and table.names and not are_positions(table.names):
+        bare, other = ("X1", "X2") if left.ordered else ("X2", "X1")
         raise FeatureError(
-            f"{bare} has no feature names, but {other} has {shown(list(named.names))}: pass both "
+            f"{bare} has no feature names, but {other} has {quote(list(table.names))}: pass both "
             "as arrays, or both as data frames or dicts"
         )
-    if one.is_dicts or two.is_dicts or set(one.names) == set(two.names):
+    if left.is_dicts or right.is_dicts or set(left.names) == set(right.names):
         return
-    if one.ordered and two.ordered:
+    if left.ordered and right.ordered:
         raise FeatureError(
-            f"X1 has {len(one.names)} columns and X2 has {len(two.names)}: both ends of a pair "
+            f"X1 has {len(left.names)} columns and X2 has {len(right.names)}: both ends of a pair "
             "must have the same features"
         )
     raise FeatureError(
-        f"X1 has the features {shown(sorted(one.names))} and X2 has {shown(sorted(two.names))}: "
+        f"X1 has the features {quote(sorted(left.names))} and X2 has {quote(sorted(right.names))}: "
         "both ends of a pair must have the same features"
     )

@@ -11,22 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.values import as_number, is_null, sequence_of
-from streamembed.errors import InputError, shown
+from streamembed.data.values import as_number, is_null, to_list
+from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Bools, Ints
-from streamembed.numeric.codec import NOT_KEPT
-
-__all__ = [
-    "LARGEST_CLASSES",
-    "UNKNOWN",
-    "Label",
-    "Labels",
-    "booleans",
-    "label_key",
-    "list_labels",
-    "read_answers",
-    "read_keys",
-]
+from streamembed.numeric.codec import NOT_SAVED
 
 UNKNOWN = -1
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
@@ -44,7 +32,7 @@ def list_labels(y: Any, n: int) -> list[Label | None]:
     InputError
         Not one label a row, or one that is no string, number or boolean.
     """
-    values = sequence_of(y, n, "y")
+    values = to_list(y, n, "y")
     if set(map(type, values)) <= {str, bool, NoneType}:
         return values
     return [_plain(value, i) for i, value in enumerate(values)]
@@ -58,10 +46,10 @@ def read_answers(similar: Any, n: int) -> list[bool | None]:
     InputError
         Not one a pair, or what is neither a boolean nor a number that is exactly 0 or 1.
     """
-    given = sequence_of(similar, n, "similar")
-    if set(map(type, given)) <= {bool, NoneType}:
-        return given
-    return [_answer(value, i) for i, value in enumerate(given)]
+    values = to_list(similar, n, "similar")
+    if set(map(type, values)) <= {bool, NoneType}:
+        return values
+    return [_answer(value, i) for i, value in enumerate(values)]
 
 
 def _answer(value: Any, row: int) -> bool | None:
@@ -72,13 +60,13 @@ def _answer(value: Any, row: int) -> bool | None:
         return None
     if number not in (0.0, 1.0):
         raise InputError(
-            f"similar has {shown(value)} in row {row}; it must be True or False (or 1 or 0) for "
+            f"similar has {quote(value)} in row {row}; it must be True or False (or 1 or 0) for "
             "every pair: for labels of +1 and -1 pass similar=(y == 1)"
         )
     return number == 1.0
 
 
-def booleans(similar: Any, n: int) -> Bools:
+def read_booleans(similar: Any, n: int) -> Bools:
     """Answers to "similar?" of n pairs, shape (n,).
 
     Raises
@@ -86,14 +74,14 @@ def booleans(similar: Any, n: int) -> Bools:
     InputError
         As `read_answers`, and where one is missing.
     """
-    found = read_answers(similar, n)
-    if None in found:
-        row = found.index(None)
+    answers = read_answers(similar, n)
+    if None in answers:
+        row = answers.index(None)
         raise InputError(
             f"similar has None or NaN in row {row}; it must be True or False (or 1 or 0) for every "
             "pair: drop such pairs from X1, X2 and similar"
         )
-    return np.array(found, dtype=bool)
+    return np.array(answers, dtype=bool)
 
 
 def _plain(value: Any, row: int) -> Label | None:
@@ -126,7 +114,7 @@ def read_keys(y: Any, n: int) -> list[Hashable | None]:
     InputError
         No labels, of another length, or one that cannot be a key.
     """
-    return [_key(value) for value in sequence_of(y, n, "y")]
+    return [_key(value) for value in to_list(y, n, "y")]
 
 
 def _key(value: Any) -> Hashable | None:
@@ -138,7 +126,7 @@ def _key(value: Any) -> Hashable | None:
     try:
         hash(value)
     except TypeError as error:
-        raise InputError(f"the label {shown(value)} is not hashable: {error}") from error
+        raise InputError(f"the label {quote(value)} is not hashable: {error}") from error
     key: Hashable = value
     return key if key == key else None  # NaN and NaT differ from themselves
 
@@ -163,7 +151,7 @@ def label_key(label: Any) -> Hashable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
+class LabelIndex:
     """Which label has which class index; a value, like everything that an engine remembers.
 
     Attributes
@@ -179,7 +167,7 @@ class Labels:
 
     known: tuple[Label, ...] = ()
     unlearned: int = 0
-    index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_KEPT)
+    index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
         """Make the index."""
@@ -187,12 +175,12 @@ class Labels:
             index = {label_key(label): i for i, label in enumerate(self.known)}
             object.__setattr__(self, "index", index)
 
-    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, Labels]:
+    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, LabelIndex]:
         """Indices, shape (n,), and the labels known from now on.
 
         `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
         """
-        found = np.full(len(labels), UNKNOWN, dtype=np.int64)
+        indices = np.full(len(labels), UNKNOWN, dtype=np.int64)
         known, unlearned, index = list(self.known), self.unlearned, self.index
         for i, label in enumerate(labels):
             if label is None:
@@ -204,5 +192,5 @@ class Labels:
                     continue
                 index = {**index, key: len(known)}
                 known.append(label)
-            found[i] = index[key]
-        return found, Labels(tuple(known), unlearned, index)
+            indices[i] = index[key]
+        return indices, LabelIndex(tuple(known), unlearned, index)

@@ -15,52 +15,50 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import Batch
-from streamembed.data.table import Frame, are_dicts, frame_of, is_frame
+from streamembed.data.table import InputFrame, are_dicts, is_frame, open_frame
 from streamembed.numeric.arrays import Floats
-
-__all__ = ["as_given", "column_names", "give_back", "prefix_of", "whole_frame"]
 
 
 @lru_cache
-def column_names(prefix: str, width: int) -> tuple[str, ...]:
-    """The names of so many coordinates.
+def name_columns(prefix: str, width: int) -> tuple[str, ...]:
+    """The names of ``width`` coordinates.
 
     Examples
     --------
-    >>> column_names("pca", 2)
+    >>> name_columns("pca", 2)
     ('pca_0', 'pca_1')
     """
     return tuple(f"{prefix}_{j}" for j in range(width))
 
 
 @lru_cache
-def prefix_of(kind: str) -> str:
-    """What a class's coordinates are called after: its name as a function's is written.
+def derive_prefix(kind: str) -> str:
+    """The prefix of a class's coordinates: its name in snake case.
 
     Examples
     --------
-    >>> prefix_of("KernelPCA"), prefix_of("GeometricMeanMetric")
+    >>> derive_prefix("KernelPCA"), derive_prefix("GeometricMeanMetric")
     ('kernel_pca', 'geometric_mean_metric')
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
 
 
-def whole_frame(X: Any) -> Any:
+def read_frame(X: Any) -> Any:
     """A data frame or Arrow table, read from its source, which may give it only once; or X."""
-    return X if isinstance(X, (np.ndarray, Batch)) or not is_frame(X) else frame_of(X)
+    return X if isinstance(X, (np.ndarray, Batch)) or not is_frame(X) else open_frame(X)
 
 
-def as_given(coordinates: Floats, X: Any, read: Any, prefix: str) -> Any:
+def to_input_format(coordinates: Floats, X: Any, read: Any, prefix: str) -> Any:
     """Coordinates (n, m) as the kind of data frame or Arrow table that X is; else as they are.
 
-    ``read`` is what `whole_frame` made of X.
+    ``read`` is what `read_frame` returns for X.
     """
-    if not isinstance(read, Frame):
+    if not isinstance(read, InputFrame):
         return coordinates
-    return give_back(coordinates, X, read.native, column_names(prefix, coordinates.shape[1]))
+    return to_table(coordinates, X, read.native, name_columns(prefix, coordinates.shape[1]))
 
 
-def give_back(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...]) -> Any:
+def to_table(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...]) -> Any:
     """Coordinates (n, m) as the kind of table that X is.
 
     Parameters
@@ -79,8 +77,8 @@ def give_back(coordinates: Floats, X: Any, frame: Any, names: tuple[str, ...]) -
         return pa.record_batch(columns)
     if isinstance(frame, pa.Table):
         return pa.table(columns)
-    found = nw.from_dict(columns, backend=frame.implementation).to_native()
+    result = nw.from_dict(columns, backend=frame.implementation).to_native()
     index = nw.maybe_get_index(frame)
     if index is not None:
-        found.index = index
-    return found
+        result.index = index
+    return result

@@ -2,7 +2,7 @@
 
 Nothing is judged here but what no reader could use: what is neither array, dicts nor frame, and
 columns of one name. Two policies stand on what is read: `streamembed.data.batch` refuses, for the
-engine; `streamembed.data.impute` leaves gaps, for the river faces. Both have the same numbers.
+engine; `streamembed.data.impute` leaves gaps, for the river estimators. Both have the same numbers.
 """
 
 from __future__ import annotations
@@ -25,39 +25,22 @@ from streamembed.data.values import (
     NO_NULLS,
     as_array,
     as_number,
-    column_values,
+    column_to_floats,
     is_list_type,
     is_null,
     is_sequence,
-    numbers_of,
-    vectors_of,
+    lists_to_matrix,
+    to_floats,
 )
-from streamembed.errors import FeatureError, InputError, said, shown
+from streamembed.errors import FeatureError, InputError, quote, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
-
-__all__ = [
-    "Frame",
-    "Table",
-    "are_dicts",
-    "are_places",
-    "array_values",
-    "column_order",
-    "feature_name",
-    "frame_of",
-    "in_order",
-    "is_frame",
-    "one_point",
-    "read_dicts",
-    "read_table",
-    "row_by_name",
-]
 
 LONGEST_PLACE = 10  # digits: a longer name is a number of something else
 _ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class NumericTable:
     """A table as numbers.
 
     Attributes
@@ -95,7 +78,7 @@ class Table:
         return isinstance(self.frame, nw.DataFrame) and self.frame.implementation.is_pandas_like()
 
 
-def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
+def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> NumericTable:
     """Return any table as numbers.
 
     Parameters
@@ -103,7 +86,7 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
     X
         ndarray or nested sequence (n, d); list of dicts; pyarrow Table, RecordBatch or array of
         lists; an object with an Arrow capsule method; any eager frame that narwhals knows; a
-        `Frame` of these.
+        `InputFrame` of these.
         Integers, booleans and floats become float64; dictionary-encoded columns are decoded; masked
         values are nulls. A single column of lists of numbers is as many features by place.
     wanted
@@ -125,7 +108,7 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> Table:
         return read_dicts(X, wanted)
     if is_sequence(X):
         return _from_array(as_array(X))
-    return _from_frame(X if isinstance(X, Frame) else frame_of(X), wanted)
+    return _from_frame(X if isinstance(X, InputFrame) else open_frame(X), wanted)
 
 
 def are_dicts(X: Any) -> TypeGuard[Sequence[Mapping[Any, Any]]]:
@@ -135,11 +118,11 @@ def are_dicts(X: Any) -> TypeGuard[Sequence[Mapping[Any, Any]]]:
     return all(type(row) is dict or isinstance(row, Mapping) for row in X)
 
 
-def one_point(x: Any) -> Mapping[Any, Any]:
+def check_point(x: Any) -> Mapping[Any, Any]:
     """The dict that one point is; InputError for anything else."""
     if not isinstance(x, Mapping):
         raise InputError(
-            f"x is {shown(x)}; it must be a dict of features by name: for arrays and data frames "
+            f"x is {quote(x)}; it must be a dict of features by name: for arrays and data frames "
             "use learn_many and transform_many"
         )
     return x
@@ -148,7 +131,7 @@ def one_point(x: Any) -> Mapping[Any, Any]:
 # ------------------------------------------------------------------------------------------- names
 
 
-def in_order(names: Iterable[Any]) -> tuple[str, ...]:
+def sort_names(names: Iterable[Any]) -> tuple[str, ...]:
     """Feature names as text, in the order that they always have.
 
     By name; by place where all are places, so that "10" comes after "9".
@@ -156,72 +139,75 @@ def in_order(names: Iterable[Any]) -> tuple[str, ...]:
     Raises
     ------
     FeatureError
-        As `feature_name`.
+        As `to_feature_name`.
     """
-    found = sorted(name if type(name) is str else feature_name(name) for name in names)
-    if are_places(found):
-        found.sort(key=int)
-    return tuple(found)
+    texts = sorted(name if type(name) is str else to_feature_name(name) for name in names)
+    if are_positions(texts):
+        texts.sort(key=int)
+    return tuple(texts)
 
 
-def column_order(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
+def find_columns(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
     """Where each of the wanted names is among different names; every one must be there."""
     place = {name: j for j, name in enumerate(names)}
     return [place[name] for name in wanted]
 
 
-def are_places(names: Iterable[str]) -> bool:
+def are_positions(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
 
 
-def feature_name(name: Any) -> str:
+def to_feature_name(name: Any) -> str:
     """A name as text; FeatureError where it has none, or one that no file can hold."""
     try:
         text = str(name)
         text.encode()
     except MemoryError:
         raise
-    except Exception as error:  # of somebody else's __str__; half a pair of surrogates; 10**5000
-        raise FeatureError(f"a feature cannot be called {shown(name)} ({said(error)})") from error
+    except Exception as error:  # of a foreign __str__; half a pair of surrogates; 10**5000
+        raise FeatureError(
+            f"a feature cannot be called {quote(name)} ({summarise_error(error)})"
+        ) from error
     return text
 
 
-def row_by_name(row: Mapping[Any, Any]) -> dict[str, Any]:
+def with_text_keys(row: Mapping[Any, Any]) -> dict[str, Any]:
     """One point, or itself, with text for keys; FeatureError where two keys are the same text."""
     if type(row) is dict and set(map(type, row)) == {str}:
         return row
-    named = {name if type(name) is str else feature_name(name): row[name] for name in row}
-    if len(named) < len(row):
-        number = Counter(feature_name(name) for name in row)
-        twice = next(name for name in number if number[name] > 1)
+    renamed = {name if type(name) is str else to_feature_name(name): row[name] for name in row}
+    if len(renamed) < len(row):
+        number = Counter(to_feature_name(name) for name in row)
+        repeated = next(name for name in number if number[name] > 1)
         raise FeatureError(
-            f"two features have the same name {shown(twice)}, such as 1 and '1'; rename one of them"
+            f"two features have the same name {quote(repeated)}, such as 1 and '1'; rename "
+            "one of them"
         )
-    return named
+    return renamed
 
 
 # ---------------------------------------------------------------------------------- kinds of table
 
 
-def array_values(X: Any) -> Floats:
+def read_array(X: Any) -> Floats:
     """A matrix (n, d) of numbers, whatever they are; FeatureError or InputError for anything else.
 
     NaN where one is masked or missing, infinite where it leaves the doubles.
     """
     try:
-        given = as_array(X) if is_sequence(X) else np.asanyarray(X)
+        array_like = as_array(X) if is_sequence(X) else np.asanyarray(X)
     except (FeatureError, MemoryError):
         raise
-    except Exception as error:  # of somebody else's __array__
-        raise InputError(f"{shown(X)} is not an array ({said(error)})") from error
-    table = _from_array(given)
+    except Exception as error:  # of a foreign __array__
+        raise InputError(f"{quote(X)} is not an array ({summarise_error(error)})") from error
+    table = _from_array(array_like)
     if table.refused is not None:
         raise table.refused
     return table.values
 
 
-def _from_array(X: Array) -> Table:
+def _from_array(X: Array) -> NumericTable:
     if X.ndim != 2:
         raise FeatureError(
             f"X has shape {X.shape}; it must be (n, d), one row per point: reshape a single point "
@@ -231,18 +217,20 @@ def _from_array(X: Array) -> Table:
         raise FeatureError(
             f"X has dtype {X.dtype}; it must be numeric: integers, floats or booleans"
         )
-    values, nulls, strays = numbers_of(X)
+    values, nulls, strays = to_floats(X)
     refused = None
     if strays:
         refused = FeatureError(
-            f"X has dtype {X.dtype} and a value that is not a number ({shown(strays[0])}); all "
+            f"X has dtype {X.dtype} and a value that is not a number ({quote(strays[0])}); all "
             "must be numeric"
         )
     names = tuple(map(str, range(X.shape[1])))
-    return Table(values, names, True, nulls, NO_NULLS, {}, refused, None)
+    return NumericTable(values, names, True, nulls, NO_NULLS, {}, refused, None)
 
 
-def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = None) -> Table:
+def read_dicts(
+    X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = None
+) -> NumericTable:
     """Return dicts, one a row, as a table.
 
     Parameters
@@ -256,22 +244,22 @@ def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = 
     FeatureError
         Without ``wanted``: two keys of a row are the same text.
     """
-    named: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     faults: dict[int, str] = {}
     for i, row in enumerate(X):
         try:
-            named.append(row_by_name(row))
+            rows.append(with_text_keys(row))
         except FeatureError as error:
             if wanted is None:
                 raise
-            named.append({})
+            rows.append({})
             faults[i] = str(error)
-    names = tuple(dict.fromkeys(chain.from_iterable(named))) if wanted is None else wanted
-    known = set(names)
+    names = tuple(dict.fromkeys(chain.from_iterable(rows))) if wanted is None else wanted
+    expected = set(names)
     values, nulls, absent = np.empty((len(X), len(names))), NO_NULLS, NO_NULLS
-    for i, row in enumerate(named):
-        if wanted is not None and row.keys() != known:
-            faults.setdefault(i, _other_keys(row.keys(), known))
+    for i, row in enumerate(rows):
+        if wanted is not None and row.keys() != expected:
+            faults.setdefault(i, _describe_keys(row.keys(), expected))
             values[i] = np.nan
             continue
         numbers = cells = [row.get(name, _ABSENT) for name in names]
@@ -281,16 +269,16 @@ def read_dicts(X: Sequence[Mapping[Any, Any]], wanted: tuple[str, ...] | None = 
             for j in [j for j, number in enumerate(numbers) if number is None]:
                 numbers[j] = math.nan
                 if cells[j] is _ABSENT:
-                    absent = _marked(absent, values.shape, i, j)
+                    absent = _mark(absent, values.shape, i, j)
                 elif is_null(cells[j]):
-                    nulls = _marked(nulls, values.shape, i, j)
+                    nulls = _mark(nulls, values.shape, i, j)
                 elif wanted is not None:
-                    faults.setdefault(i, f"{shown(cells[j])} in {names[j]!r} is not a number")
+                    faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
         values[i] = numbers
-    return Table(values, names, False, nulls, absent, faults, None, None)
+    return NumericTable(values, names, False, nulls, absent, faults, None, None)
 
 
-def _marked(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
+def _mark(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
     """The mask, of that shape from now on, with one more True."""
     if not mask.size:
         mask = np.zeros(shape, dtype=bool)
@@ -298,25 +286,25 @@ def _marked(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
     return mask
 
 
-def _other_keys(found: Collection[str], wanted: set[str]) -> str:
+def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
     """What is wrong with the features of a row."""
-    missing = sorted(wanted.difference(found))
+    missing = sorted(wanted.difference(keys))
     if missing:
-        return f"missing features {shown(missing)}"
-    return f"unknown features {shown(sorted(set(found) - wanted))}"
+        return f"missing features {quote(missing)}"
+    return f"unknown features {quote(sorted(set(keys) - wanted))}"
 
 
-def _from_frame(X: Frame, wanted: tuple[str, ...] | None) -> Table:
+def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
     names, frame = X.names, X.native
     if len(set(names)) < len(names):
-        raise FeatureError(f"X has duplicate column names: {shown(list(names))}")
-    if len(names) == 1 and (found := _from_lists(X, wanted)) is not None:
-        return found
+        raise FeatureError(f"X has duplicate column names: {quote(list(names))}")
+    if len(names) == 1 and (table := _from_lists(X, wanted)) is not None:
+        return table
     values = np.empty((len(X), len(names)))
     nulls, refused = NO_NULLS, None
     if any(isinstance(name, tuple) for name in X.given):
         refused = FeatureError(
-            f"X has multi-level columns ({shown(list(X.given))}): flatten their names, one text "
+            f"X has multi-level columns ({quote(list(X.given))}): flatten their names, one text "
             "per column"
         )
     for j, name in enumerate(names):
@@ -324,7 +312,7 @@ def _from_frame(X: Frame, wanted: tuple[str, ...] | None) -> Table:
             arrow = X.arrow(name)
             if pa.types.is_dictionary(arrow.type):
                 arrow = arrow.dictionary_decode()
-            values[:, j] = column_values(arrow, name)
+            values[:, j] = column_to_floats(arrow, name)
         except FeatureError as error:
             refused = refused or error
             values[:, j] = [
@@ -334,27 +322,27 @@ def _from_frame(X: Frame, wanted: tuple[str, ...] | None) -> Table:
         if arrow.null_count:
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
             nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
-    return Table(values, names, False, nulls, NO_NULLS, {}, refused, frame)
+    return NumericTable(values, names, False, nulls, NO_NULLS, {}, refused, frame)
 
 
-def _from_lists(X: Frame, wanted: tuple[str, ...] | None) -> Table | None:
+def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
     """The numbers of the only column, where each of its values is a list of numbers."""
     try:
         arrow = X.arrow(X.names[0])
         if not is_list_type(arrow.type):
             return None
         size = None if wanted is None else len(wanted)
-        values, nulls, faults = vectors_of(arrow, X.names[0], size)
+        values, nulls, faults = lists_to_matrix(arrow, X.names[0], size)
         if len(faults) == len(values):
-            values, nulls, faults = vectors_of(arrow, X.names[0])
+            values, nulls, faults = lists_to_matrix(arrow, X.names[0])
     except FeatureError:
         return None
     names = tuple(map(str, range(values.shape[1])))
-    return Table(values, names, True, nulls, NO_NULLS, faults, None, X.native)
+    return NumericTable(values, names, True, nulls, NO_NULLS, faults, None, X.native)
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class InputFrame:
     """A data frame or an Arrow table, whichever it came as.
 
     Attributes
@@ -375,22 +363,22 @@ class Frame:
         return len(self.native)
 
     @cached_property
-    def _own(self) -> dict[str, Any]:
+    def _original_names(self) -> dict[str, Any]:
         return dict(zip(self.names, self.given, strict=True))
 
-    def only(self, names: Collection[str]) -> Frame:
+    def select(self, names: Collection[str]) -> InputFrame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
-        kept = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
-        return Frame(self.native, tuple(n for n, _ in kept), tuple(own for _, own in kept))
+        pairs = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
+        return InputFrame(self.native, tuple(n for n, _ in pairs), tuple(own for _, own in pairs))
 
     def head(self, rows: int) -> dict[str, Any]:
         """The first rows of each column that Arrow has a type for."""
-        found = {}
+        columns = {}
         for name in self.names:
             with suppress(FeatureError):
-                found[name] = self.arrow(name, rows)
-        return found
+                columns[name] = self.arrow(name, rows)
+        return columns
 
     def arrow(self, name: str, rows: int | None = None) -> Any:
         """A column as an Arrow array, its first rows only; FeatureError where Arrow has none."""
@@ -404,35 +392,37 @@ class Frame:
         except MemoryError:
             raise
         except Exception as error:
-            raise FeatureError(f"column {name!r} of X is not numeric: {said(error)}") from error
+            raise FeatureError(
+                f"column {name!r} of X is not numeric: {summarise_error(error)}"
+            ) from error
 
     def cells(self, name: str) -> list[Any]:
         """A column as Python has it."""
         column = self._column(name)
-        found: list[Any] = (
+        values: list[Any] = (
             column.to_pylist() if isinstance(self.native, pa.Table) else column.to_list()
         )
-        return found
+        return values
 
     def _column(self, name: str) -> Any:
-        own = self._own[name]
+        original = self._original_names[name]
         is_arrow = isinstance(self.native, pa.Table)
-        return self.native.column(own) if is_arrow else self.native.get_column(own)
+        return self.native.column(original) if is_arrow else self.native.get_column(original)
 
 
 def is_frame(X: Any) -> bool:
     """Whether `read_table` takes it for a data frame or an Arrow table, or refuses it as none."""
     if isinstance(X, (Mapping, np.ndarray, memoryview, array.array)):
         return False
-    return isinstance(X, Frame) or not is_sequence(X)
+    return isinstance(X, InputFrame) or not is_sequence(X)
 
 
-def frame_of(X: Any) -> Frame:
+def open_frame(X: Any) -> InputFrame:
     """A frame, or what has an Arrow capsule, with its names.
 
     Arrow tables for Arrow's own and for capsules, frames of narwhals for all others.
     """
-    if isinstance(X, Frame):
+    if isinstance(X, InputFrame):
         return X
     try:
         if isinstance(X, pa.RecordBatch):
@@ -452,16 +442,16 @@ def frame_of(X: Any) -> Frame:
             elif hasattr(X, "__arrow_c_array__"):
                 X = pa.Table.from_batches([pa.record_batch(X)])
         if isinstance(X, pa.Table):
-            return Frame(X, tuple(map(feature_name, X.column_names)), tuple(X.column_names))
+            return InputFrame(X, tuple(map(to_feature_name, X.column_names)), tuple(X.column_names))
         if isinstance(X, nw.DataFrame):
-            return Frame(X, tuple(map(feature_name, X.columns)), tuple(X.columns))
+            return InputFrame(X, tuple(map(to_feature_name, X.columns)), tuple(X.columns))
     except (FeatureError, MemoryError):
         raise
-    # a frame of somebody else's: what it raises when its columns are no columns of Arrow is its own
+    # a foreign frame may raise anything when its columns are not columns of Arrow
     except Exception as error:
         raise FeatureError(
             f"X is a {type(X).__name__} with duplicate column names, or one that cannot be read: "
-            f"{said(error)}"
+            f"{summarise_error(error)}"
         ) from error
     hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
     if isinstance(X, Iterator):

@@ -8,18 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.values import as_number, is_null, sequence_of
-from streamembed.errors import InputError, shown
+from streamembed.data.values import as_number, is_null, to_list
+from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Floats
-
-__all__ = ["LARGEST_TIME", "are_times", "late", "read_times"]
 
 # Beyond it doubles tell no two seconds apart.
 LARGEST_TIME = 2.0**53
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def are_times(kind: Any) -> bool:
+def is_time_type(kind: Any) -> bool:
     """Whether a column of that Arrow type can be a clock."""
     of = pa.types
     is_stamp = of.is_timestamp(kind) or of.is_date(kind)
@@ -41,31 +39,33 @@ def read_times(times: Any, n: int) -> Floats:
         Not one a row, or what is neither.
     """
     if isinstance(times, (pa.Array, pa.ChunkedArray)):
-        found = _of_column(times, n)
+        seconds = _of_column(times, n)
     else:
         array = np.asarray(times) if hasattr(times, "__array__") else None
         if array is not None and array.dtype.kind == "M":
-            found = _of_column(pa.array(array.astype("datetime64[ns]")), n)
+            seconds = _of_column(pa.array(array.astype("datetime64[ns]")), n)
         else:
-            values = sequence_of(times, n, "times")
+            values = to_list(times, n, "times")
             if any(hasattr(value, "isoformat") for value in values):
-                found = _of_column(_stamps(values), n)
+                seconds = _of_column(_stamps(values), n)
             else:
-                found = np.array([_number(value, i) for i, value in enumerate(values)], dtype=float)
+                seconds = np.array(
+                    [_number(value, i) for i, value in enumerate(values)], dtype=float
+                )
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(found) <= LARGEST_TIME, found, np.nan)
+        return np.where(np.abs(seconds) <= LARGEST_TIME, seconds, np.nan)
 
 
 def _stamps(values: list[Any]) -> Any:
-    known = [None if is_null(value) else value for value in values]
-    for i, value in enumerate(known):
+    stamps = [None if is_null(value) else value for value in values]
+    for i, value in enumerate(stamps):
         if value is not None and not hasattr(value, "isoformat"):
             raise InputError(
-                f"the time of row {i} is {shown(value)}, and others are timestamps; give times of "
+                f"the time of row {i} is {quote(value)}, and others are timestamps; give times of "
                 "one kind"
             )
     try:
-        return pa.array(known)
+        return pa.array(stamps)
     except MemoryError:  # Arrow's is an ArrowException
         raise
     except pa.ArrowException as error:
@@ -77,7 +77,7 @@ def _stamps(values: list[Any]) -> Any:
 def _of_column(column: Any, n: int) -> Floats:
     if len(column) != n:
         raise InputError(f"times has {len(column)} entries for {n} rows; give one a row")
-    if not are_times(column.type) and not pa.types.is_null(column.type):
+    if not is_time_type(column.type) and not pa.types.is_null(column.type):
         raise InputError(
             f"times are of type {column.type}; they must be timestamps, dates or numbers"
         )
@@ -87,8 +87,8 @@ def _of_column(column: Any, n: int) -> Floats:
     if pa.types.is_timestamp(column.type):
         seconds = _PER_SECOND[column.type.unit]
         column = column.cast(pa.int64())
-    found = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.asarray(found, dtype=np.float64) / seconds
+    numbers = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, dtype=np.float64) / seconds
 
 
 def _number(value: Any, row: int) -> float:
@@ -97,12 +97,12 @@ def _number(value: Any, row: int) -> float:
     number = as_number(value)
     if number is None:
         raise InputError(
-            f"the time of row {row} is {shown(value)}; it must be a number or a timestamp"
+            f"the time of row {row} is {quote(value)}; it must be a number or a timestamp"
         )
     return number
 
 
-def late(times: Floats, newest: float | None, max_skew: float | None) -> list[tuple[int, str]]:
+def find_late(times: Floats, newest: float | None, max_skew: float | None) -> list[tuple[int, str]]:
     """Which of some rows, in order, cannot be events for their time, and why.
 
     Parameters
@@ -115,15 +115,15 @@ def late(times: Floats, newest: float | None, max_skew: float | None) -> list[tu
         How far beyond the newest a time may be: one row of the year 2100 would fade all others to
         nothing. None for any.
     """
-    found: list[tuple[int, str]] = []
+    faults: list[tuple[int, str]] = []
     if max_skew is None:
         return [(i, "the event time is missing") for i in np.flatnonzero(np.isnan(times)).tolist()]
     for i, time in enumerate(times.tolist()):
         if np.isnan(time):
-            found.append((i, "the event time is missing"))
+            faults.append((i, "the event time is missing"))
         elif newest is not None and time > newest + max_skew:
             what = f"the event time {time:.17g} is more than max_skew={max_skew:g}"
-            found.append((i, f"{what} beyond the newest so far"))
+            faults.append((i, f"{what} beyond the newest so far"))
         else:
             newest = time if newest is None else max(newest, time)
-    return found
+    return faults

@@ -13,24 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.errors import FeatureError, InputError, said
+from streamembed.errors import FeatureError, InputError, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
-
-__all__ = [
-    "NO_NULLS",
-    "as_array",
-    "as_number",
-    "column_values",
-    "is_list_type",
-    "is_null",
-    "is_sequence",
-    "masked_row",
-    "numbers_of",
-    "plain_type",
-    "sequence_of",
-    "vectors_of",
-]
-
 
 # A mask of nulls where there are none.
 NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
@@ -78,7 +62,7 @@ def is_sequence(values: Any) -> bool:
     )
 
 
-def sequence_of(values: Any, n: int, name: str) -> list[Any]:
+def to_list(values: Any, n: int, name: str) -> list[Any]:
     """One entry a row as a list: of a sequence, array, series or Arrow array; a mask is None.
 
     Raises
@@ -86,34 +70,34 @@ def sequence_of(values: Any, n: int, name: str) -> list[Any]:
     InputError
         Not a sequence (a set has no order, a dict has keys), or not n entries.
     """
-    found: Any = None
+    entries: Any = None
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        found = values.to_pylist()
+        entries = values.to_pylist()
     elif isinstance(values, (np.ndarray, memoryview)):
-        one = values if isinstance(values, np.ndarray) else np.asarray(values)
-        if one.ndim != 1 or one.dtype.kind in "mM":
+        vector = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if vector.ndim != 1 or vector.dtype.kind in "mM":
             raise InputError(
-                f"{name} has shape {one.shape} and dtype {one.dtype}; it must be ({n},): one "
+                f"{name} has shape {vector.shape} and dtype {vector.dtype}; it must be ({n},): one "
                 "number or string per row"
             )
-        found = one.tolist()
+        entries = vector.tolist()
     elif is_sequence(values):
-        found = values
+        entries = values
     else:
         series = nw.from_native(values, series_only=True, pass_through=True)
         if isinstance(series, nw.Series):
-            found = series.to_list()
+            entries = series.to_list()
         elif hasattr(values, "__array__"):  # an index of pandas, a tensor
-            return sequence_of(np.asarray(values), n, name)
-    if found is None:
+            return to_list(np.asarray(values), n, name)
+    if entries is None:
         hint = f": pass list({name})" if isinstance(values, Iterator) else ""
         raise InputError(
             f"{name} is a {type(values).__name__}; it must be a list, an array or a series of "
             f"length {n}, one entry per row{hint}"
         )
-    if len(found) != n:
-        raise InputError(f"{name} has {len(found)} entries; it must have {n}, one per row")
-    return list(found)
+    if len(entries) != n:
+        raise InputError(f"{name} has {len(entries)} entries; it must have {n}, one per row")
+    return list(entries)
 
 
 def as_array(X: Sequence[Any]) -> Array:
@@ -129,7 +113,7 @@ def as_array(X: Sequence[Any]) -> Array:
         rows: Array = np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
-            f"the rows of X differ in length, or are not numeric: {said(error)}"
+            f"the rows of X differ in length, or are not numeric: {summarise_error(error)}"
         ) from error
     return rows
 
@@ -150,7 +134,7 @@ def masked_row(row: Any) -> Any:
     return np.ma.array(values, mask=mask)
 
 
-def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
+def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:
     """An array of numbers or objects as fresh float64, C-contiguous, of the same shape.
 
     Returns
@@ -169,9 +153,9 @@ def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
         values = np.where(nulls, 0, values)
     if values.dtype.kind == "O":
         cells = values.ravel().tolist()
-        found = [as_number(value) for value in cells]
-        strays = [cell for cell, number in zip(cells, found, strict=True) if number is None]
-        numbers = [math.nan if number is None else number for number in found]
+        parsed = [as_number(value) for value in cells]
+        strays = [cell for cell, number in zip(cells, parsed, strict=True) if number is None]
+        numbers = [math.nan if number is None else number for number in parsed]
         values = np.array(numbers, dtype=np.float64).reshape(values.shape)
     else:
         with np.errstate(over="ignore"):  # beyond the doubles is infinite
@@ -181,7 +165,7 @@ def numbers_of(X: Array) -> tuple[Floats, Bools, list[Any]]:
     return values, nulls, strays
 
 
-def column_values(column: Any, name: str) -> Floats:
+def column_to_floats(column: Any, name: str) -> Floats:
     """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
     kind = column.type
     if pa.types.is_decimal(kind):  # Arrow's own cast is off by a unit in the last place
@@ -201,7 +185,7 @@ def column_values(column: Any, name: str) -> Floats:
     return values
 
 
-def plain_type(kind: Any) -> Any:
+def decode_type(kind: Any) -> Any:
     """An Arrow type, of a dictionary that of its values."""
     is_coded = kind is not None and pa.types.is_dictionary(kind)
     return kind.value_type if is_coded else kind
@@ -219,7 +203,7 @@ def is_list_type(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def vectors_of(
+def lists_to_matrix(
     column: Any, name: str, size: int | None = None
 ) -> tuple[Floats, Bools, dict[int, str]]:
     """An Arrow column of lists as a matrix, a row for each; FeatureError where they hold none.
@@ -244,7 +228,7 @@ def vectors_of(
     # filtered, for there may be numbers beneath a null
     flat = column.filter(pa.array(fits)).flatten()
     values, nulls = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
-    values[fits] = column_values(flat, name).reshape(int(fits.sum()), size)
+    values[fits] = column_to_floats(flat, name).reshape(int(fits.sum()), size)
     if flat.null_count:
         nulls[fits] = flat.is_null().to_numpy(zero_copy_only=False).reshape(-1, size)
     nulls[lengths < 0] = True

@@ -1,7 +1,7 @@
-"""How a monitor goes on: from one standing and some events to the next, and the alarms of these.
+"""The update of a monitor: from a state and some events to the next state and the alarms.
 
-Chunks are cut from the event on with which the watching began, comparisons of the geometry every
-``period`` of it: whatever the calls were, the same bits.
+Chunks and comparisons of the geometry (one every ``period`` events) are counted from the event at
+which the monitoring began: the bits do not depend on how the stream is cut into calls.
 """
 
 from __future__ import annotations
@@ -12,294 +12,348 @@ import numpy as np
 
 from streamembed.drift import geometry_channel, running_statistics
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.explanation import Seen, of_constants, of_events, of_geometry
-from streamembed.drift.monitor_state import SHARE, Events, Settings, Standing, Watched, watched
+from streamembed.drift.explanation import (
+    AlarmContext,
+    explain_constants,
+    explain_events,
+    explain_geometry,
+)
+from streamembed.drift.monitor_state import (
+    EVENT_CHANNEL_SHARE,
+    CalibratedReference,
+    Events,
+    MonitorSettings,
+    MonitorState,
+    build_reference,
+)
 from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import MEMORIES, Running
+from streamembed.drift.running_statistics import MEMORIES, RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["advance", "begun"]
-
-RING = 1280  # events that are looked back at
-QUIET = 0.3  # of the run length of an alarm: below, a stream that was away may be back
-MOST_ALARMS = 1000  # that are remembered
+N_RECENT = 1280  # events that are kept for explanations
+RETURN_SHARE = (
+    0.3  # of an alarm's run length: below it, a stream that has left its reference may return
+)
+MAX_ALARMS = 1000  # that the state keeps
 FIRST_GEOMETRY = ALL_CHANNELS.index(geometry_channel.CHANNELS[0])
 
 # By chunk and channel: log run lengths, statistics, memories.
-Table = tuple[Floats, Floats, Ints]
+ChannelTable = tuple[Floats, Floats, Ints]
 
 
 def advance(
-    standing: Standing, events: Events, settings: Settings
-) -> tuple[Standing, tuple[Alarm, ...]]:
-    """Take some events of the stream, of known features and ids."""
-    found: list[Alarm] = []
-    rest = events
-    while len(rest):
-        if standing.phase == "stopped":
-            return replace(standing, position=standing.position + len(rest)), tuple(found)
-        if standing.phase == "watching":
-            standing, rest, alarm = _watch(standing, rest, settings)
+    state: MonitorState, events: Events, settings: MonitorSettings
+) -> tuple[MonitorState, tuple[Alarm, ...]]:
+    """The state after some events of the stream, checked, and the alarms that they raise."""
+    alarms: list[Alarm] = []
+    remaining = events
+    while len(remaining):
+        if state.phase == "stopped":
+            return replace(state, position=state.position + len(remaining)), tuple(alarms)
+        if state.phase == "watching":
+            state, remaining, alarm = _watch(state, remaining, settings)
             if alarm is not None:
-                found.append(alarm)
+                alarms.append(alarm)
         else:
-            standing, rest = _collect(standing, rest, settings)
-    return standing, tuple(found)
+            state, remaining = _collect(state, remaining, settings)
+    return state, tuple(alarms)
 
 
-def _together(first: Events | None, second: Events) -> Events:
-    return second if first is None or not len(first) else Events.joined((first, second))
+def _join_events(first: Events | None, second: Events) -> Events:
+    return second if first is None or not len(first) else Events.join((first, second))
 
 
-def _collect(standing: Standing, rest: Events, settings: Settings) -> tuple[Standing, Events]:
-    """Events of a reference; the reference, where they are enough."""
-    held = 0 if standing.waiting is None else len(standing.waiting)
-    count = max(0, min(settings.n_reference - held, len(rest)))
-    waiting = _together(standing.waiting, rest[:count]) if count else standing.waiting
-    standing = replace(standing, position=standing.position + count, waiting=waiting)
+def _collect(
+    state: MonitorState, remaining: Events, settings: MonitorSettings
+) -> tuple[MonitorState, Events]:
+    """Collect events of a reference; build it as soon as they are enough."""
+    waiting_count = 0 if state.waiting is None else len(state.waiting)
+    count = max(0, min(settings.n_reference - waiting_count, len(remaining)))
+    waiting = _join_events(state.waiting, remaining[:count]) if count else state.waiting
+    state = replace(state, position=state.position + count, waiting=waiting)
     if waiting is None or len(waiting) < settings.n_reference:
-        return standing, rest[count:]
-    return begun(standing, waiting[len(waiting) - settings.n_reference :], settings), rest[count:]
+        return state, remaining[count:]
+    return start_watching(
+        state, waiting[len(waiting) - settings.n_reference :], settings
+    ), remaining[count:]
 
 
-def begun(standing: Standing, events: Events, settings: Settings) -> Standing:
-    """Watching against a reference of these events."""
-    made = watched(events, settings, standing.renewals)
-    nothing = np.full((1, len(ALL_CHANNELS)), np.nan)
-    record = standing.record
-    if standing.position:
-        memories = np.zeros(nothing.shape, dtype=np.int64)
-        here = np.array([standing.position])
-        record = record.followed_by(here, standing.phase, nothing, nothing, memories)
+def start_watching(state: MonitorState, events: Events, settings: MonitorSettings) -> MonitorState:
+    """The state of a monitor whose reference is these events."""
+    reference = build_reference(events, settings, state.renewals)
+    missing = np.full((1, len(ALL_CHANNELS)), np.nan)
+    record = state.record
+    if state.position:
+        memories = np.zeros(missing.shape, dtype=np.int64)
+        positions = np.array([state.position])
+        record = record.append_chunks(positions, state.phase, missing, missing, memories)
     return replace(
-        standing,
+        state,
         phase="watching",
         waiting=None,
         recent=None,
-        began=standing.position,
-        watched=made,
-        running=running_statistics.start(made.calibration.null.mean.size),
+        began=state.position,
+        watched=reference,
+        running=running_statistics.init_means(reference.calibration.null.mean.size),
         compared=np.full(2, np.nan),
-        renewals=standing.renewals + 1,
+        renewals=state.renewals + 1,
         is_alarmed=False,
         record=record,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Followed:
-    """Some chunks, up to the first with an alarm or the first of a stream that is back.
+class _ScoredChunks:
+    """Scored chunks, up to the first that raises an alarm or shows that the stream has returned.
 
     Attributes
     ----------
     running : Running
-        After them.
+        After these chunks.
     means : (3, p)
         The exponential means after the last.
     statistics, logs : (c, f)
-    woken : (c,)
-        See `Watched.woken`.
-    turned : bool
-        Whether the last is such a chunk.
+    constant_logs : (c,)
+        See `CalibratedReference.compute_constant_run_lengths`.
+    is_decided : bool
+        Whether the last chunk is such a chunk.
     """
 
-    running: Running
+    running: RunningMeans
     means: Floats
     statistics: Floats
     logs: Floats
-    woken: Floats
-    turned: bool
+    constant_logs: Floats
+    is_decided: bool
 
     def __len__(self) -> int:
         return len(self.logs)
 
 
 def _watch(
-    standing: Standing, rest: Events, settings: Settings
-) -> tuple[Standing, Events, Alarm | None]:
-    """Whole chunks until the next comparison of the geometry, or the next alarm."""
-    against = standing.watched
-    assert against is not None
-    held = 0 if standing.waiting is None else len(standing.waiting)
-    first = standing.position - held
-    period = against.period // CHUNK
-    left = period - (first - standing.began) // CHUNK % period
-    count = min((held + len(rest)) // CHUNK, left)
+    state: MonitorState, remaining: Events, settings: MonitorSettings
+) -> tuple[MonitorState, Events, Alarm | None]:
+    """Score whole chunks until the next comparison of the geometry, or the next alarm."""
+    reference = state.watched
+    assert reference is not None
+    waiting_count = 0 if state.waiting is None else len(state.waiting)
+    first = state.position - waiting_count
+    period = reference.period // CHUNK
+    chunks_left = period - (first - state.began) // CHUNK % period
+    count = min((waiting_count + len(remaining)) // CHUNK, chunks_left)
     if count == 0:
-        waiting, position = _together(standing.waiting, rest), standing.position + len(rest)
-        return replace(standing, waiting=waiting, position=position), rest[len(rest) :], None
-    block = _together(standing.waiting, rest[: count * CHUNK - held])
-    was_away = standing.is_alarmed
-    follow = _follow_away if was_away else _follow
-    followed = follow(standing, against, block)
-    count = len(followed)
-    recent = _together(standing.recent, block[: count * CHUNK])
-    table = _by_channel(followed, against)
-    looks = count == left and np.isfinite(settings.ert)
-    if looks:
-        standing, against = _look(standing, against, recent, table, settings)
-    keep = max(RING, against.period)
-    standing = replace(
-        standing,
+        waiting, position = _join_events(state.waiting, remaining), state.position + len(remaining)
+        return replace(state, waiting=waiting, position=position), remaining[len(remaining) :], None
+    block = _join_events(state.waiting, remaining[: count * CHUNK - waiting_count])
+    was_alarmed = state.is_alarmed
+    follow = _score_until_return if was_alarmed else _score_until_alarm
+    chunks = follow(state, reference, block)
+    count = len(chunks)
+    recent = _join_events(state.recent, block[: count * CHUNK])
+    table = _tabulate_channels(chunks, reference)
+    is_comparison = count == chunks_left and np.isfinite(settings.ert)
+    if is_comparison:
+        state, reference = _compare_geometry(state, reference, recent, table, settings)
+    n_recent = max(N_RECENT, reference.period)
+    state = replace(
+        state,
         position=first + count * CHUNK,
         waiting=None,
-        recent=recent[max(0, len(recent) - keep) :],
-        running=followed.running,
-        watched=against,
-        is_alarmed=standing.is_alarmed and not followed.turned,
-        record=standing.record.followed_by(
+        recent=recent[max(0, len(recent) - n_recent) :],
+        running=chunks.running,
+        watched=reference,
+        is_alarmed=state.is_alarmed and not chunks.is_decided,
+        record=state.record.append_chunks(
             first + CHUNK * np.arange(1, count + 1), "watching", *table
         ),
     )
-    rest = rest[count * CHUNK - held :]
+    remaining = remaining[count * CHUNK - waiting_count :]
     alarm = None
-    if followed.turned and not was_away:
-        alarm = _of_followed(followed, standing, against, settings)
-    elif looks and not was_away:
-        alarm = _of_look(table, standing, against, settings)
-    return (standing if alarm is None else _after(standing, alarm, settings)), rest, alarm
+    if chunks.is_decided and not was_alarmed:
+        alarm = _explain_chunks(chunks, state, reference, settings)
+    elif is_comparison and not was_alarmed:
+        alarm = _explain_comparison(table, state, reference, settings)
+    return (state if alarm is None else _apply_alarm(state, alarm, settings)), remaining, alarm
 
 
-def _follow(standing: Standing, against: Watched, block: Events) -> _Followed:
-    """Until an alarm."""
-    assert standing.running is not None
-    z = against.calibration.null.whitened(against.scores(block))
-    after, means, variances = running_statistics.run(standing.running, z)
-    statistics = running_statistics.values(means, variances, against.groups)
-    logs, woken = against.calibration.log_run_lengths(statistics), against.woken(block.points)
-    hits = np.flatnonzero(np.maximum(logs.max(axis=1), woken) > against.calibration.threshold)
+def _score_until_alarm(
+    state: MonitorState, reference: CalibratedReference, block: Events
+) -> _ScoredChunks:
+    """Score chunks until the first alarm."""
+    assert state.running is not None
+    z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
+    after, means, variances = running_statistics.update_means(state.running, z)
+    statistics = running_statistics.compute_statistics(means, variances, reference.groups)
+    logs, constant_logs = (
+        reference.calibration.log_run_lengths(statistics),
+        reference.compute_constant_run_lengths(block.points),
+    )
+    hits = np.flatnonzero(
+        np.maximum(logs.max(axis=1), constant_logs) > reference.calibration.threshold
+    )
     if not len(hits):
-        return _Followed(after, means[-1], statistics, logs, woken, turned=False)
+        return _ScoredChunks(after, means[-1], statistics, logs, constant_logs, is_decided=False)
     n = int(hits[0]) + 1
-    after, _, _ = running_statistics.run(standing.running, z[:n])
-    return _Followed(after, means[n - 1], statistics[:n], logs[:n], woken[:n], turned=True)
+    after, _, _ = running_statistics.update_means(state.running, z[:n])
+    return _ScoredChunks(
+        after, means[n - 1], statistics[:n], logs[:n], constant_logs[:n], is_decided=True
+    )
 
 
-def _follow_away(standing: Standing, against: Watched, block: Events) -> _Followed:
-    """Until the stream is back: the means begin anew until they stay quiet over all memories.
+def _score_until_return(
+    state: MonitorState, reference: CalibratedReference, block: Events
+) -> _ScoredChunks:
+    """Score chunks until the stream has returned: below the threshold over all memories.
 
-    What spectrum or metric have seen, events may not see: then `_look` says when it is back.
+    The means start again after each chunk above the return threshold.
+
+    Events may not show a change of spectrum or metric: then `_compare_geometry` decides.
     """
-    assert standing.running is not None
-    z = against.calibration.null.whitened(against.scores(block))
-    woken, quiet = against.woken(block.points), against.calibration.threshold + np.log(QUIET)
-    by_events = standing.alarms[-1].memory > 0
-    state, rows, is_back = standing.running, [], False
-    means = np.zeros(state.carried.shape)
+    assert state.running is not None
+    z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
+    constant_logs, return_level = (
+        reference.compute_constant_run_lengths(block.points),
+        reference.calibration.threshold + np.log(RETURN_SHARE),
+    )
+    is_event_alarm = state.alarms[-1].memory > 0
+    running, rows, is_back = state.running, [], False
+    means = np.zeros(running.carried.shape)
     for i in range(len(z)):
-        state, moved, variances = running_statistics.run(state, z[i : i + 1])
-        means = moved[-1]
-        rows.append(running_statistics.values(moved, variances, against.groups)[0])
-        log = float(against.calibration.log_run_lengths(rows[-1]).max())
-        if max(log, float(woken[i])) > quiet:
-            state = running_statistics.start(z.shape[1])
-        elif by_events and state.chunks >= MEMORIES[-1]:
+        running, after, variances = running_statistics.update_means(running, z[i : i + 1])
+        means = after[-1]
+        rows.append(running_statistics.compute_statistics(after, variances, reference.groups)[0])
+        largest_log = float(reference.calibration.log_run_lengths(rows[-1]).max())
+        if max(largest_log, float(constant_logs[i])) > return_level:
+            running = running_statistics.init_means(z.shape[1])
+        elif is_event_alarm and running.chunks >= MEMORIES[-1]:
             is_back = True
             break
     statistics = np.array(rows)
-    logs = against.calibration.log_run_lengths(statistics)
-    return _Followed(state, means, statistics, logs, woken[: len(rows)], is_back)
+    logs = reference.calibration.log_run_lengths(statistics)
+    return _ScoredChunks(running, means, statistics, logs, constant_logs[: len(rows)], is_back)
 
 
-def _look(
-    standing: Standing, against: Watched, recent: Events, table: Table, settings: Settings
-) -> tuple[Standing, Watched]:
-    """Compare the last stretch with the reference, and write it into the last row of the table."""
-    against = against.with_geometry((settings.seed, standing.renewals, 2))
-    assert against.geometry is not None
-    now = geometry_channel.shape(against.map, recent.points[-against.period :])
-    scored = geometry_channel.scores(against.geometry, now)
-    # two comparisons in a row: one alone may have met a few far events
-    twice = geometry_channel.run_lengths(np.minimum(scored, standing.compared), against.period)
-    table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = twice
-    table[1][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = scored
-    is_alarmed = standing.is_alarmed
-    if is_alarmed and standing.alarms[-1].memory == 0:
-        once = geometry_channel.run_lengths(scored, against.period)
-        is_alarmed = bool(once.max() >= _line(settings) + np.log(QUIET))
-    return replace(standing, compared=scored, is_alarmed=is_alarmed), against
+def _compare_geometry(
+    state: MonitorState,
+    reference: CalibratedReference,
+    recent: Events,
+    table: ChannelTable,
+    settings: MonitorSettings,
+) -> tuple[MonitorState, CalibratedReference]:
+    """Compare the last stretch with the reference; the scores go into the last row of the table."""
+    reference = reference.with_geometry((settings.seed, state.renewals, 2))
+    assert reference.geometry is not None
+    now = geometry_channel.measure_shape(reference.map, recent.points[-reference.period :])
+    scores = geometry_channel.compute_scores(reference.geometry, now)
+    # two comparisons in a row: a few far events can explain a single one
+    repeated = geometry_channel.compute_run_lengths(
+        np.minimum(scores, state.compared), reference.period
+    )
+    table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = repeated
+    table[1][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2] = scores
+    is_alarmed = state.is_alarmed
+    if is_alarmed and state.alarms[-1].memory == 0:
+        single = geometry_channel.compute_run_lengths(scores, reference.period)
+        is_alarmed = bool(single.max() >= _geometry_threshold(settings) + np.log(RETURN_SHARE))
+    return replace(state, compared=scores, is_alarmed=is_alarmed), reference
 
 
-def _line(settings: Settings) -> float:
+def _geometry_threshold(settings: MonitorSettings) -> float:
     """Log of the run length of either snapshot channel at which there is an alarm."""
-    return float(np.log(settings.ert * len(geometry_channel.CHANNELS) / (1 - SHARE)))
+    return float(np.log(settings.ert * len(geometry_channel.CHANNELS) / (1 - EVENT_CHANNEL_SHARE)))
 
 
-def _seen(standing: Standing, settings: Settings) -> Seen:
-    position = standing.position
-    again = standing.recurring > 0 and _at_once(position, standing, settings)
-    against = standing.watched
-    noted = against is not None and against.dependence.is_noted
-    recent, names = standing.recent, standing.names
-    return Seen(position, standing.began, again, names, recent, settings.ert, noted)
+def _describe_context(state: MonitorState, settings: MonitorSettings) -> AlarmContext:
+    position = state.position
+    is_recurring = state.recurring > 0 and _is_immediate(position, state, settings)
+    reference = state.watched
+    is_autocorrelated = reference is not None and reference.dependence.is_noted
+    recent, names = state.recent, state.names
+    return AlarmContext(
+        position, state.began, is_recurring, names, recent, settings.ert, is_autocorrelated
+    )
 
 
-def _of_followed(
-    followed: _Followed, standing: Standing, against: Watched, settings: Settings
+def _explain_chunks(
+    chunks: _ScoredChunks,
+    state: MonitorState,
+    reference: CalibratedReference,
+    settings: MonitorSettings,
 ) -> Alarm:
-    """The alarm of the last chunk."""
-    seen, logs, woken = _seen(standing, settings), followed.logs[-1], float(followed.woken[-1])
-    which = int(logs.argmax())
-    if woken > logs[which]:
-        return of_constants(seen, against, woken)
-    return of_events(seen, against, which, float(logs[which]), followed.means)
+    """The alarm that the last chunk raises."""
+    context, logs, constant_logs = (
+        _describe_context(state, settings),
+        chunks.logs[-1],
+        float(chunks.constant_logs[-1]),
+    )
+    index = int(logs.argmax())
+    if constant_logs > logs[index]:
+        return explain_constants(context, reference, constant_logs)
+    return explain_events(context, reference, index, float(logs[index]), chunks.means)
 
 
-def _of_look(
-    table: Table, standing: Standing, against: Watched, settings: Settings
+def _explain_comparison(
+    table: ChannelTable,
+    state: MonitorState,
+    reference: CalibratedReference,
+    settings: MonitorSettings,
 ) -> Alarm | None:
-    """The alarm of a comparison, if it is one."""
-    twice = table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2]
-    if not twice.max() >= _line(settings):  # nan at the first
+    """The alarm that a comparison raises; None if it raises none."""
+    repeated = table[0][-1, FIRST_GEOMETRY : FIRST_GEOMETRY + 2]
+    if not repeated.max() >= _geometry_threshold(settings):  # nan at the first
         return None
-    which = int(twice.argmax())
-    log = float(twice[which]) - np.log(len(geometry_channel.CHANNELS) / (1 - SHARE))
-    assert standing.recent is not None
-    now = geometry_channel.shape(against.map, standing.recent.points[-against.period :])
-    return of_geometry(_seen(standing, settings), against, which, log, now)
+    index = int(repeated.argmax())
+    log = float(repeated[index]) - np.log(
+        len(geometry_channel.CHANNELS) / (1 - EVENT_CHANNEL_SHARE)
+    )
+    assert state.recent is not None
+    now = geometry_channel.measure_shape(reference.map, state.recent.points[-reference.period :])
+    return explain_geometry(_describe_context(state, settings), reference, index, log, now)
 
 
-def _by_channel(followed: _Followed, against: Watched) -> Table:
-    """Of every chunk the loudest value of each channel."""
-    labels = against.groups.labels
-    wide = (len(followed), len(ALL_CHANNELS))
-    table = np.full(wide, np.nan), np.full(wide, np.nan), np.zeros(wide, dtype=np.int64)
-    rows = np.arange(len(followed))
-    for name in against.groups.names:
+def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> ChannelTable:
+    """The strongest value of each channel in every chunk."""
+    labels = reference.groups.labels
+    shape = (len(chunks), len(ALL_CHANNELS))
+    table = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+    rows = np.arange(len(chunks))
+    for name in reference.groups.names:
         own = np.array([i for i, label in enumerate(labels) if label[0] == name])
-        chosen = own[followed.logs[:, own].argmax(axis=1)]
+        chosen = own[chunks.logs[:, own].argmax(axis=1)]
         column = ALL_CHANNELS.index(name)
-        table[0][:, column] = followed.logs[rows, chosen]
-        table[1][:, column] = followed.statistics[rows, chosen]
+        table[0][:, column] = chunks.logs[rows, chosen]
+        table[1][:, column] = chunks.statistics[rows, chosen]
         table[2][:, column] = np.array([label[1] for label in labels])[chosen]
-    # what never changed belongs to the features, where it is louder than they are
+    # constant features count as features where their value is the stronger
     column = ALL_CHANNELS.index("features")
-    louder = np.flatnonzero(followed.woken > np.nan_to_num(table[0][:, column], nan=-np.inf))
-    table[0][louder, column] = table[1][louder, column] = followed.woken[louder]
-    table[2][louder, column] = CHUNK
+    stronger = np.flatnonzero(
+        chunks.constant_logs > np.nan_to_num(table[0][:, column], nan=-np.inf)
+    )
+    table[0][stronger, column] = table[1][stronger, column] = chunks.constant_logs[stronger]
+    table[2][stronger, column] = CHUNK
     return table
 
 
-def _at_once(position: int, standing: Standing, settings: Settings) -> bool:
+def _is_immediate(position: int, state: MonitorState, settings: MonitorSettings) -> bool:
     """Whether the reference is no older than it took to collect it."""
-    return position - standing.began <= settings.n_reference
+    return position - state.began <= settings.n_reference
 
 
-def _after(standing: Standing, alarm: Alarm, settings: Settings) -> Standing:
-    """What an alarm makes of the monitor."""
-    at_once = _at_once(alarm.position, standing, settings)
-    standing = replace(
-        standing,
-        alarms=(*standing.alarms, alarm)[-MOST_ALARMS:],
-        recurring=standing.recurring + 1 if at_once else 0,
+def _apply_alarm(state: MonitorState, alarm: Alarm, settings: MonitorSettings) -> MonitorState:
+    """The state after an alarm, by the policy."""
+    is_immediate = _is_immediate(alarm.position, state, settings)
+    state = replace(
+        state,
+        alarms=(*state.alarms, alarm)[-MAX_ALARMS:],
+        recurring=state.recurring + 1 if is_immediate else 0,
         is_alarmed=True,
     )
     if settings.policy == "hold":
-        return standing
+        return state
     if settings.policy == "stop":
-        return replace(standing, phase="stopped", waiting=None)
-    recent = standing.recent
+        return replace(state, phase="stopped", waiting=None)
+    recent = state.recent
     assert recent is not None
-    since = min(alarm.position - max(alarm.onset, standing.began), len(recent))
-    return replace(standing, phase="relearning", waiting=recent[len(recent) - since :])
+    since = min(alarm.position - max(alarm.onset, state.began), len(recent))
+    return replace(state, phase="relearning", waiting=recent[len(recent) - since :])

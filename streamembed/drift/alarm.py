@@ -1,16 +1,14 @@
-"""An alarm: that the stream has left its reference, since when, and in what."""
+"""An alarm: the stream has left its reference; since when, and in what."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Alarm"]
-
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """That the stream has left its reference.
+    """The stream has left its reference.
 
     Attributes
     ----------
@@ -19,22 +17,22 @@ class Alarm:
     onset : int
         Since about this event.
     channel : str
-        The loudest: "coverage", "coordinates", "features", "spread", "labels", "spectrum" or
+        The strongest: "coverage", "coordinates", "features", "spread", "labels", "spectrum" or
         "metric".
     memory : int
-        Events over which it was seen: 40 is abrupt, 640 slow; 0 of spectrum and metric.
+        Events over which it was detected: 40 is abrupt, 640 slow; 0 for spectrum and metric.
     run_length : float
-        Such a value comes once in so many events without drift.
+        Events in which such a value is expected once without drift.
     components : tuple of (str, float)
-        What the channel is made of, with its share of the alarm, largest first.
+        Components of the channel with their share of the alarm, largest first.
     features : tuple of (str, float, float)
         Name, how far its mean has moved in standard deviations of the reference, and the p of a
         Kolmogorov-Smirnov test between the reference and the events since the onset (corrected for
         the number of features), most changed first.
     events : tuple of (int or str, int, float)
-        Id, number in the stream and contribution of the ten that speak loudest.
+        Id, number in the stream and contribution of the ten strongest.
     sentence : str
-        All this in words.
+        The alarm as a sentence.
     """
 
     position: int
@@ -55,8 +53,8 @@ class Alarm:
             "channel": self.channel,
             "memory": self.memory,
             "run_length": min(self.run_length, 1e308),
-            "components": [list(one) for one in self.components],
-            "features": [list(one) for one in self.features],
-            "events": [list(one) for one in self.events],
+            "components": [list(entry) for entry in self.components],
+            "features": [list(entry) for entry in self.features],
+            "events": [list(entry) for entry in self.events],
             "sentence": self.sentence,
         }

@@ -1,13 +1,13 @@
-"""How much the events of a reference depend on each other, by the autocorrelation of their scores.
+"""Serial dependence of the events of a reference, by the autocorrelation of their scores.
 
-What a monitor watches are means of scores. Dependence multiplies the variance of a mean by the
+A monitor watches means of scores. Dependence multiplies the variance of a mean by the
 integrated autocorrelation: 1 + 2 (r_1 + r_2 + ...), r_k being the autocorrelation at lag k; for an
 AR(1) of coefficient r it is (1 + r) / (1 - r). The calibration models r_1 alone, and its thresholds
 hold up to an AR(1) of coefficient .5 (docs/decisions/0019). Beyond, alarms can come too often.
 
 Source: Geyer (1992), "Practical Markov chain Monte Carlo", for the integrated autocorrelation.
 Differs: the sum has ten lags, those of a chunk. For an AR(1) of .8 these have nine tenths of it,
-and longer sums scatter too much in references of 500 events. What cancels itself out within fifty
+and longer sums scatter too much in references of 500 events. What cancels out within fifty
 lags, as a short season does, counts as no dependence. The stride takes as many lags as a reference
 of n events can show, n / 10, and of these Geyer's monotone sequence.
 """
@@ -21,14 +21,12 @@ import numpy as np
 
 from streamembed.drift.calibration import CLIP, LARGEST_COEFFICIENT
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import Groups
+from streamembed.drift.running_statistics import ChannelGroups
 from streamembed.numeric.arrays import Bools, Floats
-
-__all__ = ["Dependence", "measure"]
 
 LAGS = CHUNK
 SEASON_LAGS = 50  # within which a season may cancel itself out
-MOST_LAGS = 1000  # for the stride; of n events the first n / LAG_EVENTS are good enough
+MAX_LAGS = 1000  # for the stride; of n events the first n / LAG_EVENTS are good enough
 LAG_EVENTS = 10
 # Of an AR(1) of .5; and three standard deviations of the estimate of the first from n events, times
 # the root of n.
@@ -37,8 +35,8 @@ CHANCE = 3 * MODELLED * math.sqrt(2 * (2 * LAGS + 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Dependence:
-    """Of the score that depends most on earlier events.
+class Autocorrelation:
+    """Autocorrelation of the score that depends most on earlier events.
 
     Attributes
     ----------
@@ -48,10 +46,10 @@ class Dependence:
     integrated : float
         1 + twice the sum of its autocorrelations at lags 1 to 10; 1 for independent events.
     allowed : float
-        What the calibration allows for, with what chance may add to it.
+        Bound of ``integrated`` that the calibration covers, plus sampling error.
     stride : int
-        Of every so many events one depends on the last such one no more than an AR(1) of .5 does,
-        as far as the reference shows; above `largest_stride` where it shows none.
+        Thinned to every stride-th event, the stream depends on its past no more than an AR(1) of
+        .5, as far as the reference shows; above `largest_stride` where it shows none.
     """
 
     channel: str
@@ -62,11 +60,11 @@ class Dependence:
 
     @property
     def is_noted(self) -> bool:
-        """Whether there is more than the calibration allows for."""
+        """Whether the dependence exceeds what the calibration covers."""
         return self.integrated > self.allowed
 
     def note(self, n: int) -> str | None:
-        """What it does to the rate of alarms, of a reference of n events; None where it holds."""
+        """Effect on the false-alarm rate of a reference of n events; None where the rate holds."""
         if not self.is_noted:
             return None
         most = largest_stride(n)
@@ -86,19 +84,19 @@ class Dependence:
 
 
 def largest_stride(n: int) -> int:
-    """That a reference of n events can show: of larger ones it has fewer than two lags."""
-    return min(n // LAG_EVENTS, MOST_LAGS) // 2
+    """Largest stride that a reference of n events can show: with at least two lags."""
+    return min(n // LAG_EVENTS, MAX_LAGS) // 2
 
 
-def measure(scores: Floats, makes_map: Bools, groups: Groups) -> Dependence:
-    """The dependence in a whole reference.
+def measure(scores: Floats, makes_map: Bools, groups: ChannelGroups) -> Autocorrelation:
+    """Measure the dependence in a whole reference.
 
     Parameters
     ----------
     scores
-        Of all its events in the order of time, shape (n, p).
+        Of all its events in time order, shape (n, p).
     makes_map
-        Which of them made the map, shape (n,): their scores are of another mean and width.
+        Which of them the map is fitted to, shape (n,): their scores differ in mean and width.
     """
     rows = np.empty_like(scores)
     for half in (makes_map, ~makes_map):
@@ -115,20 +113,20 @@ def measure(scores: Floats, makes_map: Bools, groups: Groups) -> Dependence:
     first = np.clip(r[0], 0.0, LARGEST_COEFFICIENT)
     allowed = np.minimum((1 + first) / (1 - first), MODELLED) + CHANCE / math.sqrt(n)
     j = int((integrated - allowed).argmax())
-    return Dependence(
+    return Autocorrelation(
         str(np.repeat(groups.names, groups.sizes)[j]),
         float(r[0, j]),
         float(integrated[j]),
         float(allowed[j]),
-        _stride(rows[:, j]),
+        _compute_stride(rows[:, j]),
     )
 
 
-def _stride(scores: Floats) -> int:
-    """Of the first so many events one whose integrated autocorrelation is that of an AR(1) of .5.
+def _compute_stride(scores: Floats) -> int:
+    """Smallest stride with an integrated autocorrelation of at most that of an AR(1) of .5.
 
-    The mean of a short reference takes from all autocorrelations, so that a sum of many falls short
-    or is negative: its terms do not increase, and those below zero do not count.
+    Centring a short reference lowers all autocorrelations, so that a sum of many falls short or is
+    negative: its terms do not increase, and those below zero do not count.
     """
     most = largest_stride(len(scores))
     n = len(scores)

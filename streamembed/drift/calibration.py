@@ -1,8 +1,8 @@
 """The threshold of a monitor: streams without drift are simulated, each with its own reference.
 
-A reference is a sample: what is measured against it is off by what the sample is off. A bootstrap
-that holds the reference fixed gives a tenth of the run length that was asked for; so every
-simulated stream is judged against a reference that was drawn anew, of the same size.
+A reference is a sample, and its sampling error is in all that is measured against it. A bootstrap
+with a fixed reference gives a tenth of the requested run length; so every simulated stream has a
+newly drawn reference of the same size.
 
 Source: Cobb, Van Looveren & Klaise (2022), "Sequential multivariate change detection with
 calibrated and memoryless false detection rates"; Gandy & Kvaloy (2013) for charts with estimated
@@ -20,23 +20,21 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import MEMORIES, Groups, Null, whiten
+from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, NullModel, whiten
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["LONGEST", "STREAMS", "Calibration", "calibrate", "dependence"]
-
-STREAMS = 200
-LONGEST = 5_000  # events of a simulated stream; beyond, the threshold is extrapolated
+N_STREAMS = 200
+MAX_LENGTH = 5_000  # events of a simulated stream; beyond, the threshold is extrapolated
 CLIP = 0.03
-BATCH = 100  # streams that are simulated at once
-TOGETHER = 4  # chunks of these that are filtered by one product
+STREAM_BATCH = 100  # streams that are simulated at once
+FILTER_CHUNKS = 4  # chunks of these that are filtered by one product
 EULER = 0.5772156649015329
 LARGEST_COEFFICIENT = 0.98
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What a value of a statistic means, and when it is an alarm.
+    """The null distribution of the statistics, and the threshold of an alarm.
 
     Attributes
     ----------
@@ -50,10 +48,10 @@ class Calibration:
     maxima : (200,)
         Log of the largest equivalent run length of each simulated stream.
     coefficients : (p,)
-        Of the serial dependence that was found; 0 where none was.
+        Of the measured serial dependence; 0 where there is none.
     """
 
-    null: Null
+    null: NullModel
     location: Annotated[Floats, "f"]
     slope: Annotated[Floats, "f"]
     length: int
@@ -62,44 +60,44 @@ class Calibration:
     coefficients: Annotated[Floats, "p"]
 
     def log_run_lengths(self, statistics: Floats) -> Floats:
-        """Of each statistic the log of the events in which it comes once without drift."""
-        found: Floats = np.log(self.length) + (statistics - self.location) / self.slope
-        return found
+        """For each statistic the log of the events in which it occurs once without drift."""
+        logs: Floats = np.log(self.length) + (statistics - self.location) / self.slope
+        return logs
 
     @property
     def effective(self) -> float:
-        """How many independent statistics would alarm as often as these do together."""
+        """Number of independent statistics that would alarm as often as these do together."""
         return float(np.exp(np.median(self.maxima) - np.log(self.length) + np.log(np.log(2.0))))
 
 
-def dependence(scores: Floats, blocks: Ints) -> Floats:
-    """Lag-1 autocorrelation of each score, shape (p,), corrected for its bias; 0 where it is none.
+def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
+    """Lag-1 autocorrelation of each score, shape (p,), bias-corrected; 0 where not significant.
 
     Parameters
     ----------
     blocks
-        Which events stand next to each other: those of one block.
+        Block number of each event: events of one block are consecutive.
     """
     n = len(scores)
     centred = scores - scores.mean(axis=0)
     follows = np.flatnonzero(np.diff(blocks) == 0)
     variances = np.maximum((centred**2).mean(axis=0), 1e-300)
-    found = (centred[follows] * centred[follows + 1]).mean(axis=0) / variances
-    found = found + (1 + 3 * found) / n
-    return np.where(found > 2 / np.sqrt(n), np.minimum(found, LARGEST_COEFFICIENT), 0.0)
+    estimates = (centred[follows] * centred[follows + 1]).mean(axis=0) / variances
+    estimates = estimates + (1 + 3 * estimates) / n
+    return np.where(estimates > 2 / np.sqrt(n), np.minimum(estimates, LARGEST_COEFFICIENT), 0.0)
 
 
 def calibrate(
-    scores: Floats, blocks: Ints, groups: Groups, ert: float, seed: tuple[int, ...]
+    scores: Floats, blocks: Ints, groups: ChannelGroups, ert: float, seed: tuple[int, ...]
 ) -> Calibration:
-    """Threshold and run lengths of all statistics.
+    """Calibrate the threshold and the run lengths of all statistics.
 
     Parameters
     ----------
     scores
-        Of the events that did not make the map, in the order of time, shape (n, p).
+        Of the events that the map is not fitted to, in time order, shape (n, p).
     blocks
-        See `dependence`.
+        See `estimate_coefficients`.
     ert
         Expected run of events between false alarms; may be infinite.
     seed
@@ -107,39 +105,42 @@ def calibrate(
     """
     low, high = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
     clipped = np.clip(scores, low, high)
-    coefficients = dependence(clipped, blocks)
-    length = int(min(ert, LONGEST)) // CHUNK * CHUNK
+    coefficients = estimate_coefficients(clipped, blocks)
+    length = int(min(ert, MAX_LENGTH)) // CHUNK * CHUNK
     rng = np.random.default_rng(seed)
     simulator = _Simulator(clipped, blocks, coefficients, groups)
     maxima = np.concatenate(
-        [simulator.largest(rng, min(BATCH, STREAMS - i), length) for i in range(0, STREAMS, BATCH)]
+        [
+            simulator.draw_maxima(rng, min(STREAM_BATCH, N_STREAMS - i), length)
+            for i in range(0, N_STREAMS, STREAM_BATCH)
+        ]
     )
-    location, slope = _gumbel(maxima)
+    location, slope = _fit_gumbel(maxima)
     joint = (np.log(length) + (maxima - location) / slope).max(axis=1)
     mean = clipped.mean(axis=0)
     covariance = (clipped - mean).T @ (clipped - mean) / len(clipped)
     return Calibration(
-        Null(low, high, mean, whiten(covariance, groups)),
+        NullModel(low, high, mean, whiten(covariance, groups)),
         location,
         slope,
         length,
-        _threshold(joint, length, ert),
+        _compute_threshold(joint, length, ert),
         joint,
         coefficients,
     )
 
 
-def _threshold(joint: Floats, length: int, ert: float) -> float:
-    """Exceeded within ``length`` events with the chance of a memoryless alarm."""
-    if ert <= LONGEST:
+def _compute_threshold(joint: Floats, length: int, ert: float) -> float:
+    """Exceeded within ``length`` events with the probability of a memoryless alarm."""
+    if ert <= MAX_LENGTH:
         return float(np.quantile(joint, np.exp(-length / ert)))
-    location, slope = _gumbel(joint[:, None])
-    if np.isinf(slope[0]):  # nothing varies, and nothing that does not will
+    location, slope = _fit_gumbel(joint[:, None])
+    if np.isinf(slope[0]):  # no statistic varies
         return float(joint.max())
     return float(location[0] + slope[0] * np.log(ert / length))
 
 
-def _gumbel(maxima: Floats) -> tuple[Floats, Floats]:
+def _fit_gumbel(maxima: Floats) -> tuple[Floats, Floats]:
     """Location and slope of each column, by probability-weighted moments."""
     ordered = np.sort(maxima, axis=0)
     n = len(ordered)
@@ -147,17 +148,19 @@ def _gumbel(maxima: Floats) -> tuple[Floats, Floats]:
     slope = (2 * weights @ ordered - ordered.mean(axis=0)) / np.log(2)
     slope = np.maximum(slope, 1e-9)
     varies = ordered[-1] > ordered[0]
-    # a statistic of scores that do not vary says nothing
+    # a statistic of constant scores carries no information
     return ordered.mean(axis=0) - EULER * slope * varies, np.where(varies, slope, np.inf)
 
 
 class _Simulator:
-    """Streams without drift: rows of innovations drawn anew, and filtered where events hang on.
+    """Streams without drift: resampled innovations, filtered where there is autocorrelation.
 
     Rows stay whole, so that scores keep their dependence on each other.
     """
 
-    def __init__(self, scores: Floats, blocks: Ints, coefficients: Floats, groups: Groups) -> None:
+    def __init__(
+        self, scores: Floats, blocks: Ints, coefficients: Floats, groups: ChannelGroups
+    ) -> None:
         self._groups = groups
         self._coefficients = coefficients
         self._serial = np.flatnonzero(coefficients > 0)
@@ -170,10 +173,10 @@ class _Simulator:
             innovations = self._rows[second][:, self._serial] - r * before
             self._rows = self._rows[second]
             self._rows[:, self._serial] = innovations / np.sqrt(1 - r**2)
-        # half the memory, and what that rounds is nothing beside what 200 streams leave open
+        # half the memory; the rounding is far below the sampling error of 200 streams
         self._single = self._rows.astype(np.float32)
 
-    def largest(self, rng: np.random.Generator, streams: int, length: int) -> Floats:
+    def draw_maxima(self, rng: np.random.Generator, streams: int, length: int) -> Floats:
         """The largest value of every statistic in each of some streams, shape (streams, f)."""
         p = self._rows.shape[1]
         shift = rng.standard_normal(streams)[:, None]
@@ -183,21 +186,21 @@ class _Simulator:
         means = np.empty((streams, length // CHUNK, p), dtype=np.float32)
         ends = []
         for i in range(streams):
-            means[i], end = self._chunks(rng, length // CHUNK, uncertain[i])
+            means[i], end = self._draw_chunks(rng, length // CHUNK, uncertain[i])
             ends.append(end)
-        own = self._drawn(rng, uncertain)
+        own = self._draw_references(rng, uncertain)
         center = own.mean(axis=1)
         own -= center[:, None, :]
         covariances = np.matmul(np.swapaxes(own, 1, 2), own) / self._n
         if len(self._serial):
             first = self._single[rng.integers(len(self._rows), size=streams)]
-            _follow_on(means, np.array(ends), first, uncertain.astype(np.float32))
+            _chain_chunks(means, np.array(ends), first, uncertain.astype(np.float32))
         means -= center[:, None, :].astype(np.float32)
         whitening = whiten(covariances, self._groups).astype(np.float32)
-        return _largest(means, whitening, self._groups)
+        return _compute_maxima(means, whitening, self._groups)
 
-    def _chunks(self, rng: np.random.Generator, count: int, r: Floats) -> tuple[Array, Array]:
-        """Means of the events of chunks that nothing went before, and their last events."""
+    def _draw_chunks(self, rng: np.random.Generator, count: int, r: Floats) -> tuple[Array, Array]:
+        """Means of the events of chunks without predecessors, and their last events."""
         rows = self._single
         which = rng.integers(len(rows), size=(count, CHUNK), dtype=np.int32)
         if not len(self._serial):
@@ -216,8 +219,8 @@ class _Simulator:
             total += event
         return total / CHUNK, event
 
-    def _drawn(self, rng: np.random.Generator, r: Floats) -> Floats:
-        """As many events in a row as the reference has, of every stream; shape (s, n, p)."""
+    def _draw_references(self, rng: np.random.Generator, r: Floats) -> Floats:
+        """A simulated reference, n consecutive events, for every stream; shape (s, n, p)."""
         rows = self._rows
         drawn: Floats = rows[rng.integers(len(rows), size=(len(r), self._n))]
         if len(self._serial):
@@ -228,13 +231,13 @@ class _Simulator:
         return drawn
 
 
-def _follow_on(means: Array, ends: Array, first: Array, r: Array) -> None:
+def _chain_chunks(means: Array, ends: Array, first: Array, r: Array) -> None:
     """Let every chunk begin where the one before it ended: it fades as r, r**2, ... .
 
     Parameters
     ----------
     means, ends : (s, c, p)
-        Of chunks that nothing went before; the means are changed in place.
+        Of chunks without predecessors; the means are changed in place.
     first : (s, p)
         The events before the first chunks.
     r : (s, p)
@@ -246,10 +249,10 @@ def _follow_on(means: Array, ends: Array, first: Array, r: Array) -> None:
         before = fades * before + ends[:, t]
 
 
-def _largest(centred: Array, whitening: Array, groups: Groups) -> Floats:
+def _compute_maxima(centred: Array, whitening: Array, groups: ChannelGroups) -> Floats:
     """The largest value of each statistic of streams of chunk means (s, c, p), shape (s, f).
 
-    What `run` and `values` do, for all streams side by side and a few chunks at once.
+    `update_means` and `compute_statistics` for all streams side by side, a few chunks at once.
     """
     streams, chunks, p = centred.shape
     parts = groups.slices
@@ -259,15 +262,15 @@ def _largest(centred: Array, whitening: Array, groups: Groups) -> Floats:
         own = np.matmul(centred[..., part], whitening[..., part, part])
         z[:, part] = np.moveaxis(own, 0, -1)
     a = np.array([2.0 / (w + 1) for w in MEMORIES])[:, None]
-    lags = np.subtract.outer(np.arange(TOGETHER), np.arange(TOGETHER))
+    lags = np.subtract.outer(np.arange(FILTER_CHUNKS), np.arange(FILTER_CHUNKS))
     filters = np.where(lags < 0, 0.0, a[..., None] * (1 - a[..., None]) ** np.maximum(lags, 0))
     filters = filters.astype(z.dtype)
-    fading = ((1 - a) ** np.arange(1, TOGETHER + 1)).astype(z.dtype)
+    fading = ((1 - a) ** np.arange(1, FILTER_CHUNKS + 1)).astype(z.dtype)
     sizes = np.concatenate([np.array(groups.sizes), np.ones(len(several))])
     before = np.zeros((len(MEMORIES), p, streams), z.dtype)
-    found = np.zeros((len(MEMORIES), len(sizes), streams))
-    for t in range(0, chunks, TOGETHER):
-        n = min(TOGETHER, chunks - t)
+    maxima = np.zeros((len(MEMORIES), len(sizes), streams))
+    for t in range(0, chunks, FILTER_CHUNKS):
+        n = min(FILTER_CHUNKS, chunks - t)
         block = z[t : t + n].reshape(n, p * streams)
         means = (filters[:, :n, :n].reshape(-1, n) @ block).reshape(-1, n, p, streams)
         for i in range(n):
@@ -282,5 +285,5 @@ def _largest(centred: Array, whitening: Array, groups: Groups) -> Floats:
         faded = (1 - a) ** (2.0 * np.arange(t + 1, t + n + 1))
         variances = a / (2 - a) * (1 - faded) / CHUNK
         now /= (variances[..., None, None] * sizes[:, None]).astype(z.dtype)
-        np.maximum(found, now.max(axis=1), out=found)
-    return np.moveaxis(found.reshape(-1, streams), -1, 0)
+        np.maximum(maxima, now.max(axis=1), out=maxima)
+    return np.moveaxis(maxima.reshape(-1, streams), -1, 0)

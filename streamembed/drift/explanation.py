@@ -1,4 +1,4 @@
-"""Why there is an alarm: since when, in which component, feature and events; in words."""
+"""Explanation of an alarm: its onset, components, features and events, and a sentence."""
 
 from __future__ import annotations
 
@@ -11,82 +11,80 @@ from scipy.special import smirnov
 from streamembed.drift import geometry_channel
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.geometry_channel import Shape
-from streamembed.drift.monitor_state import Events, Watched
+from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import MEMORIES
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["Seen", "component_names", "of_constants", "of_events", "of_geometry", "onset", "table"]
-
-LEVEL = 0.05  # of tests that are corrected for their number
-LOUDEST = 10
+SIGNIFICANCE = 0.05  # of tests that are corrected for their number
+N_STRONGEST = 10
 LARGEST_LOG = 709.0
-LARGEST_SIZE = 1e6  # deviations that a mean can move by
-LONGEST = 128  # chunks that an onset is looked for in
-LOW = 0.03  # of the reference's coverage
-CHANNEL_WORDS = {
+LARGEST_SHIFT = 1e6  # deviations; the bound of a shift
+MAX_ONSET_CHUNKS = 128  # chunks that are searched for the onset
+LOW_COVERAGE = 0.03  # of the reference's coverage
+CHANNEL_SENTENCES = {
     "coverage": "events fall where the reference has little mass",
-    "coordinates": "events move within the reference's map, most along {name}",
-    "features": "means of features move",
-    "spread": "{name} is spread {more} than in the reference",
-    "labels": "labels go with other features than in the reference",
-    "spectrum": "the shape of the data is another (their spectrum)",
-    "metric": "neighbours differ in other directions (their metric)",
+    "coordinates": "events shift within the reference's map, most along {name}",
+    "features": "feature means shift",
+    "spread": "the distribution of {name} is {more} than in the reference",
+    "labels": "the relation between labels and features has changed",
+    "spectrum": "the shape of the data has changed (spectrum)",
+    "metric": "the directions in which neighbours differ have changed (metric)",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A feature, before and since.
+class FeatureChange:
+    """The change of a feature since the onset.
 
     Attributes
     ----------
     name : str
-    moved : float
-        Of its mean, in deviations of the reference; 0 of one that never varied.
-    width : float
-        Deviation by that of the reference; 1 of one that never varied.
+    shift : float
+        Of the mean, in standard deviations of the reference; 0 if constant in the reference.
+    width_ratio : float
+        Standard deviation over that of the reference; 1 if constant in the reference.
     p : float
-    woken : str
-        What one that never varied does now; empty for the others.
+    constancy : str
+        What a feature that was constant in the reference does now; empty for the others.
     """
 
     name: str
-    moved: float
-    width: float
+    shift: float
+    width_ratio: float
     p: float
-    woken: str = ""
+    constancy: str = ""
 
     def __str__(self) -> str:
-        if self.width == 0:
-            return f"'{self.name}' is constant now"
-        if self.woken:
-            return f"'{self.name}' {self.woken}"
-        if abs(self.moved) >= 0.1:
-            return f"'{self.name}' moved by {self.moved:+.2g} sd"
-        if self.width > 1.1 or self.width < 1 / 1.1:
-            return f"'{self.name}' is {self.width:.2g} times as wide"
-        return f"'{self.name}' has another shape"
+        if self.width_ratio == 0:
+            return f"'{self.name}' is now constant"
+        if self.constancy:
+            return f"'{self.name}' {self.constancy}"
+        if abs(self.shift) >= 0.1:
+            return f"'{self.name}' shifted by {self.shift:+.2g} sd"
+        if self.width_ratio > 1.1 or self.width_ratio < 1 / 1.1:
+            return f"'{self.name}' is {self.width_ratio:.2g} times as wide"
+        return f"'{self.name}' has a different distribution"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What was there when the alarm was raised.
+class AlarmContext:
+    """The monitor at the time of an alarm.
 
     Attributes
     ----------
     position : int
         Events of the stream.
     began : int
-        Event with which the watching began.
+        Event at which the monitoring began.
     recurring : bool
-        Whether the last alarm came as soon as its reference was there, too.
+        Whether the previous alarm, too, came soon after its reference.
     names : tuple of str
         The features.
     recent : Events or None
         The last events, whole chunks.
     ert : float
-        What was asked for.
+        Expected run length, as requested.
     is_dependent : bool
         Whether the reference has the note on autocorrelation.
     """
@@ -100,130 +98,145 @@ class Seen:
     is_dependent: bool
 
 
-def of_events(
-    seen: Seen, against: Watched, which: int, log_run_length: float, means: Floats
+def explain_events(
+    context: AlarmContext,
+    reference: CalibratedReference,
+    index: int,
+    log_run_length: float,
+    means: Floats,
 ) -> Alarm:
-    """The alarm of an event channel.
+    """Build the alarm of an event channel.
 
     Parameters
     ----------
-    which
-        Number of the loudest statistic.
+    index
+        Of the strongest statistic.
     means
-        The exponential means of all memories when it was raised, shape (3, p).
+        Exponential means of all memories at the alarm, shape (3, p).
     """
-    assert seen.recent is not None
-    channel, memory, _ = against.groups.labels[which]
-    part = against.groups.slices[against.groups.names.index(channel)]
+    assert context.recent is not None
+    channel, memory, _ = reference.groups.labels[index]
+    part = reference.groups.slices[reference.groups.names.index(channel)]
     v = means[[w * CHUNK for w in MEMORIES].index(memory), part]
-    recent = seen.recent[max(0, len(seen.recent) - LONGEST * CHUNK) :]
-    scores = against.scores(recent)
-    null = against.calibration.null
-    chunks = onset(null.whitened(scores)[:, part], len(against.ordered))
-    count = min(chunks * CHUNK, seen.position - seen.began)
+    recent = context.recent[max(0, len(context.recent) - MAX_ONSET_CHUNKS * CHUNK) :]
+    scores = reference.compute_scores(recent)
+    null = reference.calibration.null
+    chunks = estimate_onset(null.whiten_chunks(scores)[:, part], len(reference.ordered))
+    count = min(chunks * CHUNK, context.position - context.began)
     since, scores = recent[len(recent) - count :], scores[len(recent) - count :]
     clipped = np.clip(scores[:, part], null.low[part], null.high[part])
     contributions = (clipped - null.mean[part]) @ (null.whitening[part, part] @ v)
-    names = [name for name, _ in component_names(seen.names, against)][part]
-    components = ranked(names, v**2)
-    loud = int(np.argmax(v**2))
-    words = CHANNEL_WORDS[channel].format(
-        name=names[loud].removeprefix("spread of "), more="wider" if v[loud] > 0 else "narrower"
+    names = [name for name, _ in list_components(context.names, reference)][part]
+    components = rank_shares(names, v**2)
+    strongest = int(np.argmax(v**2))
+    words = CHANNEL_SENTENCES[channel].format(
+        name=names[strongest].removeprefix("spread of "),
+        more="wider" if v[strongest] > 0 else "narrower",
     )
-    told = channel, memory, log_run_length, words
-    return _alarm(seen, against, told, since, components, contributions, scores[:, 0])
+    summary = channel, memory, log_run_length, words
+    return _build_alarm(context, reference, summary, since, components, contributions, scores[:, 0])
 
 
-def of_constants(seen: Seen, against: Watched, log_run_length: float) -> Alarm:
-    """The alarm of features that never changed in the reference, and do now."""
-    assert seen.recent is not None
-    constant = np.flatnonzero(against.constant)
-    value = against.events.points[0, constant]
-    others = seen.recent.points[:, constant] != value
+def explain_constants(
+    context: AlarmContext, reference: CalibratedReference, log_run_length: float
+) -> Alarm:
+    """Build the alarm of features that are constant in the reference and vary now."""
+    assert context.recent is not None
+    constant = np.flatnonzero(reference.constant)
+    value = reference.events.points[0, constant]
+    others = context.recent.points[:, constant] != value
     chunks = others.any(axis=1).reshape(-1, CHUNK).any(axis=1)[::-1]
     count = CHUNK * int(np.argmin(np.append(chunks, False)))
-    since = seen.recent[len(seen.recent) - min(count, seen.position - seen.began) :]
+    since = context.recent[len(context.recent) - min(count, context.position - context.began) :]
     others = others[len(others) - len(since) :]
-    components = ranked([seen.names[j] for j in constant], others.sum(axis=0).astype(np.float64))
-    told = "features", CHUNK, log_run_length, "features change that never did"
-    coverage = against.map.scores(since.points)[:, 0]
+    components = rank_shares(
+        [context.names[j] for j in constant], others.sum(axis=0).astype(np.float64)
+    )
+    summary = "features", CHUNK, log_run_length, "features that were constant now vary"
+    coverage = reference.map.compute_scores(since.points)[:, 0]
     contributions = others.sum(axis=1).astype(np.float64)
-    return _alarm(seen, against, told, since, components, contributions, coverage)
+    return _build_alarm(context, reference, summary, since, components, contributions, coverage)
 
 
-def of_geometry(
-    seen: Seen, against: Watched, which: int, log_run_length: float, now: Shape
+def explain_geometry(
+    context: AlarmContext,
+    reference: CalibratedReference,
+    index: int,
+    log_run_length: float,
+    now: Shape,
 ) -> Alarm:
-    """The alarm of a snapshot channel; the change lies in the last two stretches."""
-    assert seen.recent is not None
-    assert against.geometry is not None
-    own = against.geometry.own
-    count = min(2 * against.period, seen.position - seen.began, len(seen.recent))
-    since = seen.recent[len(seen.recent) - count :]
-    if which == 0:
+    """Build the alarm of a snapshot channel; the change lies in the last two stretches."""
+    assert context.recent is not None
+    assert reference.geometry is not None
+    own = reference.geometry.own
+    count = min(2 * reference.period, context.position - context.began, len(context.recent))
+    since = context.recent[len(context.recent) - count :]
+    if index == 0:
         shares = np.abs(now.logs - own.logs)
-        components = ranked([f"eigenvalue {k + 1}" for k in range(len(shares))], shares)
+        components = rank_shares([f"eigenvalue {k + 1}" for k in range(len(shares))], shares)
     else:
         values, vectors = np.linalg.eig(np.linalg.solve(own.scatter, now.scatter))
         leading = vectors[:, np.abs(np.log(np.maximum(np.abs(values), 1e-12))).argmax()]
-        is_plain = against.map.axes is None
-        names = list(seen.names) if is_plain else [f"axis {k + 1}" for k in range(len(leading))]
-        components = ranked(names, np.abs(leading) ** 2)
-    coverage = against.map.scores(since.points)[:, 0]
-    channel = geometry_channel.CHANNELS[which]
-    told = channel, 0, log_run_length, CHANNEL_WORDS[channel]
-    return _alarm(seen, against, told, since, components, -coverage, coverage)
+        is_plain = reference.map.axes is None
+        names = list(context.names) if is_plain else [f"axis {k + 1}" for k in range(len(leading))]
+        components = rank_shares(names, np.abs(leading) ** 2)
+    coverage = reference.map.compute_scores(since.points)[:, 0]
+    channel = geometry_channel.CHANNELS[index]
+    summary = channel, 0, log_run_length, CHANNEL_SENTENCES[channel]
+    return _build_alarm(context, reference, summary, since, components, -coverage, coverage)
 
 
-def _alarm(
-    seen: Seen,
-    against: Watched,
-    told: tuple[str, int, float, str],
+def _build_alarm(
+    context: AlarmContext,
+    reference: CalibratedReference,
+    summary: tuple[str, int, float, str],
     since: Events,
     components: tuple[tuple[str, float], ...],
     contributions: Floats,
     coverage: Floats,
 ) -> Alarm:
-    channel, memory, log_run_length, words = told
-    first = seen.position - len(since)
-    features = changed(seen.names, against.events.points, since.points)
-    outside = float((coverage < np.quantile(against.ordered[:, 0], LOW)).mean())
+    channel, memory, log_run_length, words = summary
+    first = context.position - len(since)
+    features = list_feature_changes(context.names, reference.events.points, since.points)
+    outside = float((coverage < np.quantile(reference.ordered[:, 0], LOW_COVERAGE)).mean())
     run_length = float(np.exp(min(log_run_length, LARGEST_LOG)))
     return Alarm(
-        seen.position,
+        context.position,
         first,
         channel,
         memory,
         run_length,
         components,
-        tuple((one.name, one.moved, one.p) for one in features),
-        loudest(contributions, since.ids, first),
-        sentence(seen, first, words, run_length, features, outside),
+        tuple((change.name, change.shift, change.p) for change in features),
+        list_strongest_events(contributions, since.ids, first),
+        write_sentence(context, first, words, run_length, features, outside),
     )
 
 
-def component_names(features: tuple[str, ...], against: Watched) -> list[tuple[str, str]]:
+def list_components(
+    features: tuple[str, ...], reference: CalibratedReference
+) -> list[tuple[str, str]]:
     """Name and channel of every score."""
-    found: list[tuple[str, str]] = []
-    axes = against.map.axes
+    components: list[tuple[str, str]] = []
+    axes = reference.map.axes
     own = list(features) if axes is None else [f"axis {k + 1}" for k in range(axes.shape[1])]
-    k = against.map.psi.shape[1]
+    k = reference.map.psi.shape[1]
     plain = ["coverage", *(f"coordinate {i + 1}" for i in range(k)), *own]
-    for channel, size in zip(against.groups.names, against.groups.sizes, strict=True):
+    for channel, size in zip(reference.groups.names, reference.groups.sizes, strict=True):
         names = {
             "coverage": plain[:1],
             "coordinates": plain[1 : 1 + k],
             "features": plain[1 + k :],
             "spread": [f"spread of {name}" for name in plain],
         }.get(channel, [f"label score {i + 1}" for i in range(size)])
-        found += [(name, channel) for name in names]
-    return found
+        components += [(name, channel) for name in names]
+    return components
 
 
-def onset(z: Floats, n: int) -> int:
-    """Chunks of z, shape (c, p), whitened, since the change: where the likelihood ratio is most.
+def estimate_onset(z: Floats, n: int) -> int:
+    """Chunks since the change, by the maximum of the likelihood ratio, of whitened z, shape (c, p).
 
-    Their mean is off by what that of the ``n`` events that calibrated is off, too.
+    The variance of the difference includes that of the mean of the ``n`` calibration events.
     """
     sums = np.cumsum(z[::-1], axis=0)
     lengths = np.arange(1, len(z) + 1)
@@ -231,20 +244,22 @@ def onset(z: Floats, n: int) -> int:
     return int(((sums**2).sum(axis=1) / variances).argmax()) + 1
 
 
-def ranked(names: list[str], shares: Floats) -> tuple[tuple[str, float], ...]:
+def rank_shares(names: list[str], shares: Floats) -> tuple[tuple[str, float], ...]:
     """Names with their share of the whole, largest first."""
     total = float(shares.sum()) or 1.0
     order = np.argsort(-shares, kind="stable")
     return tuple((names[i], float(shares[i] / total)) for i in order)
 
 
-def compared(before: Floats, since: Floats) -> tuple[Floats, Floats]:
+def compare_samples(before: Floats, since: Floats) -> tuple[Floats, Floats]:
     """Kolmogorov-Smirnov distance and p of every column, corrected for their number.
 
     p is twice the one-sided one of a sample of n m / (n + m) events, which is a little too large;
     the correction is that of Benjamini & Hochberg (1995).
     """
-    statistics = np.array([_apart(a, b) for a, b in zip(before.T, since.T, strict=True)])
+    statistics = np.array(
+        [_compute_ks_distance(a, b) for a, b in zip(before.T, since.T, strict=True)]
+    )
     n, m = len(before), len(since)
     p = np.minimum(1.0, 2.0 * smirnov(max(1, round(n * m / (n + m))), statistics))
     order = np.argsort(-p, kind="stable")
@@ -254,63 +269,71 @@ def compared(before: Floats, since: Floats) -> tuple[Floats, Floats]:
     return statistics, corrected
 
 
-def _apart(a: Array, b: Array) -> float:
+def _compute_ks_distance(a: Array, b: Array) -> float:
     """Largest distance of two empirical distribution functions."""
     a, b, both = np.sort(a), np.sort(b), np.concatenate([a, b])
-    shares = [one.searchsorted(both, "right") / len(one) for one in (a, b)]
+    shares = [sample.searchsorted(both, "right") / len(sample) for sample in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
-def changed(names: tuple[str, ...], before: Floats, since: Floats) -> list[Change]:
-    """Features, most changed first."""
-    statistics, p = compared(before, since)
+def list_feature_changes(
+    names: tuple[str, ...], before: Floats, since: Floats
+) -> list[FeatureChange]:
+    """Changes of all features, most changed first."""
+    statistics, p = compare_samples(before, since)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         varies, varied = (before != before[0]).any(axis=0), (since != since[0]).any(axis=0)
         sd, now = before.std(axis=0), np.where(varied, since.std(axis=0), 0.0)
-        gone = since.mean(axis=0) - before.mean(axis=0)
+        differences = since.mean(axis=0) - before.mean(axis=0)
         safe = np.where(varies & (sd > 0), sd, 1.0)
-        moved = np.clip(gone / safe, -LARGEST_SIZE, LARGEST_SIZE)
-        moved, width = np.where(varies, moved, 0.0), np.where(varies, now / safe, 1.0)
-    words = ["", "was constant and is not now", "is constant at another value"]
-    woken = np.where(varies, 0, np.where(varied, 1, np.where(since[0] == before[0], 0, 2)))
+        shifts = np.clip(differences / safe, -LARGEST_SHIFT, LARGEST_SHIFT)
+        shifts, width_ratios = np.where(varies, shifts, 0.0), np.where(varies, now / safe, 1.0)
+    words = ["", "was constant and now varies", "is constant at a different value"]
+    constancy = np.where(varies, 0, np.where(varied, 1, np.where(since[0] == before[0], 0, 2)))
     order = np.argsort(-statistics, kind="stable")
     return [
-        Change(names[j], float(moved[j]), float(width[j]), float(p[j]), words[int(woken[j])])
+        FeatureChange(
+            names[j],
+            float(shifts[j]),
+            float(width_ratios[j]),
+            float(p[j]),
+            words[int(constancy[j])],
+        )
         for j in order
     ]
 
 
-def loudest(
+def list_strongest_events(
     contributions: Floats, ids: Array, first: int
 ) -> tuple[tuple[int | str, int, float], ...]:
-    """Id, number in the stream and contribution of the ten largest; ``first`` is the first's."""
-    order = np.argsort(-contributions, kind="stable")[:LOUDEST]
+    """Id, number in the stream and contribution of the ten largest; ``first`` numbers the first."""
+    order = np.argsort(-contributions, kind="stable")[:N_STRONGEST]
     keys = ids.tolist()
     return tuple((keys[i], first + int(i), float(contributions[i])) for i in order)
 
 
-def table(
+def tabulate_components(
     names: list[str], channels: list[str], before: Floats, since: Floats, shares: Floats
 ) -> pa.Table:
-    """Every component and feature, then and now, with a verdict in words; by share."""
-    statistics, p = compared(before, since)
+    """Compare every component and feature with the reference, with a verdict; by share."""
+    statistics, p = compare_samples(before, since)
     then, now = before.mean(axis=0), since.mean(axis=0)
-    sd, width = before.std(axis=0), since.std(axis=0)
+    sd, width_ratios = before.std(axis=0), since.std(axis=0)
     verdicts = []
     for j in range(len(names)):
         scale = sd[j] if (before[:, j] != before[0, j]).any() and sd[j] > 0 else 1.0
-        if p[j] > LEVEL:
+        if p[j] > SIGNIFICANCE:
             verdicts.append("as in the reference")
             continue
-        moved = (now[j] - then[j]) / scale
-        if abs(moved) >= 0.1:
-            verdicts.append(f"{'higher' if moved > 0 else 'lower'} by {abs(moved):.2g} sd")
-        elif width[j] > 1.1 * sd[j]:
-            verdicts.append(f"wider, {width[j] / scale:.2g} times")
-        elif width[j] < sd[j] / 1.1:
-            verdicts.append(f"narrower, {width[j] / scale:.2g} times")
+        shifts = (now[j] - then[j]) / scale
+        if abs(shifts) >= 0.1:
+            verdicts.append(f"{'higher' if shifts > 0 else 'lower'} by {abs(shifts):.2g} sd")
+        elif width_ratios[j] > 1.1 * sd[j]:
+            verdicts.append(f"wider, {width_ratios[j] / scale:.2g} times")
+        elif width_ratios[j] < sd[j] / 1.1:
+            verdicts.append(f"narrower, {width_ratios[j] / scale:.2g} times")
         else:
-            verdicts.append("another shape")
+            verdicts.append("different distribution")
     order = np.argsort(-shares - 1e-9 * statistics, kind="stable")
     columns = {
         "name": names,
@@ -318,7 +341,7 @@ def table(
         "reference_mean": then,
         "reference_sd": sd,
         "now_mean": now,
-        "now_sd": width,
+        "now_sd": width_ratios,
         "ks": statistics,
         "p_adjusted": p,
         "share": shares,
@@ -327,50 +350,52 @@ def table(
     return pa.table(columns).take(pa.array(order))
 
 
-def sentence(
-    seen: Seen,
+def write_sentence(
+    context: AlarmContext,
     first: int,
     words: str,
     run_length: float,
-    features: list[Change],
+    features: list[FeatureChange],
     outside: float,
 ) -> str:
-    """The alarm in words.
+    """Write the sentence of an alarm.
 
     Parameters
     ----------
     first
         The onset.
     words
-        What its channel sees.
+        What its channel shows.
     outside
-        Share of the events since then that are below the reference's 3 % coverage.
+        Share of the events since the onset that are below the reference's 3 % coverage.
     """
     rare = f"{run_length:,.0f}" if run_length < 1e7 else f"{run_length:.0e}"
-    often = "once in " + ("more than 1e+15" if run_length > 1e15 else rare)
-    asked = f"asked: one false alarm in {seen.ert:,.0f}"
-    parts = [f"{words} (alone {often} events without drift; {asked})"]
-    sure = [one for one in features if one.p <= LEVEL]
-    if len(still := [one for one in sure if one.width == 0]) > 1:
-        parts.append(f"{len(still)} features are constant now, '{still[0].name}' among them")
-    else:
-        parts.append(str(sure[0]) if sure else "no feature alone")
-    count = seen.position - first
-    if outside > 2 * LOW:
+    often = "expected once in " + ("more than 1e+15" if run_length > 1e15 else rare)
+    requested = f"requested: one false alarm in {context.ert:,.0f}"
+    parts = [f"{words} ({often} events without drift; {requested})"]
+    significant = [change for change in features if change.p <= SIGNIFICANCE]
+    if len(constant_now := [change for change in significant if change.width_ratio == 0]) > 1:
         parts.append(
-            f"{outside:.0%} of the {count:,} events lie below the reference's 3 % coverage"
+            f"{len(constant_now)} features are now constant, including '{constant_now[0].name}'"
         )
-    since = f"Since about event {first:,} (alarm at {seen.position:,})"
-    if first == seen.began:
+    else:
+        parts.append(str(significant[0]) if significant else "no single feature")
+    count = context.position - first
+    if outside > 2 * LOW_COVERAGE:
+        parts.append(
+            f"{outside:.0%} of the {count:,} events are below the reference's 3 % coverage quantile"
+        )
+    since = f"Since about event {first:,} (alarm at {context.position:,})"
+    if first == context.began:
         since = (
-            f"Since event {first:,} at the latest, where the watching began (alarm at "
-            f"{seen.position:,})"
+            f"Since event {first:,} or earlier, when monitoring began (alarm at "
+            f"{context.position:,})"
         )
     text = f"{since}: {'; '.join(parts)}."
-    if seen.is_dependent:
-        text += " Events are autocorrelated: this may be a false alarm, see the monitor's notes."
-    elif seen.recurring:
+    if context.is_dependent:
+        text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
+    elif context.recurring:
         text += (
-            " The alarm before it also came soon after its reference: the stream may keep changing."
+            " The previous alarm also came soon after its reference: the stream may keep changing."
         )
     return text

@@ -1,8 +1,8 @@
-"""The second clock: has the shape of the data changed, from one stretch of the stream to the next?
+"""Snapshot channels: has the shape of the data changed from one stretch of the stream to the next?
 
-Two figures of a sample of events, in which signs and rotations of a map play no part: its spectrum,
-at the reference's scaling and bandwidth, and the metric that its neighbours teach. What they are
-without a change is learned from pairs of disjoint parts of the reference.
+Two figures of a sample of events that do not depend on signs and rotations of a map: its spectrum,
+at the reference's scaling and bandwidth, and the metric of the differences of its neighbours. Their
+distribution without a change is estimated from pairs of disjoint parts of the reference.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from scipy.linalg import eigvalsh
 from scipy.spatial.distance import cdist
 from scipy.special import log_ndtr, ndtri
 
-from streamembed.drift.reference import Reference, deflated
+from streamembed.drift.reference import ReferenceMap, deflate_walk
 from streamembed.numeric.arrays import Floats, Ints
-
-__all__ = ["CHANNELS", "Geometry", "Shape", "distances", "learn", "run_lengths", "scores", "shape"]
 
 CHANNELS = ("spectrum", "metric")
 N_EIGENVALUES = 8
-LEAST = 1e-6  # of an eigenvalue
+MIN_EIGENVALUE = 1e-6  # of an eigenvalue
 FLOOR = 1e-2  # of a metric's eigenvalues, relative to their mean
 SAMPLE = 200  # events of a comparison
-SPLITS = 40  # pairs of disjoint parts of the reference, and parts, at least
-BLOCK = 20  # events that are drawn together, for neighbours in time are not independent
-HIGH = 0.95  # quantile of the splits whose distance from the mean counts as 1.64 sd
-WIDER = 1.35  # sd of one comparison: all share one reference
+N_SPLITS = 40  # pairs of disjoint parts of the reference, and parts, at least
+BLOCK = 20  # events that are drawn together, because neighbours in time are not independent
+HIGH_QUANTILE = 0.95  # quantile of the splits whose distance from the mean counts as 1.64 sd
+SHARED_REFERENCE_SD = 1.35  # sd of one comparison: all share one reference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +47,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Geometry:
-    """The reference's figures, and how far samples of it are from each other.
+class ReferenceGeometry:
+    """Figures of the reference, and distances of samples of it from each other.
 
     Attributes
     ----------
@@ -64,31 +62,35 @@ class Geometry:
     sd: Annotated[Floats, "2"]
 
 
-def shape(reference: Reference, points: Floats) -> Shape:
-    """Figures of events, shape (n, d) in the caller's units; at most 200 are looked at."""
+def measure_shape(reference: ReferenceMap, points: Floats) -> Shape:
+    """Figures of events, shape (n, d) in the caller's units; at most 200 of them are used."""
     chosen = np.linspace(0, len(points) - 1, min(SAMPLE, len(points))).astype(np.int64)
-    return _shape(reference.scaled(points[chosen]), _flat(reference, points[chosen]), reference)
+    return _measure_scaled(
+        reference.scale_points(points[chosen]),
+        _project_features(reference, points[chosen]),
+        reference,
+    )
 
 
-def _flat(reference: Reference, points: Floats) -> Floats:
-    features = reference.standardised(points)
+def _project_features(reference: ReferenceMap, points: Floats) -> Floats:
+    features = reference.standardise(points)
     return features if reference.axes is None else features @ reference.axes
 
 
-def _shape(scaled: Floats, features: Floats, reference: Reference) -> Shape:
+def _measure_scaled(scaled: Floats, features: Floats, reference: ReferenceMap) -> Shape:
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / reference.bandwidth**2)
-    symmetric, _ = deflated(kernel)
-    # not a subset: LAPACK gives up on the many equal ones of points that are far from all others
-    found = eigvalsh(symmetric, driver="ev")[: -N_EIGENVALUES - 1 : -1]
-    logs = np.full(N_EIGENVALUES, np.log(LEAST))
-    logs[: len(found)] = np.log(np.maximum(found, LEAST))
+    symmetric, _ = deflate_walk(kernel)
+    # not a subset: LAPACK fails on the many equal eigenvalues of points far from all others
+    values = eigvalsh(symmetric, driver="ev")[: -N_EIGENVALUES - 1 : -1]
+    logs = np.full(N_EIGENVALUES, np.log(MIN_EIGENVALUE))
+    logs[: len(values)] = np.log(np.maximum(values, MIN_EIGENVALUE))
     pairs = kernel - np.diag(np.diagonal(kernel))
     laplacian = np.diag(pairs.sum(axis=1)) - pairs
     scatter = features.T @ laplacian @ features / max(pairs.sum() / 2, 1e-300)
-    return Shape(logs, _floored(scatter))
+    return Shape(logs, _floor_eigenvalues(scatter))
 
 
-def _floored(scatter: Floats) -> Floats:
+def _floor_eigenvalues(scatter: Floats) -> Floats:
     """The same with no eigenvalue below a hundredth of their mean."""
     values, vectors = np.linalg.eigh((scatter + scatter.T) / 2)
     least = max(FLOOR * float(values.mean()), 1e-12)
@@ -96,8 +98,8 @@ def _floored(scatter: Floats) -> Floats:
     return floored
 
 
-def distances(a: Shape, b: Shape) -> Floats:
-    """How far two samples are apart in spectrum and metric, shape (2,).
+def compute_distances(a: Shape, b: Shape) -> Floats:
+    """Distances of two samples in spectrum and metric, shape (2,).
 
     mean_k |log lambda_k^B / lambda_k^A|, and the log of the log-det divergence of the metrics,
     which are the inverses of the scatters.
@@ -109,9 +111,11 @@ def distances(a: Shape, b: Shape) -> Floats:
     return np.array([spectrum, np.log(min(max(divergence, 1e-12), 1e12))])
 
 
-def learn(reference: Reference, points: Floats, seed: tuple[int, ...]) -> Geometry:
+def fit_geometry(
+    reference: ReferenceMap, points: Floats, seed: tuple[int, ...]
+) -> ReferenceGeometry:
     """The figures of a reference, from all its events, shape (n, d) in the caller's units."""
-    scaled, features = reference.scaled(points), _flat(reference, points)
+    scaled, features = reference.scale_points(points), _project_features(reference, points)
     rng = np.random.default_rng(seed)
     blocks = np.arange(len(points)) // BLOCK
     count = int(blocks[-1]) + 1
@@ -119,31 +123,31 @@ def learn(reference: Reference, points: Floats, seed: tuple[int, ...]) -> Geomet
     half = max(1, min(-(-size // BLOCK), count // 2))
 
     def of(rows: Ints) -> Shape:
-        return _shape(scaled[rows], features[rows], reference)
+        return _measure_scaled(scaled[rows], features[rows], reference)
 
     parts = count // half
-    rounds = -(-SPLITS // min(parts, parts * (parts - 1) // 2))
-    found = []
+    rounds = -(-N_SPLITS // min(parts, parts * (parts - 1) // 2))
+    pairs = []
     for _ in range(rounds):
         order = rng.permutation(count)[: parts * half].reshape(parts, half)
         shapes = [of(np.flatnonzero(np.isin(blocks, own))[:size]) for own in order]
-        found += [distances(a, b) for a, b in combinations(shapes, 2)]
-    table = np.array(found)
+        pairs += [compute_distances(a, b) for a, b in combinations(shapes, 2)]
+    table = np.array(pairs)
     own = np.linspace(0, len(points) - 1, size).astype(np.int64)
     mean = table.mean(axis=0)
     # heavy tails are skewed: their high end counts
-    high = (np.quantile(table, HIGH, axis=0) - mean) / ndtri(HIGH)
+    high = (np.quantile(table, HIGH_QUANTILE, axis=0) - mean) / ndtri(HIGH_QUANTILE)
     sd = np.maximum(np.maximum(table.std(axis=0), high), 1e-9)
-    return Geometry(of(own), mean, sd)
+    return ReferenceGeometry(of(own), mean, sd)
 
 
-def scores(geometry: Geometry, now: Shape) -> Floats:
+def compute_scores(geometry: ReferenceGeometry, now: Shape) -> Floats:
     """Both distances in standard deviations of what they are without a change, shape (2,)."""
-    found: Floats = (distances(geometry.own, now) - geometry.mean) / geometry.sd
-    return found
+    values: Floats = (compute_distances(geometry.own, now) - geometry.mean) / geometry.sd
+    return values
 
 
-def run_lengths(z: Floats, period: int) -> Floats:
-    """Log of the events in which a score this high comes once, of one look every ``period``."""
-    found: Floats = np.log(period) - log_ndtr(-z / WIDER)
-    return found
+def compute_run_lengths(z: Floats, period: int) -> Floats:
+    """Log of the events in which a score this high occurs once, at one comparison a period."""
+    values: Floats = np.log(period) - log_ndtr(-z / SHARED_REFERENCE_SD)
+    return values

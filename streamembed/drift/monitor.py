@@ -1,4 +1,4 @@
-"""The monitor: watches a stream against a frozen reference, and says when it has left it."""
+"""The monitor: compares a stream with a frozen reference, and raises alarms when it leaves it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,40 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles
-from streamembed.data.ids import kind_of
+from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LARGEST_CLASSES, label_key, list_labels
 from streamembed.drift import explanation, monitor_timeline
-from streamembed.drift.advance import advance, begun
+from streamembed.drift.advance import advance, start_watching
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor_state import Events, Saved, Settings, Standing, Watched
-from streamembed.drift.reference import CHUNK, makes_map
+from streamembed.drift.monitor_state import (
+    CalibratedReference,
+    Events,
+    MonitorSettings,
+    MonitorState,
+    SavedMonitor,
+)
+from streamembed.drift.reference import CHUNK, select_map_events
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, NotReadyError, ParameterError, shown
+from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage import archive
-from streamembed.threads import Turns, one_blas_thread
-from streamembed.validation import LARGEST_SEED, binary, flag, one_of, real, whole
-
-__all__ = ["Monitor"]
+from streamembed.threads import FairQueue, one_blas_thread
+from streamembed.validation import (
+    LARGEST_SEED,
+    check_bytes,
+    check_choice,
+    check_flag,
+    check_real,
+    check_whole,
+)
 
 KIND = "monitor"
-LEAST_REFERENCE = 100
+MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
-LEAST_ERT = 10 * CHUNK
-SHOWN = 640  # events that are compared with the reference
+MIN_ERT = 10 * CHUNK
+N_COMPARED = 640  # events that are compared with the reference
 
 
 class Monitor:
@@ -41,12 +52,12 @@ class Monitor:
     The first ``n_reference`` events become a frozen reference: half of them a diffusion map, half
     a calibration. Every ten events after them are compared with it in what they cover, where they
     lie in the map, in their features, and in how widely all these are spread; every
-    ``n_reference / 2`` events in their spectrum and in the metric that neighbours teach.
+    ``n_reference / 2`` events in their spectrum and in the metric of differences of neighbours.
 
     The rate holds where events are independent, or depend on the event before as an AR(1) with a
     coefficient up to .5 does. From .7 on alarms come several times as often as you ask for; once
-    there is a reference, of 500 events at least, ``notes`` says so, and how many events apart to
-    watch.
+    there is a reference, of 500 events at least, ``notes`` says so, with the number of events
+    to skip between two that you watch.
 
     Parameters
     ----------
@@ -60,17 +71,17 @@ class Monitor:
         Diffusion coordinates that are watched, at most.
     policy
         After an alarm "renew" collects a new reference from the onset on; "hold" keeps it, and
-        alarms again once the stream was back; "stop" ends the watching.
+        alarms again after the stream has returned; "stop" ends the monitoring.
     labels
-        Watch the labels, too: what goes with which of them. Without, a change in that alone is not
-        seen, and cannot be.
+        Watch the relation between labels and features, too. Without labels a change in that
+        relation alone cannot be detected.
     scaling
         "standard": features are divided by their standard deviations; "global": all by one; None:
-        by nothing. Noise in features without a say is made as loud as the others by "standard".
+        by nothing. "standard" gives irrelevant noisy features the same weight as the others.
     bandwidth
         Of the gaussian kernel, in scaled units; "auto" chooses it.
     on_bad_row
-        "raise" refuses a call with rows that cannot be used, "skip" leaves these out.
+        "raise" refuses a call with unusable rows, "skip" leaves these rows out.
     seed
         Of the calibration.
 
@@ -109,23 +120,23 @@ class Monitor:
         is_endless = isinstance(ert, float) and ert == np.inf
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
-        self._settings = Settings(
-            np.inf if is_endless else real("ert", ert, LEAST_ERT, 1e15, " (or inf)"),
-            whole("n_reference", n_reference, LEAST_REFERENCE, high=100_000),
-            whole("n_coordinates", n_coordinates, 1),
-            one_of("policy", policy, ("renew", "hold", "stop")),
-            flag("labels", labels),
-            one_of("scaling", scaling, ("standard", "global", None)),
-            None if is_auto else real("bandwidth", bandwidth, *ends, " or 'auto'"),
-            one_of("on_bad_row", on_bad_row, ("raise", "skip")),
-            whole("seed", seed, 0, high=LARGEST_SEED),
+        self._settings = MonitorSettings(
+            np.inf if is_endless else check_real("ert", ert, MIN_ERT, 1e15, " (or inf)"),
+            check_whole("n_reference", n_reference, MIN_REFERENCE, high=100_000),
+            check_whole("n_coordinates", n_coordinates, 1),
+            check_choice("policy", policy, ("renew", "hold", "stop")),
+            check_flag("labels", labels),
+            check_choice("scaling", scaling, ("standard", "global", None)),
+            None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
+            check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
+            check_whole("seed", seed, 0, high=LARGEST_SEED),
         )
-        self._standing = Standing(monitor_timeline.empty(), np.full(2, np.nan))
-        self._turns = Turns()
+        self._state = MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan))
+        self._turns = FairQueue()
 
     @classmethod
     def of(cls, snapshot: Snapshot, **parameters: Any) -> Self:
-        """A monitor that watches against the events of a snapshot from the first event on.
+        """A monitor whose reference is the events of a snapshot, from the first event on.
 
         Parameters
         ----------
@@ -137,39 +148,39 @@ class Monitor:
         Raises
         ------
         InputError
-            A snapshot of distances, or of landmarks, which are no sample of the events.
+            The snapshot is of distances, or of landmarks, which are no sample of the events.
         """
         if not isinstance(snapshot, Snapshot):
             raise InputError(
-                f"snapshot is a {type(snapshot).__name__}, and must be a Snapshot: `Snapshot.load` "
+                f"snapshot is a {type(snapshot).__name__}; it must be a Snapshot: `Snapshot.load` "
                 "reads a saved one"
             )
         points = snapshot.points
         if not points.shape[1]:
-            raise InputError("snapshot has no points: it is of distances, which cannot be watched")
+            raise InputError("snapshot is of distances and has no points; a monitor needs points")
         if not (snapshot.masses == 1).all():
             raise InputError(
                 "snapshot is of landmarks, which lie evenly where events lie densely: give one "
                 "with memory='window', or let the monitor collect its reference"
             )
-        if len(points) < LEAST_REFERENCE:
+        if len(points) < MIN_REFERENCE:
             raise InputError(
-                f"snapshot has {len(points)} points; a reference needs {LEAST_REFERENCE} at least"
+                f"snapshot has {len(points)} points; a reference needs {MIN_REFERENCE} at least"
             )
         if "n_reference" in parameters:
             raise ParameterError(
-                f"n_reference={shown(parameters['n_reference'])} cannot be chosen: the reference "
+                f"n_reference={quote(parameters['n_reference'])} cannot be chosen: the reference "
                 f"is the {len(points)} points of the snapshot"
             )
         if parameters.get("labels"):
             raise ParameterError("labels=True is not possible here: a snapshot has no labels")
-        made = cls(n_reference=len(points), **parameters)
+        monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
         events = Events(np.array(points), np.array(snapshot.ids), none)
-        known = replace(made._standing, names=snapshot.feature_names, ordered=snapshot._ordered)
+        state = replace(monitor._state, names=snapshot.feature_names, ordered=snapshot._ordered)
         with one_blas_thread():
-            made._standing = begun(known, events, made._settings)
-        return made
+            monitor._state = start_watching(state, events, monitor._settings)
+        return monitor
 
     def __repr__(self) -> str:
         return (
@@ -180,17 +191,17 @@ class Monitor:
     @property
     def state(self) -> str:
         """ "collecting", "watching", "relearning"; after an alarm with policy="stop" "stopped"."""
-        return self._standing.phase
+        return self._state.phase
 
     @property
     def position(self) -> int:
         """Events so far."""
-        return self._standing.position
+        return self._state.position
 
     @property
     def rejected(self) -> int:
-        """Rows that could not be used, with on_bad_row="skip"."""
-        return self._standing.rejected
+        """Unusable rows that were left out, with on_bad_row="skip"."""
+        return self._state.rejected
 
     @property
     def ert(self) -> float:
@@ -199,29 +210,29 @@ class Monitor:
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Those so far; the last 1,000."""
-        return self._standing.alarms
+        """Alarms so far; the last 1,000."""
+        return self._state.alarms
 
     @property
     def is_alarmed(self) -> bool:
-        """Whether the stream is away from its reference, as far as it is known."""
-        return self._standing.is_alarmed
+        """Whether the stream is away from its reference, as far as is known."""
+        return self._state.is_alarmed
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What limits the rate of false alarms: the settings, and dependence in the reference."""
         n, ert = self._settings.n_reference, self._settings.ert
-        told: list[str] = []
-        against = self._standing.watched
-        if against is not None and self._settings.labels and against.labels is None:
-            told.append("the reference has no labels: they are not watched")
-        if against is not None:
-            told += filter(None, [against.dependence.note(len(against.events))])
+        notes: list[str] = []
+        reference = self._state.watched
+        if reference is not None and self._settings.labels and reference.labels is None:
+            notes.append("the reference has no labels: they are not watched")
+        if reference is not None:
+            notes += filter(None, [reference.dependence.note(len(reference.events))])
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
-            return tuple(told)
+            return tuple(notes)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))
         return (
-            *told,
+            *notes,
             f"run lengths of this monitor vary by a factor of three between references: "
             f"n_reference={n} is below {wanted:,}",
         )
@@ -247,158 +258,160 @@ class Monitor:
         """
         if isinstance(X, list) and not X:
             return ()
-        return self._turns.now(self._learn, X, ids, y)
+        return self._turns.run_or_fail(self._learn, X, ids, y)
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
-        standing = self._standing
-        names = standing.names or None
+        state = self._state
+        names = state.names or None
         table = column_roles.split(X, names)
         read = batch.read(
             table.points,
             table.ids if ids is None else ids,
             names,
-            standing.ordered if names else False,
+            state.ordered if names else False,
             self._settings.on_bad_row,
             "nothing was watched: fix them, or leave them out with on_bad_row='skip'",
         )
-        return self._take(read, table.labels if y is None else y)
+        return self._watch_batch(read, table.labels if y is None else y)
 
     def watch(self, events: batch.Batch, y: Any = None) -> tuple[Alarm, ...]:
-        """`learn` of a batch that was checked already."""
-        return self._turns.now(self._take, events, y)
+        """As `learn`, for a checked batch."""
+        return self._turns.run_or_fail(self._watch_batch, events, y)
 
-    def _take(self, read: batch.Batch, y: Any) -> tuple[Alarm, ...]:
-        standing = self._standing
+    def _watch_batch(self, read: batch.Batch, y: Any) -> tuple[Alarm, ...]:
+        state = self._state
         n = len(read.kept) + len(read.rejected)
-        labels, known = self._labels(y, n, read.kept) if self._settings.labels else (None, None)
-        kept = len(read.kept)
-        if labels is None:
-            labels = np.full(kept, -1, dtype=np.int64)
-        kind = kind_of(read.ids) if kept else standing.ids_kind
-        if standing.ids_kind not in (None, kind):
+        kept, observed = len(read.kept), state.known
+        labels = np.full(kept, -1, dtype=np.int64)
+        if self._settings.labels:
+            labels, observed = self._number_labels(y, n, read.kept)
+        kind = classify_ids(read.ids) if kept else state.ids_kind
+        if state.ids_kind not in (None, kind):
             raise InputError(
-                f"ids are {kind} and were {standing.ids_kind} before: they must be of one kind"
+                f"ids are {kind} and were {state.ids_kind} before: they must be of one kind"
             )
-        own: Array = np.arange(standing.position, standing.position + kept)
-        if standing.names and read.names != standing.names:
-            raise InputError(f"X has the features {shown(list(read.names))}, not those before")
+        own: Array = np.arange(state.position, state.position + kept)
+        if state.names and read.names != state.names:
+            raise InputError(f"X has the features {quote(list(read.names))}, not those before")
         events = Events(read.points, own if read.ids is None else read.ids, labels)
-        standing = replace(
-            standing,
+        state = replace(
+            state,
             names=read.names,
             ordered=read.ordered,
             ids_kind=kind,
-            rejected=standing.rejected + len(read.rejected),
-            known=standing.known if known is None else known,
+            rejected=state.rejected + len(read.rejected),
+            known=observed,
         )
         with one_blas_thread(), np.errstate(under="ignore"):
-            self._standing, alarms = advance(standing, events, self._settings)
+            self._state, alarms = advance(state, events, self._settings)
         return alarms
 
-    def _labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
-        """Numbers of the labels of the rows that are kept, and all that are known."""
+    def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
+        """Codes of the labels of the accepted rows, and all labels so far."""
         if y is None:
             raise InputError(
-                "labels=True, and no labels came: give one a row (y=), None where it is not known"
+                "labels=True needs labels: pass one per row (y=), None where it is unknown"
             )
         values = list_labels(y, n)
-        known = {label_key(label): i for i, label in enumerate(self._standing.known)}
-        met = list(self._standing.known)
-        found = np.full(len(kept), -1, dtype=np.int64)
+        numbers = {label_key(label): i for i, label in enumerate(self._state.known)}
+        observed = list(self._state.known)
+        codes = np.full(len(kept), -1, dtype=np.int64)
         for i, row in enumerate(kept.tolist()):
             label = values[row]
             if label is None:
                 continue
             key = label_key(label)
-            if key not in known and len(known) < LARGEST_CLASSES:
-                known[key] = len(known)
-                met.append(label)
-            found[i] = known.get(key, -1)
-        return found, tuple(met)
+            if key not in numbers and len(numbers) < LARGEST_CLASSES:
+                numbers[key] = len(numbers)
+                observed.append(label)
+            codes[i] = numbers.get(key, -1)
+        return codes, tuple(observed)
 
     def timeline(self) -> pa.Table:
-        """How far the stream was from its reference, in stretches of 100 events (later of more).
+        """Distance of the stream from its reference, in stretches of 100 events (later of more).
 
         Returns
         -------
         A row for each stretch and channel: ``position`` (events when it ended), ``channel``,
-        ``memory`` (events), ``statistic`` and ``run_length`` (a value this high comes once in so
-        many events without drift) where it was loudest, and ``state``. Stretches without a
+        ``memory`` (events), ``statistic`` and ``run_length`` (events in which a value this high
+        is expected once without drift) where it was strongest, and ``state``. Stretches without a
         reference have one row, with nulls.
         """
-        return self._standing.record.table()
+        return self._state.record.table()
 
     def components(self) -> pa.Table:
-        """What the reference and the last 640 events are, score by score, in words.
+        """The last 640 events compared with the reference, score by score, in words.
 
         Raises
         ------
         NotReadyError
-            Nothing has been watched yet.
+            No event has been watched yet.
         """
-        against, recent = self._against(), self._standing.recent
+        reference, recent = self._get_reference(), self._state.recent
         if recent is None:
-            raise NotReadyError("nothing has been watched yet: learn more events")
-        now = against.scores(recent[max(0, len(recent) - SHOWN) :])
-        before = against.scores(against.events[0:])[~makes_map(len(against.events))]
-        null = against.calibration.null
+            raise NotReadyError("no event has been watched yet: learn more events")
+        now = reference.compute_scores(recent[max(0, len(recent) - N_COMPARED) :])
+        before = reference.compute_scores(reference.events[0:])[
+            ~select_map_events(len(reference.events))
+        ]
+        null = reference.calibration.null
         low, high = null.low, null.high
         moved = (np.clip(now, low, high).mean(axis=0) - null.mean) @ null.whitening
-        pairs = explanation.component_names(self._standing.names, against)
+        pairs = explanation.list_components(self._state.names, reference)
         shares = moved**2 / max(float((moved**2).sum()), 1e-300)
-        return explanation.table(
+        return explanation.tabulate_components(
             [name for name, _ in pairs], [channel for _, channel in pairs], before, now, shares
         )
 
-    def _against(self) -> Watched:
-        if self._standing.watched is None:
+    def _get_reference(self) -> CalibratedReference:
+        if self._state.watched is None:
             raise NotReadyError(
                 f"there is no reference yet: {self.position} of {self._settings.n_reference} "
-                "events have come"
+                "events have been collected"
             )
-        return self._standing.watched
+        return self._state.watched
 
     @property
     def reference(self) -> tuple[Array, Array]:
         """Points (n, d) and ids (n,) of the reference; NotReadyError before there is one."""
-        events = self._against().events
+        events = self._get_reference().events
         return events.points, events.ids
 
     @property
     def reference_coverage(self) -> Floats:
         """Coverage of the reference's events, log10 of the mean kernel weight, shape (n,)."""
-        against = self._against()
-        found: Floats = against.map.scores(against.events.points)[:, 0]
-        return found
+        reference = self._get_reference()
+        coverage: Floats = reference.map.compute_scores(reference.events.points)[:, 0]
+        return coverage
 
     @property
     def is_compared(self) -> bool:
         """Whether `components` has something to compare with the reference."""
-        return self._standing.recent is not None
+        return self._state.recent is not None
 
     @property
     def threshold(self) -> float:
         """Run length of a channel at which there is an alarm; NotReadyError before a reference."""
-        return float(np.exp(min(self._against().calibration.threshold, 709.0)))
+        return float(np.exp(min(self._get_reference().calibration.threshold, 709.0)))
 
     @property
     def calibration(self) -> dict[str, Any]:
-        """How the threshold came about, JSON-ready; NotReadyError before there is a reference."""
-        found = self._against().calibration
+        """Figures of the calibration, JSON-ready; NotReadyError before there is a reference."""
+        calibration = self._get_reference().calibration
         return {
-            "n_reference": len(self._against().events),
-            "largest_autocorrelation": float(found.coefficients.max(initial=0.0)),
-            "bootstraps": len(found.maxima),
+            "n_reference": len(self._get_reference().events),
+            "largest_autocorrelation": float(calibration.coefficients.max(initial=0.0)),
+            "bootstraps": len(calibration.maxima),
             "threshold": self.threshold,
-            "effective_statistics": found.effective,
-            "run_lengths": np.exp(np.minimum(found.maxima, 709.0)).tolist(),
+            "effective_statistics": calibration.effective,
+            "run_lengths": np.exp(np.minimum(calibration.maxima, 709.0)).tolist(),
         }
 
     def become(self, other: Monitor) -> None:
-        """Go on where another monitor of the same parameters stands; ParameterError of others."""
+        """Take the state of another monitor; ParameterError if its parameters differ."""
         if not isinstance(other, Monitor) or other._settings != self._settings:
             raise ParameterError(f"other={other!r} must be a monitor of the same parameters")
-        self._standing = other._standing
+        self._state = other._state
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -406,33 +419,37 @@ class Monitor:
         return asdict(self._settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is needed to go on exactly here, as Arrow IPC."""
-        arrays, header = codec.pack(Saved(self._settings, self._standing))
-        archive.write_table(path, archive.table_of(arrays), KIND, header)
+        """Write the whole state as Arrow IPC: a loaded monitor continues exactly here."""
+        arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
+        archive.write_table(path, archive.to_table(arrays), KIND, header)
 
     def to_bytes(self) -> bytes:
-        """What `save` would write."""
-        arrays, header = codec.pack(Saved(self._settings, self._standing))
-        return archive.seal(archive.table_of(arrays), KIND, header)
+        """The bytes that `save` writes."""
+        arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
+        return archive.seal(archive.to_table(arrays), KIND, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The monitor that `save` wrote; DamagedFileError where the bytes are others."""
-        return cls._of_table(*archive.read_table(path, KIND), path)
+        """The monitor that `save` wrote; DamagedFileError if the file is damaged."""
+        return cls._from_table(*archive.read_table(path, KIND), path)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The monitor of which `to_bytes` gave these."""
-        return cls._of_table(*archive.unseal(binary("data", data), KIND, "data"), "data")
+        """The monitor that `to_bytes` wrote."""
+        return cls._from_table(*archive.unseal(check_bytes("data", data), KIND, "data"), "data")
 
     @classmethod
-    def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.sound(path, KIND):
-            saved = codec.unpack(Saved, archive.unpack(table), header)
+    def _from_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        with archive.raise_damaged(path, KIND):
+            saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
             saved.check()
-            made = cls.__new__(cls)
-            made._settings, made._standing, made._turns = saved.settings, saved.standing, Turns()
-            return made
+            monitor = cls.__new__(cls)
+            monitor._settings, monitor._state, monitor._turns = (
+                saved.settings,
+                saved.standing,
+                FairQueue(),
+            )
+            return monitor
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)

@@ -1,6 +1,6 @@
-"""What a monitor is made of: its settings, the reference it watches against, where it stands.
+"""Settings, reference and state of a monitor.
 
-All of it is immutable, so that nothing is ever half applied; the codec of the package saves it.
+All of them are immutable, so that no update is half applied; the codec of the package saves them.
 """
 
 from __future__ import annotations
@@ -14,32 +14,21 @@ from scipy.special import bdtrc
 
 from streamembed.drift import autocorrelation, calibration, geometry_channel, reference
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.autocorrelation import Dependence
+from streamembed.drift.autocorrelation import Autocorrelation
 from streamembed.drift.calibration import Calibration
-from streamembed.drift.geometry_channel import Geometry
-from streamembed.drift.monitor_timeline import PHASES, Record
-from streamembed.drift.reference import CHUNK, PER_SCORE, Labels, Reference
-from streamembed.drift.running_statistics import MEMORIES, Groups, Running
+from streamembed.drift.geometry_channel import ReferenceGeometry
+from streamembed.drift.monitor_timeline import PHASES, MonitorTimeline
+from streamembed.drift.reference import CHUNK, PER_SCORE, LabelReference, ReferenceMap
+from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.storage import archive
 
-__all__ = [
-    "EVENT_CHANNELS",
-    "SHARE",
-    "Events",
-    "Saved",
-    "Settings",
-    "Standing",
-    "Watched",
-    "watched",
-]
-
 EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
-SHARE = 0.95  # of the false alarms that event channels may raise
+EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MonitorSettings:
     """Parameters of `streamembed.Monitor`, checked."""
 
     ert: float
@@ -64,7 +53,7 @@ class Events:
     ids : (n,)
         int64 or objects that are str.
     labels : (n,)
-        Number of the label among those that the monitor has met; -1 where there is none.
+        Code of the label among those of the monitor; -1 where there is none.
     """
 
     points: Annotated[Floats, "n d"]
@@ -78,8 +67,8 @@ class Events:
         return Events(self.points[rows], self.ids[rows], self.labels[rows])
 
     @staticmethod
-    def joined(parts: Sequence[Events]) -> Events:
-        """All of them in one piece."""
+    def join(parts: Sequence[Events]) -> Events:
+        """Concatenate."""
         if len(parts) == 1:
             return parts[0]
         return Events(
@@ -90,20 +79,20 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Watched:
-    """A frozen reference, and what is normal against it.
+class CalibratedReference:
+    """A frozen reference, and the distribution of scores without drift.
 
     Attributes
     ----------
     map : Reference
     events : Events
-        Of which it was made, all of them.
+        All events of the reference.
     ordered : (n, s)
-        Scores of those that calibrate, without spread and labels, sorted by column.
+        Scores of the calibration events, without spread and labels, sorted by column.
     constant : (d,)
-        Which features are the same in all of the events.
+        Which features are constant in the reference.
     chance : float
-        That another event has another value of one of these; see `_chance`.
+        Probability that a new event changes one of these; see `_estimate_change_probability`.
     groups : Groups
     labels : Labels or None
     calibration : Calibration
@@ -112,59 +101,63 @@ class Watched:
         None until the first comparison.
     """
 
-    map: Reference
+    map: ReferenceMap
     events: Events
     ordered: Annotated[Floats, "* s"]
     constant: Annotated[Bools, "d"]
     chance: float
-    groups: Groups
-    labels: Labels | None
+    groups: ChannelGroups
+    labels: LabelReference | None
     calibration: Calibration
-    dependence: Dependence
-    geometry: Geometry | None
+    dependence: Autocorrelation
+    geometry: ReferenceGeometry | None
 
-    def scores(self, events: Events) -> Floats:
-        """Everything that is watched of some events, shape (n, p)."""
-        own = self.map.scores(events.points)
-        parts = [own, reference.spread(own, self.ordered)]
+    def compute_scores(self, events: Events) -> Floats:
+        """All scores of some events, shape (n, p)."""
+        own = self.map.compute_scores(events.points)
+        parts = [own, reference.score_spread(own, self.ordered)]
         if self.labels is not None:
-            parts.append(self.labels.scores(self.map.standardised(events.points), events.labels))
+            parts.append(
+                self.labels.compute_scores(self.map.standardise(events.points), events.labels)
+            )
         return np.concatenate(parts, axis=1)
 
-    def with_geometry(self, seed: tuple[int, ...]) -> Watched:
-        """The same, ready for comparisons."""
+    def with_geometry(self, seed: tuple[int, ...]) -> CalibratedReference:
+        """The same with its geometry, which comparisons need."""
         if self.geometry is not None:
             return self
-        return replace(self, geometry=geometry_channel.learn(self.map, self.events.points, seed))
+        return replace(
+            self, geometry=geometry_channel.fit_geometry(self.map, self.events.points, seed)
+        )
 
-    def woken(self, points: Floats) -> Floats:
-        """Log of the run length of what each chunk has of events whose constants have changed.
+    def compute_constant_run_lengths(self, points: Floats) -> Floats:
+        """Log run length of the number of events per chunk in which constant features change.
 
         Shape (c,); 0 where nothing is constant.
         """
         if not self.constant.any():
             return np.zeros(len(points) // CHUNK)
-        others = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
-        count = others.reshape(-1, CHUNK).sum(axis=1)
-        found: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, self.chance))
-        return found
+        changed = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
+        count = changed.reshape(-1, CHUNK).sum(axis=1)
+        logs: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, self.chance))
+        return logs
 
     @property
     def period(self) -> int:
-        """Events between two comparisons of the geometry; none is looked at twice."""
+        """Events between two comparisons of the geometry; they do not overlap."""
         return len(self.map.points) // CHUNK * CHUNK
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
-    """Where a monitor stands in its stream.
+class MonitorState:
+    """State of a monitor.
 
     Attributes
     ----------
     names : tuple of str
         The features; empty before the first event.
     ordered : bool
-        True where they are places.
+        True if features have positions instead of names.
     position : int
         Events so far.
     rejected : int
@@ -173,12 +166,12 @@ class Standing:
     phase : str
         "collecting", "watching", "relearning" or "stopped".
     waiting : Events or None
-        Of the reference that is being collected, or of a chunk that is not whole; they are counted
-        in ``position``.
+        Of the reference that is being collected, or of an incomplete chunk; ``position`` counts
+        them.
     recent : Events or None
-        The last ones that were watched, whole chunks.
+        The last ones, whole chunks.
     began : int
-        Event with which the watching began.
+        Event at which the monitoring began.
     watched : Watched or None
     running : Running or None
     compared : (2,)
@@ -186,16 +179,16 @@ class Standing:
     renewals : int
         References before this one.
     recurring : int
-        Alarms in a row that came as soon as the reference was there.
+        Consecutive alarms that came soon after their reference.
     is_alarmed : bool
-        With policy="hold": whether the stream is still away.
+        With policy="hold": whether the stream is still away from its reference.
     known : tuple of (str, int, float or bool)
-        Labels that were met.
+        Labels so far, in the order of their codes.
     alarms : tuple of Alarm
     record : Record
     """
 
-    record: Record
+    record: MonitorTimeline
     compared: Annotated[Floats, "2"]
     names: tuple[str, ...] = ()
     ordered: bool = True
@@ -206,8 +199,8 @@ class Standing:
     waiting: Events | None = None
     recent: Events | None = None
     began: int = 0
-    watched: Watched | None = None
-    running: Running | None = None
+    watched: CalibratedReference | None = None
+    running: RunningMeans | None = None
     renewals: int = 0
     recurring: int = 0
     is_alarmed: bool = False
@@ -216,90 +209,95 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Saved:
-    """All that is kept of a monitor."""
+class SavedMonitor:
+    """The saved form of a monitor."""
 
-    settings: Settings
-    standing: Standing
+    settings: MonitorSettings
+    standing: MonitorState
 
     def check(self) -> None:
-        """Refuse what no monitor has: ValueError."""
-        standing, against = self.standing, self.standing.watched
-        archive.must(standing.phase in PHASES, "phase")
-        archive.must((against is not None) == (standing.running is not None), "running")
-        archive.must(standing.phase != "watching" or against is not None, "reference")
-        if against is None or standing.running is None:
+        """Raise ValueError if the parts are inconsistent."""
+        state, watched = self.standing, self.standing.watched
+        archive.must(state.phase in PHASES, "phase")
+        archive.must((watched is not None) == (state.running is not None), "running")
+        archive.must(state.phase != "watching" or watched is not None, "reference")
+        if watched is None or state.running is None:
             return
-        p = sum(against.groups.sizes)
-        archive.must(standing.running.carried.shape == (len(MEMORIES), p), "running")
-        archive.must(against.calibration.null.mean.shape == (p,), "calibration")
+        p = sum(watched.groups.sizes)
+        archive.must(state.running.carried.shape == (len(MEMORIES), p), "running")
+        archive.must(watched.calibration.null.mean.shape == (p,), "calibration")
         archive.must(
-            against.calibration.location.shape == (len(against.groups.labels),), "statistics"
+            watched.calibration.location.shape == (len(watched.groups.labels),), "statistics"
         )
-        archive.must(len(standing.names) == against.map.center.size, "features")
+        archive.must(len(state.names) == watched.map.center.size, "features")
 
 
-def watched(events: Events, settings: Settings, renewals: int) -> Watched:
-    """The reference of these events; half of them make the map, the others calibrate."""
-    chosen = reference.makes_map(len(events))
+def build_reference(
+    events: Events, settings: MonitorSettings, renewals: int
+) -> CalibratedReference:
+    """Build the reference of these events: half are for the map, half for the calibration."""
+    chosen = reference.select_map_events(len(events))
     points = events.points
-    room = max(1, int((~chosen).sum()) // PER_SCORE)
-    made = reference.fit(
-        points[chosen], min(settings.n_coordinates, room), settings.scaling, settings.bandwidth
+    max_scores = max(1, int((~chosen).sum()) // PER_SCORE)
+    reference_map = reference.fit(
+        points[chosen],
+        min(settings.n_coordinates, max_scores),
+        settings.scaling,
+        settings.bandwidth,
     )
-    own = made.scores(points)
+    own = reference_map.compute_scores(points)
     spread = np.empty_like(own)
     for half in (chosen, ~chosen):
-        spread[half] = reference.spread(own[half], np.sort(own[half], axis=0))
+        spread[half] = reference.score_spread(own[half], np.sort(own[half], axis=0))
     parts = [own, spread]
-    k = made.psi.shape[1]
+    k = reference_map.psi.shape[1]
     sizes = [1, k, own.shape[1] - 1 - k, own.shape[1]]
     labels = None
-    known = int(events.labels.max(initial=-1)) + 1  # and none that came later in the same call
+    known = int(events.labels.max(initial=-1)) + 1  # not those that came later in the same call
     if settings.labels and known:
-        standard = made.standardised(points)
+        standard = reference_map.standardise(points)
         labels = reference.fit_labels(
-            standard[chosen], events.labels[chosen], known, room, settings.seed
+            standard[chosen], events.labels[chosen], known, max_scores, settings.seed
         )
-        parts.append(labels.scores(standard, events.labels))
+        parts.append(labels.compute_scores(standard, events.labels))
         sizes.append(parts[-1].shape[1])
-    kept = [i for i, size in enumerate(sizes) if size]
-    groups = Groups(tuple(EVENT_CHANNELS[i] for i in kept), tuple(sizes[i] for i in kept))
+    used = [i for i, size in enumerate(sizes) if size]
+    groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
     scores = np.concatenate(parts, axis=1)
-    found = calibration.calibrate(
+    calibrated = calibration.calibrate(
         scores[~chosen],
         np.flatnonzero(~chosen) // reference.BLOCK,
         groups,
-        settings.ert / SHARE,
+        settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, renewals, 1),
     )
     constant = (points == points[0]).all(axis=0)
-    chance = _chance(points)
-    return Watched(
-        made,
+    chance = _estimate_change_probability(points)
+    return CalibratedReference(
+        reference_map,
         events,
         np.sort(own[~chosen], axis=0),
         constant,
         chance,
         groups,
         labels,
-        found,
+        calibrated,
         autocorrelation.measure(scores, chosen, groups),
         None,
     )
 
 
-def _chance(points: Floats) -> float:
-    """That one more event has another value of a feature that is the same in all of these (n, d).
+def _estimate_change_probability(points: Floats) -> float:
+    """Probability that a new event changes a feature that is constant in these (n, d).
 
     Each of n + 1 events is as likely the last as any other. So the chance is the share of events
-    that alone have another value of some feature: with many features that hardly ever change, as
-    the border of a picture, far more than one of n + 1.
+    that alone have another value of some feature: with many features that rarely change, as the
+    border of an image, far more than one of n + 1.
 
     Source: Good (1953), "The population frequencies of species". Differs: one event more is
     counted, so that it is never 0.
     """
     usual = np.median(points, axis=0)
-    others = points != usual
-    alone = others[:, others.sum(axis=0) == 1].any(axis=1)
+    changed = points != usual
+    alone = changed[:, changed.sum(axis=0) == 1].any(axis=1)
     return float((alone.sum() + 1) / (len(points) + 1))

@@ -1,6 +1,6 @@
-"""The timeline of a monitor: of every stretch of the stream the loudest value of each channel.
+"""The timeline of a monitor: the strongest value of each channel in every stretch of the stream.
 
-Its memory is bounded: where there are too many stretches, two become one, of twice the length.
+Its memory is bounded: when there are too many stretches, pairs are merged, to twice the length.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["ALL_CHANNELS", "PHASES", "Record", "empty"]
-
 ALL_CHANNELS = (
     "coverage",
     "coordinates",
@@ -25,8 +23,8 @@ ALL_CHANNELS = (
     "metric",
 )
 PHASES = ("collecting", "watching", "relearning", "stopped")
-LENGTH = 100  # events of a stretch, at first
-MOST = 1024
+STRETCH_LENGTH = 100  # events of a stretch, at first
+MAX_STRETCHES = 1024
 
 SCHEMA = pa.schema(
     {
@@ -41,7 +39,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class MonitorTimeline:
     """Stretches of the stream, ascending.
 
     Attributes
@@ -51,7 +49,7 @@ class Record:
     positions : (s,)
         Events of the stream when each ended.
     phases : (s,)
-        What the monitor did in it, by number.
+        State of the monitor in each, as an index of `PHASES`.
     logs, statistics : (s, 7)
         Log of the equivalent run length of each channel, and the statistic; nan where there is
         none.
@@ -65,33 +63,33 @@ class Record:
     statistics: Annotated[Floats, "s 7"]
     memories: Annotated[Ints, "s 7"]
 
-    def followed_by(
+    def append_chunks(
         self, positions: Ints, phase: str, logs: Floats, statistics: Floats, memories: Ints
-    ) -> Record:
-        """With values of some chunks that end at ``positions``, shapes (c,) and (c, 7)."""
+    ) -> MonitorTimeline:
+        """The timeline with some more chunks that end at ``positions``, shapes (c,) and (c, 7)."""
         phases = np.full(len(positions), PHASES.index(phase), dtype=np.int64)
-        return self._joined((positions, phases, logs, statistics, memories))
+        return self._append((positions, phases, logs, statistics, memories))
 
-    def _joined(self, more: tuple[Array, ...]) -> Record:
-        mine = (self.positions, self.phases, self.logs, self.statistics, self.memories)
-        # what lies before the last stretch does not change
+    def _append(self, more: tuple[Array, ...]) -> MonitorTimeline:
+        own = (self.positions, self.phases, self.logs, self.statistics, self.memories)
+        # stretches before the last do not change
         cut = max(len(self.positions) - 1, 0)
-        tail = tuple(np.concatenate([a[cut:], b]) for a, b in zip(mine, more, strict=True))
-        merged = _merged(self.length, *tail)
-        parts = [np.concatenate([a[:cut], b]) for a, b in zip(mine, merged, strict=True)]
+        tail = tuple(np.concatenate([a[cut:], b]) for a, b in zip(own, more, strict=True))
+        merged = _merge_rows(self.length, *tail)
+        parts = [np.concatenate([a[:cut], b]) for a, b in zip(own, merged, strict=True)]
         length = self.length
-        while len(parts[0]) > MOST:
+        while len(parts[0]) > MAX_STRETCHES:
             length *= 2
-            parts = list(_merged(length, *parts))
-        return Record(length, *parts)
+            parts = list(_merge_rows(length, *parts))
+        return MonitorTimeline(length, *parts)
 
     def table(self) -> pa.Table:
-        """A row for each stretch and channel that was watched in it; null where none was."""
+        """One row per stretch and watched channel; one row with nulls where none was watched."""
         rows: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
         for s, position in enumerate(self.positions.tolist()):
             state = PHASES[int(self.phases[s])]
-            told: list[int] = np.flatnonzero(~np.isnan(self.logs[s])).tolist()
-            columns: list[int | None] = [*told] or [None]
+            present: list[int] = np.flatnonzero(~np.isnan(self.logs[s])).tolist()
+            columns: list[int | None] = [*present] or [None]
             for j in columns:
                 rows["position"].append(position)
                 rows["state"].append(state)
@@ -103,21 +101,21 @@ class Record:
         return pa.table(rows, schema=SCHEMA)
 
 
-def empty() -> Record:
-    """Of a stream that has not begun."""
-    none = np.zeros(0, dtype=np.int64)
-    wide = len(ALL_CHANNELS)
-    return Record(
-        LENGTH,
-        none,
-        none,
-        np.zeros((0, wide)),
-        np.zeros((0, wide)),
-        np.zeros((0, wide), dtype=np.int64),
+def create_timeline() -> MonitorTimeline:
+    """The empty timeline."""
+    no_events = np.zeros(0, dtype=np.int64)
+    width = len(ALL_CHANNELS)
+    return MonitorTimeline(
+        STRETCH_LENGTH,
+        no_events,
+        no_events,
+        np.zeros((0, width)),
+        np.zeros((0, width)),
+        np.zeros((0, width), dtype=np.int64),
     )
 
 
-def _merged(
+def _merge_rows(
     length: int, positions: Ints, phases: Ints, logs: Floats, statistics: Floats, memories: Ints
 ) -> tuple[Array, ...]:
     """One row for neighbours of one stretch and phase: the largest run lengths of them."""
@@ -126,7 +124,7 @@ def _merged(
     stretch = (positions - 1) // length
     new = np.diff(stretch) != 0
     if (
-        length == LENGTH
+        length == STRETCH_LENGTH
     ):  # of longer stretches the last phase counts, so that their number is bounded
         new |= np.diff(phases) != 0
     starts = np.flatnonzero(np.concatenate([[True], new]))

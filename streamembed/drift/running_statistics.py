@@ -10,14 +10,12 @@ import numpy as np
 from streamembed.drift.reference import CHUNK
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["MEMORIES", "Groups", "Null", "Running", "run", "start", "values", "whiten"]
-
 MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
-RIDGE = 1e-2  # of a correlation: scores that went together may part
+RIDGE = 1e-2  # of a correlation matrix: correlated scores may decorrelate
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class ChannelGroups:
     """Channels of a vector of scores.
 
     Attributes
@@ -32,7 +30,7 @@ class Groups:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each begins."""
+        """First column of each."""
         return tuple(int(stop) for stop in np.cumsum((0, *self.sizes[:-1])))
 
     @property
@@ -42,9 +40,9 @@ class Groups:
 
     @property
     def labels(self) -> tuple[tuple[str, int, str], ...]:
-        """Channel, memory in events and form of each statistic, in the order of `values`.
+        """Channel, memory in events and form of each statistic, as `compute_statistics` has them.
 
-        The form is "norm" or "max": what all scores of a channel have moved, or one alone.
+        The form is "norm" or "max": the shift of all scores of a channel, or of a single one.
         """
         several = [name for name, size in zip(self.names, self.sizes, strict=True) if size > 1]
         forms = [(name, "norm") for name in self.names] + [(name, "max") for name in several]
@@ -52,8 +50,8 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Null:
-    """What scores are without drift.
+class NullModel:
+    """The distribution of scores without drift.
 
     Attributes
     ----------
@@ -69,7 +67,7 @@ class Null:
     mean: Annotated[Floats, "p"]
     whitening: Annotated[Floats, "p p"]
 
-    def whitened(self, scores: Floats) -> Floats:
+    def whiten_chunks(self, scores: Floats) -> Floats:
         """Means of chunks, shape (c, p), of the scores of their events, shape (10 c, p)."""
         clipped = np.clip(scores, self.low, self.high)
         means = clipped.reshape(-1, CHUNK, clipped.shape[1]).mean(axis=1)
@@ -78,32 +76,32 @@ class Null:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Running:
-    """Where the exponential means stand.
+class RunningMeans:
+    """State of the exponential means.
 
     Attributes
     ----------
     carried : (3, p)
         (1 - a) v of each memory.
     chunks : int
-        That have come.
+        So far.
     """
 
     carried: Annotated[Floats, "w p"]
     chunks: int
 
 
-def start(p: int) -> Running:
-    """Before the first chunk."""
-    return Running(np.zeros((len(MEMORIES), p)), 0)
+def init_means(p: int) -> RunningMeans:
+    """The state before the first chunk."""
+    return RunningMeans(np.zeros((len(MEMORIES), p)), 0)
 
 
-def whiten(covariance: Array, groups: Groups) -> Floats:
+def whiten(covariance: Array, groups: ChannelGroups) -> Floats:
     """Symmetric whitening of each channel, shape (..., p, p), of covariances of that shape.
 
-    Of the correlations, with a ridge of 1e-2; a score that does not vary has no say.
+    Of the correlations, with a ridge of 1e-2; a constant score has weight 0.
     """
-    found = np.zeros(covariance.shape)
+    whitening = np.zeros(covariance.shape)
     for part in groups.slices:
         own = covariance[..., part, part]
         deviations = np.sqrt(np.maximum(np.diagonal(own, axis1=-2, axis2=-1), 0.0))
@@ -113,17 +111,17 @@ def whiten(covariance: Array, groups: Groups) -> Floats:
         values_, vectors = np.linalg.eigh(correlations)
         roots = 1.0 / np.sqrt(np.maximum(values_, 0.0) + RIDGE)
         inner = (vectors * roots[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-        found[..., part, part] = inverse[..., :, None] * inner * varies[..., None, :]
-    return found
+        whitening[..., part, part] = inverse[..., :, None] * inner * varies[..., None, :]
+    return whitening
 
 
-def run(before: Running, z: Floats) -> tuple[Running, Floats, Floats]:
+def update_means(before: RunningMeans, z: Floats) -> tuple[RunningMeans, Floats, Floats]:
     """The exponential means after each of some chunks.
 
     Returns
     -------
-    Where they stand, the means (c, 3, p), and their variances without drift (c, 3), in which a
-    chunk's mean of whitened scores has 1 / 10.
+    The state after them, the means (c, 3, p), and their variances without drift (c, 3), where a
+    chunk's mean of whitened scores has variance 1 / 10.
     """
     c, p = z.shape
     means, carried = np.empty((c, len(MEMORIES), p)), before.carried
@@ -134,10 +132,10 @@ def run(before: Running, z: Floats) -> tuple[Running, Floats, Floats]:
         carried = (1 - a)[:, None] * mean
     t = before.chunks + 1.0 + np.arange(c)[:, None]
     variances = a / (2 - a) * (1 - (1 - a) ** (2 * t)) / CHUNK
-    return Running(carried, before.chunks + c), means, variances
+    return RunningMeans(carried, before.chunks + c), means, variances
 
 
-def values(means: Array, variances: Array, groups: Groups) -> Floats:
+def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) -> Floats:
     """Every statistic, shape (..., 3 f), of means (..., 3, p) and variances (..., 3).
 
     ||v||**2 / (dim sigma**2) of each channel, then max v_j**2 / sigma**2 of each that has several
@@ -149,5 +147,5 @@ def values(means: Array, variances: Array, groups: Groups) -> Floats:
     norms = np.add.reduceat(squares, starts, axis=-1) / np.array(groups.sizes)
     largest = np.maximum.reduceat(squares, starts, axis=-1)[..., several]
     both = np.concatenate([norms, largest], axis=-1) / variances[..., None]
-    found: Floats = both.reshape(*both.shape[:-2], -1)
-    return found
+    statistics: Floats = both.reshape(*both.shape[:-2], -1)
+    return statistics

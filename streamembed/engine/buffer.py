@@ -1,8 +1,7 @@
-"""The intake: events that were admitted wait for their chunk to be whole, and become state with it.
+"""The event buffer: accepted events wait until their chunk is whole, then become state with it.
 
-Where chunks end is the rule of `streamembed.numeric.chunks`. A call that is refused, and a chunk
-that fails, change nothing; a call that is broken off at whatever line has changed nothing, or as
-much as the whole chunks of it that it came to.
+`streamembed.numeric.chunks` says where chunks end. A refused call and a failed chunk change
+nothing. A call that is interrupted, at any line, has learned none or some of its whole chunks.
 """
 
 from __future__ import annotations
@@ -13,37 +12,35 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamembed.engine.engine_state import Progress
+from streamembed.engine.engine_state import EngineState
 from streamembed.errors import ConcurrentUseError, DuplicateIdError
 from streamembed.methods import update
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.metric_learners import metrics as learners
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.numeric.chunks import Waiting
-from streamembed.threads import Turns, one_blas_thread
-
-__all__ = ["Intake"]
+from streamembed.numeric.chunks import PendingParts
+from streamembed.threads import FairQueue, one_blas_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Intake:
-    """Takes an engine from one `Progress` to the next, one at a time.
+class EventBuffer:
+    """Advances an engine from one `EngineState` to the next, one at a time.
 
     Attributes
     ----------
     config : Config
-    progress : Progress
-        Replaced whole, by one assignment, with every chunk and at the end of a call.
+    progress : EngineState
+        Replaced as a whole, by one assignment, with every chunk and at the end of a call.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.progress = Progress()
-        self._learning = Turns()
-        self._rings = Turns()
+        self.progress = EngineState()
+        self._learning = FairQueue()
+        self._rings = FairQueue()
 
     @property
     def state(self) -> State | None:
@@ -52,18 +49,18 @@ class Intake:
 
     # ------------------------------------------------------------------ turns
 
-    def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_exclusively(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that changes the engine; ConcurrentUseError if another thread does."""
         self._refuse_callers_back()
-        return self._learning.now(work, *args, **kwargs)
+        return self._learning.run_or_fail(work, *args, **kwargs)
 
-    def between_chunks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_between_chunks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that reads the rings, after the chunk that another thread is learning."""
         self._refuse_callers_back()
-        return self._rings.wait(work, *args, **kwargs)
+        return self._rings.run(work, *args, **kwargs)
 
     def _refuse_callers_back(self) -> None:
-        if self._learning.taken_here() or self._rings.taken_here():
+        if self._learning.is_own_turn() or self._rings.is_own_turn():
             raise ConcurrentUseError(
                 "this engine is already at work in this thread, and was called again from a signal "
                 "handler or a callback: this call had no effect; repeat it when the first call has "
@@ -74,47 +71,49 @@ class Intake:
 
     def start(
         self, keys: list[Any] | None, rows: Ints, policy: str, log_offset: int | None = None
-    ) -> Progress:
-        """What a call goes on from. Under "raise", an id that is held already refuses it here.
+    ) -> EngineState:
+        """The state that a call starts from. Under "raise", a duplicate id refuses the call here.
 
-        Which ids a window will hold can be told beforehand. Landmarks come and go as the call is
-        learned: where an id might come twice, the call goes on from a copy, to leave something to
-        go back to.
+        The ids that a window will retain are known beforehand. Landmarks change while the call is
+        learned: where an id may be a duplicate, the call starts from a copy, so that it can be
+        rolled back.
 
         Parameters
         ----------
         keys
-            The ids of the call, None where it has none.
+            The ids of the call, or None.
         rows
-            Their indices in what the caller gave.
+            Their indices in the input.
         policy
             "raise" or "skip".
         log_offset
-            How many rows of their log are taken with these, of one chunk at most; None for what
-            comes from no log.
+            How many rows of their log are taken with these, of one chunk at most; None without a
+            log.
         """
-        now = self.progress.at_row(log_offset)
+        now = self.progress.with_log_offset(log_offset)
         if keys is None or policy != "raise":
             return now
-        again = now.held_ids(self.config).sift(keys, now.position)[0]
+        again = now.retained_ids(self.config).add(keys, now.position)[0]
         if not again:
             return now
         if self.config.memory != "landmarks":
             self.refuse(now, keys, again[0], rows)
-        return self._rings.wait(now.on_its_own)
+        return self._rings.run(now.copy)
 
-    def accept(self, after: Progress) -> Progress:
-        """Learn a chunk that is whole with the last part; what waits is taken as the call ends."""
+    def accept(self, after: EngineState) -> EngineState:
+        """Learn the chunk if the last part completes it; `end` takes pending events."""
         if after.position == after.next_cut(self.config):
-            return self._rings.wait(self._push, after)
+            return self._rings.run(self._push, after)
         return after
 
-    def end(self, now: Progress, rejected: int) -> None:
-        """Take the pending events, and count the rows rejected after the last accepted one."""
+    def end(self, now: EngineState, rejected: int) -> None:
+        """Keep the pending events, and count the rows rejected after the last accepted one."""
         self.progress = now if now.rejected == rejected else replace(now, rejected=rejected)
 
-    def refuse(self, before: Progress, keys: list[Any] | None, index: int, rows: Ints) -> NoReturn:
-        """Go back to where the call began, and say which of its ids is refused.
+    def refuse(
+        self, before: EngineState, keys: list[Any] | None, index: int, rows: Ints
+    ) -> NoReturn:
+        """Roll back to the start of the call, and raise an error that names the refused id.
 
         ``keys`` and ``rows`` are those of `start`.
         """
@@ -128,8 +127,8 @@ class Intake:
             f"{fault}: ids must be unique within the support; nothing was learned"
         )
 
-    def _push(self, full: Progress, flush: bool = False) -> Progress:
-        """What waits becomes state."""
+    def _push(self, full: EngineState, flush: bool = False) -> EngineState:
+        """Learn the pending events."""
         events = full.waiting.joined()
         with one_blas_thread():
             if full.state is None:
@@ -140,14 +139,14 @@ class Intake:
                 state = self._with_pairs(state, *full.early)
             if flush:
                 state = self._with_flushed_metrics(state)
-        # of a chunk, only the new landmarks are held
+        # of a chunk, only the new landmarks are retained
         ids = None if self.config.memory == "landmarks" else full.ids
-        labelled = full.labelled_in(state, self.config)
+        labelled = full.select_labelled_positions(state, self.config)
         after = replace(
-            full, state=state, waiting=Waiting(), early=None, ids=ids, labelled=labelled
+            full, state=state, waiting=PendingParts(), early=None, ids=ids, labelled=labelled
         )
         self.progress = after
-        state.settle()
+        state.commit()
         return after
 
     # ------------------------------------------------------------------ other events of the stream
@@ -159,7 +158,7 @@ class Intake:
         right: Floats,
         similar: Bools,
     ) -> None:
-        """Take pairs that somebody knows: raw points (p, d) twice, and what they are (p,)."""
+        """Take given pairs: raw points (p, d) twice, and whether each is similar (p,)."""
         now = replace(self.progress, features=self.progress.features or features)
         if now.state is not None:
             with one_blas_thread():
@@ -167,19 +166,19 @@ class Intake:
             self.progress = replace(now, state=state)
             return
         early = now.early or (left[:0], right[:0], similar[:0])
-        given = (left, right, similar)
-        together = [np.concatenate(both) for both in zip(early, given, strict=True)]
-        self.progress = replace(now, early=(together[0], together[1], together[2]))
+        new = (left, right, similar)
+        joined = [np.concatenate(both) for both in zip(early, new, strict=True)]
+        self.progress = replace(now, early=(joined[0], joined[1], joined[2]))
 
     def _with_pairs(self, state: State, left: Floats, right: Floats, similar: Bools) -> State:
         assert state.metrics is not None
         metrics = learners.learn_pairs(state.metrics, left, right, similar, self.config.seed)
         return replace(state, metrics=metrics)
 
-    def label(self, now: Progress, classes: Mapping[int, int]) -> None:
-        """Go on from there, with classes of events, by stream position, in the order they came.
+    def label(self, now: EngineState, classes: Mapping[int, int]) -> None:
+        """Continue from that state with classes of events, by stream position, in order of arrival.
 
-        Metrics learn those of the support now, and those that wait with their chunk.
+        Metrics learn those of the support now, and those of pending events with their chunk.
         """
         late = {place: code for place, code in classes.items() if place >= now.learned}
         now = now.with_classes(late) if late else now
@@ -196,9 +195,9 @@ class Intake:
         self.progress = now
 
     def flush(self) -> None:
-        """Learn what waits, as a short chunk; so do the metrics with what waits for theirs."""
+        """Learn pending events as a short chunk; metrics learn their pending rows, too."""
         if self.progress.pending:
-            self._rings.wait(self._push, self.progress, flush=True)
+            self._rings.run(self._push, self.progress, flush=True)
         else:
             now = self.progress
             assert now.state is not None
@@ -213,16 +212,16 @@ class Intake:
         return state if metrics is state.metrics else replace(state, metrics=metrics)
 
     def rescale(self) -> None:
-        """Make the state anew from its support."""
-        self._rings.wait(self._remake, update.rescale, self.progress)
+        """Rebuild the state from its support."""
+        self._rings.run(self._remake, update.rescale, self.progress)
 
     def relayout(self) -> None:
-        """Make the picture anew."""
-        self._rings.wait(self._remake, update.lay_out_again, self.progress)
+        """Lay the picture out from scratch."""
+        self._rings.run(self._remake, update.relayout, self.progress)
 
-    def _remake(self, remake: Callable[[State, Config], State], now: Progress) -> None:
+    def _remake(self, remake: Callable[[State, Config], State], now: EngineState) -> None:
         assert now.state is not None
         with one_blas_thread():
             state = remake(now.state, self.config)
         self.progress = replace(now, state=state)
-        state.settle()
+        state.commit()

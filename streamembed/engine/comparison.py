@@ -12,14 +12,12 @@ from streamembed.layout import measures
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.spectral import alignment
 
-__all__ = ["Comparison", "compare"]
-
 # A component went, or is new, where no component of the other map is as near to it as that.
 ALIKE = 0.5
 
 
-class Compared(Protocol):
-    """A snapshot, as far as it is compared."""
+class ComparableSnapshot(Protocol):
+    """What a comparison needs of a snapshot."""
 
     coordinates: Floats
     psi: Floats
@@ -75,22 +73,22 @@ class Comparison:
             f"({self.share:.0%})"
         ]
         if self.shared:
-            told = ", ".join(f"{value:.2f}" for value in self.correlations)
+            correlations = ", ".join(f"{value:.2f}" for value in self.correlations)
             moved = "too few to compare" if np.isnan(self.movement) else f"{self.movement:.2f}"
             lines += [
                 "  axes: " + ("one epoch" if self.same_epoch else "another epoch"),
-                f"  correlation of each coordinate with its own: {told}",
+                f"  correlation of each coordinate with its own: {correlations}",
                 f"  movement after the best rotation: {moved} of the spread",
             ]
         if not np.isnan(self.covered):
             lines.append(f"  the new events were covered by {self.covered:.2f} (median)")
-        for name, which in (("gone", self.gone), ("come", self.come)):
-            if which:
-                lines.append(f"  components {name}: {', '.join(map(str, which))}")
+        for name, components in (("gone", self.gone), ("come", self.come)):
+            if components:
+                lines.append(f"  components {name}: {', '.join(map(str, components))}")
         return "\n".join(lines) + ">"
 
 
-def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
+def compare(earlier: ComparableSnapshot, later: ComparableSnapshot, same_epoch: bool) -> Comparison:
     """See `streamembed.Snapshot.compare`."""
     if earlier.ids.dtype.kind != later.ids.dtype.kind or earlier.method != later.method:
         raise InputError(
@@ -101,10 +99,14 @@ def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
     # an id may be used again once its event is gone
     same = (later.points[here] == earlier.points[there]).all(axis=1)
     here, there = here[same], there[same]
-    one, other = earlier.coordinates[there], later.coordinates[here]
-    k = min(one.shape[1], other.shape[1])
-    found = alignment.agreement(other[:, :k], one[:, :k]) if len(here) > 1 else np.full(k, np.nan)
-    gone, come = _unlike(earlier.psi[there], later.psi[here])
+    before, after = earlier.coordinates[there], later.coordinates[here]
+    k = min(before.shape[1], after.shape[1])
+    correlations = (
+        alignment.correlate_columns(after[:, :k], before[:, :k])
+        if len(here) > 1
+        else np.full(k, np.nan)
+    )
+    gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
@@ -114,31 +116,33 @@ def compare(earlier: Compared, later: Compared, same_epoch: bool) -> Comparison:
         len(here),
         len(here) / len(later.ids),
         same_epoch,
-        _movement(one[:, :k], other[:, :k]),
-        tuple(found.tolist()),
+        _movement(before[:, :k], after[:, :k]),
+        tuple(correlations.tolist()),
         covered,
         gone,
         come,
     )
 
 
-def _movement(one: Floats, other: Floats) -> float:
+def _movement(before: Floats, after: Floats) -> float:
     """Root mean square, after the best rotation, reflection and shift."""
-    if len(one) < 3:
+    if len(before) < 3:
         return np.nan
-    aligned = measures.align(other, one, np.arange(len(one)))
-    spread = float(((one - one.mean(axis=0)) ** 2).sum())
-    return float(np.sqrt(((aligned - one) ** 2).sum() / (spread or 1.0)))
+    aligned = measures.align(after, before, np.arange(len(before)))
+    spread = float(((before - before.mean(axis=0)) ** 2).sum())
+    return float(np.sqrt(((aligned - before) ** 2).sum() / (spread or 1.0)))
 
 
-def _unlike(one: Floats, other: Floats) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _find_unlike_components(
+    before: Floats, after: Floats
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Columns of each map of which less than a share lies in the span of the other's."""
-    if len(one) < 3:
+    if len(before) < 3:
         return (), ()
-    return _outside(one, other), _outside(other, one)
+    return _measure_outside(before, after), _measure_outside(after, before)
 
 
-def _outside(columns: Floats, span: Floats) -> tuple[int, ...]:
+def _measure_outside(columns: Floats, span: Floats) -> tuple[int, ...]:
     centred = columns - columns.mean(axis=0)
     basis = np.linalg.svd(span - span.mean(axis=0), full_matrices=False)[0]
     sizes = (centred**2).sum(axis=0)

@@ -1,4 +1,4 @@
-"""What a person should be told: costs, coarse landmarks, maps of few points or of parts."""
+"""Messages about costs, coarse landmarks, maps of few points and separate parts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,6 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.options import LARGEST_RANK, Config
 from streamembed.methods.registry import METHODS
-
-__all__ = [
-    "aged",
-    "coarse",
-    "cost_of_chunk",
-    "cost_of_snapshot",
-    "degenerate",
-    "hints",
-    "is_restless",
-    "parts_apart",
-    "restless",
-    "unmet",
-    "untaught",
-]
 
 # Times as dear as usual from which a warning is due.
 CLIFF = 10.0
@@ -33,15 +19,15 @@ EXACT_AT_1000, BATCH = 55.0, 20.0
 # them unseen; up to it, 500 of them were within 1.5 times of another batch map (landmarks.md).
 COARSE = 0.5
 # Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
-# than their own neighbours are, and the data have more dimensions than so many can cover.
+# than their own neighbours are, and the data have more dimensions than they can cover.
 COARSE_WIDTHS = 0.7
-# Snapshots from which on it is told that few of them have common axes.
+# Snapshots from which on unstable axes are reported.
 LEAST_SNAPSHOTS = 10
 # Share of the points outside of the largest part, up to which they are outliers.
-APART = 0.01
+OUTLIER_SHARE = 0.01
 
 
-def cost_of_chunk(config: Config) -> str | None:
+def describe_chunk_cost(config: Config) -> str | None:
     """The parameter that makes chunks ten times as expensive as usual, and by how much; or None.
 
     Learning a chunk of b events into n slots with r columns is some 4 n r^2 + 10 (r + 2 b)^3
@@ -60,13 +46,13 @@ def cost_of_chunk(config: Config) -> str | None:
     )
 
 
-def is_restless(epochs: int, snapshots: int) -> bool:
-    """Whether hardly any two snapshots of a run can be compared by their axes."""
+def are_axes_unstable(epochs: int, snapshots: int) -> bool:
+    """Whether most snapshots of a run cannot be compared by their axes."""
     return snapshots >= LEAST_SNAPSHOTS and epochs > snapshots // 2
 
 
-def restless(epochs: int, snapshots: int) -> str:
-    """That axes began anew too often for snapshots to be compared."""
+def describe_unstable_axes(epochs: int, snapshots: int) -> str:
+    """A message that axes started over too often for snapshots to be compared."""
     return (
         f"{snapshots:,} snapshots have {epochs:,} different epochs of their axes: coordinates of "
         "two of them cannot be compared; those of embedding.parquet can (--embed final), or hold "
@@ -78,10 +64,10 @@ def _operations(n: int, b: int, r: int) -> float:
     return 4.0 * n * r**2 + 10.0 * (r + 2.0 * b) ** 3
 
 
-def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
+def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
     """Why a snapshot was ten times as expensive as usual, and by how much; None if it was not.
 
-    One that is not met has climbed `streamembed.methods.refinement` to its end for nothing.
+    One that is not met has gone through all levels of `streamembed.methods.refinement` in vain.
     """
     n, rung = len(snapshot.ids), snapshot.rung
     if snapshot.certificate.met is False:
@@ -98,28 +84,42 @@ def cost_of_snapshot(config: Config, snapshot: Snapshot) -> str | None:
     )
 
 
-def hints(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
-    """All that is off in a snapshot, what matters most first; see `unmet` for the tolerance."""
-    lines = (coarse, degenerate, parts_apart, aged, untaught)
-    told = [unmet(snapshot, tolerance), *(line(snapshot) for line in lines)]
-    return tuple(line for line in told if line is not None)
+def describe_all(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
+    """All problems of a snapshot, the most important first.
+
+    See `describe_unmet_certificate` for the tolerance.
+    """
+    checks = (
+        describe_coarse_landmarks,
+        describe_degenerate_map,
+        describe_separate_parts,
+        describe_aged_picture,
+        describe_unfitted_metrics,
+    )
+    lines = [
+        describe_unmet_certificate(snapshot, tolerance),
+        *(check(snapshot) for check in checks),
+    ]
+    return tuple(line for line in lines if line is not None)
 
 
-def untaught(snapshot: Snapshot) -> str | None:
+def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
     """Metrics that have learned nothing."""
-    names = [name for name, one in snapshot.metrics.items() if one.certificate.taught is False]
+    names = [
+        name for name, metric in snapshot.metrics.items() if metric.certificate.taught is False
+    ]
     if not names:
         return None
     return f"nothing was learned by the metrics {', '.join(names)}: no label and no pair came"
 
 
-def unmet(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
+def describe_unmet_certificate(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
     """Why a certificate is not met, and what to do; None where it is, or claims nothing.
 
     Parameters
     ----------
     tolerance
-        Of the engine, which a snapshot does not know; None where nobody does.
+        Of the engine, which a snapshot does not know; None if unknown.
     """
     certificate = snapshot.certificate
     if certificate.met is not False:
@@ -136,7 +136,7 @@ def unmet(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
     return f"the certificate is not met: {why}; use a larger tolerance, {rank}or fewer slots"
 
 
-def aged(snapshot: Snapshot) -> str | None:
+def describe_aged_picture(snapshot: Snapshot) -> str | None:
     """Where the picture keeps clearly fewer neighbours than when it was laid out."""
     picture = snapshot.picture
     if picture is None or not picture.aged:
@@ -147,37 +147,37 @@ def aged(snapshot: Snapshot) -> str | None:
     )
 
 
-def coarse(snapshot: Snapshot) -> str | None:
+def describe_coarse_landmarks(snapshot: Snapshot) -> str | None:
     """What to do where there are too few landmarks for the kernel; None where there are enough."""
-    if METHODS[snapshot.method].room != "dense":
+    if METHODS[snapshot.method].family != "kernel":
         return None  # a graph joins landmarks however far apart they are; distances need no width
-    found, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
+    distance, self_tuning = snapshot.resolution, snapshot.kernel == "self_tuning"
     limit = COARSE_WIDTHS if self_tuning else COARSE
-    if found <= limit:
+    if distance <= limit:
         return None
     n = len(snapshot.ids)
     if self_tuning:
         return (
-            f"events are {found:.2f} kernel widths from the nearest of the {n} landmarks, more "
+            f"events are {distance:.2f} kernel widths from the nearest of the {n} landmarks, more "
             f"than {limit}: too sparse for the kernel: use more landmarks (size=)"
         )
     return (
-        f"the {n} landmarks are {found:.2f} bandwidths apart, more than {limit}: too sparse for "
+        f"the {n} landmarks are {distance:.2f} bandwidths apart, more than {limit}: too sparse for "
         "the kernel: use more landmarks (size=) or a larger bandwidth"
     )
 
 
-def degenerate(snapshot: Snapshot) -> str | None:
+def describe_degenerate_map(snapshot: Snapshot) -> str | None:
     """Why a map says little of most points, and what to do; None where it does not."""
     certificate, k = snapshot.certificate, len(snapshot.eigenvalues)
-    room, count = METHODS[snapshot.method].room, len(snapshot.ids)
-    if room == "curved" and certificate.isolated > APART * count:
+    family, count = METHODS[snapshot.method].family, len(snapshot.ids)
+    if family == "geodesic" and certificate.isolated > OUTLIER_SHARE * count:
         return (
             f"{certificate.isolated} of {count} points are outside of the largest of "
             f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
             "neighbours (n_neighbors=), or one engine a part"
         )
-    if room == "dense" and not snapshot.coordinates.any() and certificate.met is False:
+    if family == "kernel" and not snapshot.coordinates.any() and certificate.met is False:
         return (
             f"all {k} components are zeros, because the {count} points differ by less than the "
             "kernel's float32 values can show: call engine.rescale() if their units have changed, "
@@ -189,15 +189,15 @@ def degenerate(snapshot: Snapshot) -> str | None:
             f"all {k} components are zeros: the {count} points that are held do not differ in "
             f"anything that this method sees; look at their {what}, or learn more"
         )
-    shown = int(np.count_nonzero(snapshot.psi.any(axis=0)))
-    if shown < k:
+    rank = int(np.count_nonzero(snapshot.psi.any(axis=0)))
+    if rank < k:
         d = snapshot.points.shape[1]
         return (
-            f"n_components={k} is above the rank of the {count} points that are held, {shown}"
-            f"{f' (features: {d})' if d else ''}: {k - shown} of {k} components are zeros; use "
-            f"n_components={shown}"
+            f"n_components={k} is above the rank of the {count} points that are held, {rank}"
+            f"{f' (features: {d})' if d else ''}: {k - rank} of {k} components are zeros; use "
+            f"n_components={rank}"
         )
-    if room == "rebuilt" and snapshot.n_connected > 1:
+    if family == "alignment" and snapshot.n_connected > 1:
         return (
             f"the graph of neighbours falls into {snapshot.n_connected} parts, which nothing "
             "places beside one another: components tell them apart first, and where in its part "
@@ -207,7 +207,7 @@ def degenerate(snapshot: Snapshot) -> str | None:
         j = certificate.lone[0]
         total = snapshot.masses.sum()
         remedy = "remove or scale them"
-        if snapshot.kernel == "gaussian" and room == "dense":
+        if snapshot.kernel == "gaussian" and family == "kernel":
             remedy += ', or use kernel="self_tuning"'
         return (
             f"component {j} is carried by about {certificate.effective_points[j]:.0f} of "
@@ -224,7 +224,7 @@ def degenerate(snapshot: Snapshot) -> str | None:
     return None
 
 
-def parts_apart(snapshot: Snapshot) -> str | None:
+def describe_separate_parts(snapshot: Snapshot) -> str | None:
     """Where the first components do nothing but tell parts apart; None where they do more."""
     parts = snapshot.certificate.parts
     if not 1 < parts <= len(snapshot.eigenvalues):

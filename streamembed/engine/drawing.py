@@ -10,8 +10,6 @@ from streamembed.data.values import is_null
 from streamembed.errors import ParameterError
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["COLOURS", "draw"]
-
 # Okabe and Ito's colours and three more; classes beyond them begin again with another mark.
 COLOURS = (
     "#0072B2",
@@ -32,8 +30,8 @@ MOST_NAMED = 30
 TRUSTED, MOST_HALOS = 1 / 3, 0.2
 
 
-class Shown(Protocol):
-    """A picture, as far as it is drawn."""
+class DrawablePicture(Protocol):
+    """What a drawing needs of a picture."""
 
     coordinates: Floats
 
@@ -41,7 +39,7 @@ class Shown(Protocol):
     def kept(self) -> Floats: ...
 
 
-def draw(picture: Shown, values: Array, ax: Any, halo: bool, new: int, label: str) -> Any:
+def draw(picture: DrawablePicture, values: Array, ax: Any, halo: bool, new: int, label: str) -> Any:
     """See `streamembed.engine.picture.Picture.plot`."""
     if ax is None:
         ax = _new_axes()
@@ -70,22 +68,22 @@ def draw(picture: Shown, values: Array, ax: Any, halo: bool, new: int, label: st
 
 def _classes(values: Array) -> list[Any] | None:
     """A name for every point, None where unknown; None for numbers that are no classes."""
-    named = [None if _is_unknown(value) else value for value in values.tolist()]
-    known = [value for value in named if value is not None]
+    names = [None if _is_unknown(value) else value for value in values.tolist()]
+    present = [value for value in names if value is not None]
     if values.dtype.kind in "mM":
         return None
-    if all(isinstance(value, (int, float)) for value in known):
-        if not all(np.isfinite(value) and value == int(value) for value in known):
+    if all(isinstance(value, (int, float)) for value in present):
+        if not all(np.isfinite(value) and value == int(value) for value in present):
             return None
-        named = [None if value is None else int(value) for value in named]
+        names = [None if value is None else int(value) for value in names]
     else:
-        named = [None if value is None else str(value) for value in named]
-    if len(set(named)) <= MOST_CLASSES:
-        return named
-    if known and not isinstance(known[0], str):
+        names = [None if value is None else str(value) for value in names]
+    if len(set(names)) <= MOST_CLASSES:
+        return names
+    if present and not isinstance(present[0], str):
         return None
     raise ParameterError(
-        f"color has {len(set(named))} different names; at most {MOST_CLASSES} can be told apart: "
+        f"color has {len(set(names))} different names; at most {MOST_CLASSES} can be told apart: "
         "give numbers, or fewer names"
     )
 
@@ -99,9 +97,11 @@ def _numbers(values: Array) -> Floats:
     if values.dtype.kind in "mM":
         values = values.astype("datetime64[s]" if values.dtype.kind == "M" else "timedelta64[s]")
         values = values.astype(np.int64)
-    found = np.array([np.nan if is_null(value) else value for value in values.tolist()], np.float64)
-    known = found[np.isfinite(found)]
-    return np.where(np.isfinite(found), found, np.median(known) if len(known) else 0.0)
+    numbers = np.array(
+        [np.nan if is_null(value) else value for value in values.tolist()], np.float64
+    )
+    finite = numbers[np.isfinite(numbers)]
+    return np.where(np.isfinite(numbers), numbers, np.median(finite) if len(finite) else 0.0)
 
 
 def _draw_classes(ax: Any, x: Floats, y: Floats, classes: list[Any], size: float) -> None:

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from streamembed.data import batch, column_roles
 from streamembed.data.batch import Batch
-from streamembed.data.column_roles import Split
-from streamembed.data.labels import booleans, list_labels
+from streamembed.data.column_roles import SplitTable
+from streamembed.data.labels import list_labels, read_booleans
 from streamembed.data.times import read_times as times_of
 from streamembed.engine import diagnostics, from_landmarks, input_checks, saved_engine
-from streamembed.engine.buffer import Intake
-from streamembed.engine.engine_state import NO_FEATURES, Progress
+from streamembed.engine.buffer import EventBuffer
+from streamembed.engine.engine_state import NO_FEATURES, EngineState
 from streamembed.engine.input_checks import Labelled, Learned
-from streamembed.engine.saved_engine import Saved
+from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     ColumnWarning,
@@ -41,25 +41,22 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
-from streamembed.validation import binary, whole
-
-__all__ = ["Engine", "Labelled", "Learned"]
-
+from streamembed.validation import check_bytes, check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _alone(
+def _exclusive(
     method: Callable[Concatenate[Engine, P], T],
 ) -> Callable[Concatenate[Engine, P], T]:
-    """A method that changes the engine: one call at a time, or ConcurrentUseError."""
+    """Make a method that changes the engine exclusive: ConcurrentUseError for a second call."""
 
     @functools.wraps(method)
-    def alone(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._intake.alone(method, self, *args, **kwargs)
+    def exclusive(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._buffer.run_exclusively(method, self, *args, **kwargs)
 
-    return alone
+    return exclusive
 
 
 def _count(number: int, what: str) -> str:
@@ -72,7 +69,7 @@ def _points(X: Any, names: tuple[str, ...] | None) -> Any:
 
 
 class Engine:
-    """A diffusion map that is updated chunk by chunk, in bounded memory.
+    """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
     Parameters
     ----------
@@ -106,7 +103,7 @@ class Engine:
         "gaussian", which is then the default, "polynomial" or "cosine".
     n_neighbors
         Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
-        Graphs: points are joined where either is among so many nearest of the other. Pictures: as
+        Graphs: points are joined where either is among that many nearest of the other. Pictures: as
         many attract a point.
     width
         c of self-tuning weights, in [1e-3, 1e6]; "auto": 2 of the kernel, 1 in a graph.
@@ -133,8 +130,8 @@ class Engine:
     reg
         Locally linear embedding: the ridge of the weights, as a share of their Gram matrix.
     n_landmarks
-        Isomap: paths from at most so many points, by which all others are placed; None: between all
-        points. `docs/algorithms/isomap.md` says how far that is from Isomap.
+        Isomap: paths from at most this many points, by which all others are placed; None: between
+        all points. `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
         Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
         eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
@@ -149,7 +146,7 @@ class Engine:
     scaling
         "standard": divide features by their standard deviations; "global": all by one number;
         None: not at all. Of the warm-up, then fixed. But for a gaussian diffusion map no
-        divisor is below 0.3 of the median deviation, and all are taken anew, once, when the window
+        divisor is below 0.3 of the median deviation, and all are taken again, once, when the window
         first fills or the last landmark is taken: a new epoch. Distances are never scaled.
     metrics
         Names of metrics to learn too: "itml", "eig_dml", "contrast", "geometric_mean",
@@ -163,7 +160,7 @@ class Engine:
         Of the picture, in [0.5, 20]: attraction between neighbours. 1 is that of t-SNE, about 4
         that of UMAP, whose islands are denser.
     on_bad_row
-        "raise": a call with a bad row is refused whole; "skip": the row is set aside and reported.
+        "raise": a call with a bad row is refused whole; "skip": the row is rejected and reported.
     seed
         Random seed; with the stream position it determines every draw.
 
@@ -254,27 +251,27 @@ class Engine:
             on_bad_row=on_bad_row,
             seed=seed,
         )
-        self._intake = Intake(self.config)
+        self._buffer = EventBuffer(self.config)
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
-        self._has_chosen = False  # somebody said which columns are features
-        self._warn(diagnostics.cost_of_chunk(self.config), CostWarning)
+        self._has_chosen = False  # a call has named the feature columns
+        self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
     def __repr__(self) -> str:
-        progress, config = self._intake.progress, self.config
+        progress, config = self._buffer.progress, self.config
         memory = {"window": f"window of {config.size:,}", "landmarks": f"{config.size:,} landmarks"}
-        beside = [*config.metrics, *(["a picture"] if config.picture else [])]
+        extras = [*config.metrics, *(["a picture"] if config.picture else [])]
         missing = config.warm_up_events - progress.position
         state = "ready" if self.ready else f"{missing:,} events before its first snapshot"
         return (
             f"<Engine {config.method} in {_count(config.n_components, 'component')}, "
             f"{memory.get(config.memory, 'all events')}"
-            f"{''.join(', ' + one for one in beside)}; at event {progress.position:,}: "
-            f"{self._told_features}, {state}>"
+            f"{''.join(', ' + extra for extra in extras)}; at event {progress.position:,}: "
+            f"{self._feature_summary}, {state}>"
         )
 
     @property
-    def _told_features(self) -> str:
+    def _feature_summary(self) -> str:
         """Of what the engine learns, for its repr."""
         if self.learns_distances:
             return "distances"
@@ -286,90 +283,92 @@ class Engine:
     @property
     def ready(self) -> bool:
         """True once the warm-up is over: `snapshot` then works."""
-        return self._intake.state is not None
+        return self._buffer.state is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far, learned and pending."""
-        return self._intake.progress.position
+        return self._buffer.progress.position
 
     @property
     def learned(self) -> int:
         """Events in whole chunks, or flushed: those that the next snapshot will know of."""
-        return self._intake.progress.learned
+        return self._buffer.progress.learned
 
     @property
     def pending(self) -> int:
         """Accepted events whose chunk is not complete yet."""
-        return self._intake.progress.pending
+        return self._buffer.progress.pending
 
     @property
     def rejected(self) -> int:
         """Rows rejected since the first event."""
-        return self._intake.progress.rejected
+        return self._buffer.progress.rejected
 
     @property
     def state_token(self) -> object:
-        """Another object after every change: for whoever keeps an engine to tell that it moved."""
-        return self._intake.progress
+        """Another object after every change: compare it by identity to detect changes."""
+        return self._buffer.progress
 
     @property
     def log_offset(self) -> int:
-        """Rows of its log that a replay has taken, accepted or not: where to go on; 0 without."""
-        return self._intake.progress.log_offset
+        """Rows of its log that a replay has taken, accepted or not: where to resume; 0 without."""
+        return self._buffer.progress.log_offset
 
     @log_offset.setter
-    @_alone
+    @_exclusive
     def log_offset(self, rows: int) -> None:
-        self._intake.progress = self._intake.progress.at_row(whole("log_offset", rows, 0))
+        self._buffer.progress = self._buffer.progress.with_log_offset(
+            check_whole("log_offset", rows, 0)
+        )
 
     @property
     def unlearned(self) -> int:
         """Events with a label beyond the first 1,000 classes, learned without their label."""
-        return self._intake.progress.labels.unlearned
+        return self._buffer.progress.labels.unlearned
 
     @property
     def refreshes(self) -> int:
         """Refreshes of the factor since the first event, not counting those of snapshots."""
-        state = self._intake.state
+        state = self._buffer.state
         return 0 if state is None else state.counts.refreshes
 
     @property
     def refilled(self) -> int:
         """Slots filled again, since the first event, because their kernel width had drifted."""
-        state = self._intake.state
+        state = self._buffer.state
         return 0 if state is None else state.counts.refilled
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
-        return self._intake.progress.feature_names
+        return self._buffer.progress.feature_names
 
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return self._intake.progress.learns_distances
+        return self._buffer.progress.learns_distances
 
     @property
     def has_ids(self) -> bool | None:
         """True if events have ids of their own; None before the first event."""
-        kind = self._intake.progress.ids_kind
+        kind = self._buffer.progress.ids_kind
         return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
         """Ids of the support, oldest first, shape (N,); empty during the warm-up."""
-        return self._intake.progress.support_ids
+        return self._buffer.progress.support_ids
 
     @property
     def support_positions(self) -> Ints:
         """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
-        return self._intake.progress.support_positions
+        return self._buffer.progress.support_positions
 
     @property
     def distance_row_ids(self) -> Array:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
-        return self._intake.progress.distance_row_ids(self.config)
+        return self._buffer.progress.distance_row_ids(self.config)
 
     def snapshot(self, counted: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
@@ -382,7 +381,7 @@ class Engine:
         counted
             Of a graph of neighbours: count its eigenvalues, so that ``certificate.missed`` is
             proven. Costs as much as some chunks, and far more where data have many dimensions; such
-            a snapshot is made anew at every call.
+            a snapshot is computed again at every call.
 
         Raises
         ------
@@ -396,24 +395,26 @@ class Engine:
         ResolutionWarning
             Once, if landmarks are too far apart for the kernel.
         CostWarning
-            Once, if the tolerance required the last rung of the ladder and the snapshot cost more
+            Once, if the tolerance required the last refinement level and the snapshot cost more
             than ten times the usual.
         DegenerateMapWarning
-            Once, and again once scaling was taken anew, if a component is carried by a few points
+            Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
         snapshot = self.publish(counted)
-        self._warn(diagnostics.coarse(snapshot), ResolutionWarning)
-        self._warn(diagnostics.cost_of_snapshot(self.config, snapshot), CostWarning)
-        self._warn(diagnostics.degenerate(snapshot), DegenerateMapWarning, self._scalings)
+        self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
+        self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
+        self._warn(
+            diagnostics.describe_degenerate_map(snapshot), DegenerateMapWarning, self._scalings
+        )
         return snapshot
 
     def publish(self, counted: bool = False) -> Snapshot:
-        """`snapshot`, without a warning: for whoever shows it to nobody."""
-        made = self._published
-        if made is None or made[0] is not self._intake.state or counted:
-            made = self._intake.between_chunks(self._publish, counted)
-        return made[1]
+        """`snapshot` without warnings, for internal use."""
+        published = self._published
+        if published is None or published[0] is not self._buffer.state or counted:
+            published = self._buffer.run_between_chunks(self._publish, counted)
+        return published[1]
 
     def _publish(self, counted: bool) -> tuple[State, Snapshot]:
         state = self._need_state("learn more, or create the engine with a smaller warm_up")
@@ -421,28 +422,28 @@ class Engine:
             return self._published
         with one_blas_thread():
             columns = publish.publish(state, self.config, counted)
-            features = self._intake.progress.features or NO_FEATURES
+            features = self._buffer.progress.features or NO_FEATURES
             snapshot = Snapshot._of(state, columns, self.config, *features)
-        if not counted:  # or later snapshots would depend on who counted
+        if not counted:  # or later snapshots would depend on counted ones
             self._published = state, snapshot
         return state, snapshot
 
     def _need_state(self, remedy: str) -> State:
         """The state, or NotReadyError before the warm-up ends."""
-        if self._intake.state is None:
+        if self._buffer.state is None:
             raise NotReadyError(
                 f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
                 f"arrived: {remedy}"
             )
-        return self._intake.state
+        return self._buffer.state
 
     @property
     def _scalings(self) -> int:
-        """How often all but the support was made anew."""
-        return 0 if self._intake.state is None else self._intake.state.counts.rebuilds
+        """How often all but the support was rebuilt."""
+        return 0 if self._buffer.state is None else self._buffer.state.counts.rebuilds
 
     def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
-        """Say it, each kind once, or once a scaling."""
+        """Warn, each kind once, or once a scaling."""
         if message is not None and (kind, scaling) not in self._warned:
             self._warned.add((kind, scaling))
             warn(message, kind)
@@ -523,13 +524,15 @@ class Engine:
         return learned
 
     def _suspects(self) -> str | None:
-        """Which features of the warm-up look like none, in words."""
-        state, (names, _) = self._intake.state, self._intake.progress.features or NO_FEATURES
+        """A message on features of the warm-up that look like ids, times or targets, or None."""
+        state, (names, _) = self._buffer.state, self._buffer.progress.features or NO_FEATURES
         if state is None or not names:
             return None
-        return column_roles.suspects(names, state.support.points[state.support.oldest_first])
+        return column_roles.describe_suspects(
+            names, state.support.points[state.support.oldest_first]
+        )
 
-    @_alone
+    @_exclusive
     def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
         names, ordered = self._features_of_points()
         table = column_roles.split(X, names, features)
@@ -541,16 +544,16 @@ class Engine:
         labels = None if y is None else list_labels(y, n)
         at = self._read_times(table, times, n)
         policy = self.config.on_bad_row
-        return input_checks.admit_points(self._intake, read, policy, labels, times=at)
+        return input_checks.admit_points(self._buffer, read, policy, labels, times=at)
 
-    def _read_times(self, table: Split | None, times: Any, n: int) -> Floats | None:
-        """Times of n rows as numbers, (n,), NaN where one is missing; None where nobody needs them.
+    def _read_times(self, table: SplitTable | None, times: Any, n: int) -> Floats | None:
+        """Times of n rows as numbers, (n,), NaN where one is missing; None if unused.
 
         Parameters
         ----------
         table
-            Whose column they are where none are given; None for rows of a log, which may have times
-            that nobody needs.
+            Its column is used if ``times`` is None; None for rows of a log, whose times may be
+            unused.
 
         Raises
         ------
@@ -577,10 +580,10 @@ class Engine:
 
     def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
         """Names known, and whether they are places; InputError where distances are learned."""
-        self._intake.progress.must_learn(distances=False)
-        return self._intake.progress.features or (None, False)
+        self._buffer.progress.check_input_kind(distances=False)
+        return self._buffer.progress.features or (None, False)
 
-    @_alone
+    @_exclusive
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn pairs of points stated to be similar or dissimilar; an event of the stream.
 
@@ -611,9 +614,9 @@ class Engine:
             )
         names, ordered = self._features_of_points()
         remedy = "nothing was learned: fix or drop these pairs"
-        with batch.called("X1"):
+        with batch.rename_argument("X1"):
             left = batch.read(_points(X1, names), None, names, ordered, remedy=remedy)
-        with batch.called("X2"):
+        with batch.rename_argument("X2"):
             second = _points(X2, left.names)
             right = batch.read(second, None, left.names, left.ordered, remedy=remedy)
         if len(left.points) != len(right.points):
@@ -621,12 +624,12 @@ class Engine:
                 f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
                 "must be equal"
             )
-        kinds = booleans(similar, len(left.points))
-        self._intake.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
+        kinds = read_booleans(similar, len(left.points))
+        self._buffer.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
 
-    @_alone
+    @_exclusive
     def label(self, ids: Any, y: Any) -> Labelled:
-        """Give events that are still held a label that came late; an event of the stream.
+        """Label events that are still retained; an event of the stream.
 
         The metrics learn an event of the support with its label at once, as a labelled row, and an
         event that is pending when its chunk is whole, as if it had come with the label. The
@@ -643,7 +646,7 @@ class Engine:
         -------
         Labelled
             How many were learned; how many events had a label already, which counts (metrics cannot
-            unlearn it); and the ids that are not held any more, or never were.
+            unlearn it); and the ids that are not retained.
 
         Raises
         ------
@@ -669,7 +672,7 @@ class Engine:
                 "labels were given, but this engine learns no metrics: create it with "
                 "metrics=('fenn',)"
             )
-        return input_checks.admit_labels(self._intake, ids, y)
+        return input_checks.admit_labels(self._buffer, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -712,7 +715,7 @@ class Engine:
         """
         return self.admit_distances(rows, ids)
 
-    @_alone
+    @_exclusive
     def admit(
         self,
         rows: Batch,
@@ -744,9 +747,9 @@ class Engine:
         policy = on_bad_row or self.config.on_bad_row
         n = 0 if times is None else len(times)
         at = self._read_times(None, times, n) if len(rows.kept) else None
-        return input_checks.admit_points(self._intake, rows, policy, labels, log_offset, at)
+        return input_checks.admit_points(self._buffer, rows, policy, labels, log_offset, at)
 
-    @_alone
+    @_exclusive
     def admit_distances(
         self,
         rows: Any,
@@ -765,9 +768,9 @@ class Engine:
                 f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
             )
         policy = on_bad_row or self.config.on_bad_row
-        return input_checks.admit_distances(self._intake, rows, ids, policy, log_offset)
+        return input_checks.admit_distances(self._buffer, rows, ids, policy, log_offset)
 
-    @_alone
+    @_exclusive
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
 
@@ -779,11 +782,11 @@ class Engine:
             Before the warm-up ends: a warm-up is never cut short.
         """
         self._need_state("there is nothing to flush into")
-        self._intake.flush()
+        self._buffer.flush()
 
-    @_alone
+    @_exclusive
     def rescale(self) -> None:
-        """Take scaling, and widths or bandwidth, anew from the support; the axes start again.
+        """Take scaling, and widths or bandwidth, again from the support; the axes start over.
 
         An event of the stream: kernel rows, factor and frame are rebuilt, and the frame's epoch
         goes up by one. Otherwise the scaling stays what it was when the window first filled (with
@@ -795,9 +798,9 @@ class Engine:
             Before the warm-up ends.
         """
         self._need_state("there is nothing to rescale")
-        self._intake.rescale()
+        self._buffer.rescale()
 
-    @_alone
+    @_exclusive
     def relayout(self) -> None:
         """Lay the picture out from scratch, turned onto the one before it.
 
@@ -817,19 +820,19 @@ class Engine:
         if not self.config.picture:
             raise ParameterError("this engine keeps no picture: create it with picture=True")
         self._need_state("there is nothing to lay out")
-        self._intake.relayout()
+        self._buffer.relayout()
 
     # ------------------------------------------------------------------ saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue exactly where learning stopped, as Arrow IPC."""
         arrays, header = codec.pack(self)
-        archive.write_table(path, archive.table_of(arrays), "engine", header)
+        archive.write_table(path, archive.to_table(arrays), "engine", header)
 
     def to_bytes(self) -> bytes:
-        """What `save` would write, for a store of one's own."""
+        """What `save` would write, for your own store."""
         arrays, header = codec.pack(self)
-        return archive.seal(archive.table_of(arrays), "engine", header)
+        return archive.seal(archive.to_table(arrays), "engine", header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -847,13 +850,13 @@ class Engine:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The engine of which `to_bytes` gave these; DamagedFileError where they are others."""
-        return cls._of_table(*archive.unseal(binary("data", data), "engine", "data"), "data")
+        return cls._of_table(*archive.unseal(check_bytes("data", data), "engine", "data"), "data")
 
     @classmethod
     def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.sound(path, "engine"):
+        with archive.raise_damaged(path, "engine"):
             engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-            saved_engine.check_metrics(engine._intake.state)
+            saved_engine.check_metrics(engine._buffer.state)
             return engine
 
     # ------------------------------------------------------------------ merging
@@ -875,7 +878,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        number = whole("partition", partition, 0, high=LARGEST_PARTITION)
+        number = check_whole("partition", partition, 0, high=LARGEST_PARTITION)
         if self.config.memory != "landmarks":
             raise ParameterError(
                 f"memory={self.config.memory!r} has no landmarks that could be merged: create the "
@@ -887,8 +890,8 @@ class Engine:
                 "to one another: only points can be merged"
             )
         state = self._need_state("learn more, or create the engine with a smaller warm_up")
-        features = self._intake.progress.features or NO_FEATURES
-        return landmark_set.of_state(state, self.config, features, number)
+        features = self._buffer.progress.features or NO_FEATURES
+        return landmark_set.from_state(state, self.config, features, number)
 
     @classmethod
     def of_landmarks(
@@ -904,13 +907,13 @@ class Engine:
         landmarks
             As many as a map needs, n_components + 2 at least.
         like
-            A snapshot whose axes are to be kept, of whatever landmarks: its eigenfunctions,
+            A snapshot whose axes are to be kept, of any landmarks: its eigenfunctions,
             extended to these, are the frame. Where axes cannot be compared with its own any more,
             the epoch is its own and one.
         parameters
             Those of an engine. ``memory``, ``half_life`` and ``clock`` are those of the set;
             ``size`` is by default the number of landmarks where they were thinned, and that of the
-            set where there was room; a gaussian ``bandwidth`` that of the set, if it has one, else
+            set otherwise; a gaussian ``bandwidth`` that of the set, if it has one, else
             chosen from the landmarks.
 
         Raises
@@ -933,17 +936,17 @@ class Engine:
         >>> again.position, again.snapshot().certificate.met
         (400, True)
         """
-        engine = cls(**from_landmarks.parameters_of(landmarks, parameters))
+        engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
         features = landmarks.agreement.features, landmarks.agreement.ordered
-        state, columns = from_landmarks.begin(landmarks, engine.config, like)
+        state, columns = from_landmarks.start_state(landmarks, engine.config, like)
         if columns is not None:
             engine._published = state, Snapshot._of(state, columns, engine.config, *features)
-        engine._intake.progress = Progress(state, features=features, ids_kind="positions")
+        engine._buffer.progress = EngineState(state, features=features, ids_kind="positions")
         return engine
 
-    @_alone
+    @_exclusive
     def become(self, other: Engine) -> None:
-        """Go on where another engine of the same parameters stands.
+        """Take over the state of another engine with the same parameters.
 
         Raises
         ------
@@ -952,7 +955,7 @@ class Engine:
         """
         if not isinstance(other, Engine) or other.config != self.config:
             raise ParameterError(f"other={other!r} must be an engine of the same parameters")
-        self._intake, self._published = other._intake, other._published
+        self._buffer, self._published = other._buffer, other._published
 
     def __getstate__(self) -> dict[str, Any]:
         arrays, header = codec.pack(self)
@@ -961,17 +964,17 @@ class Engine:
     def __setstate__(self, parts: dict[str, Any]) -> None:
         vars(self).update(vars(codec.unpack(Engine, parts["arrays"], parts["header"], STATES)))
 
-    def __pack__(self) -> Saved:
+    def __pack__(self) -> SavedEngine:
         """Parameters and progress between two chunks, on rings that no chunk is written into."""
-        own = self._intake.between_chunks(lambda: self._intake.progress.on_its_own())
-        return Saved(self.config, own)
+        copied = self._buffer.run_between_chunks(lambda: self._buffer.progress.copy())
+        return SavedEngine(self.config, copied)
 
     @classmethod
-    def __unpack__(cls, kept: Saved) -> Self:
+    def __unpack__(cls, saved: SavedEngine) -> Self:
         """The engine, if it can be one; ValueError otherwise."""
-        saved_engine.check(kept)
-        engine = cls(**kept.config.as_dict())
-        engine._intake.progress = kept.progress
+        saved_engine.check(saved)
+        engine = cls(**saved.config.as_dict())
+        engine._buffer.progress = saved.progress
         return engine
 
 

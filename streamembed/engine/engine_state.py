@@ -1,8 +1,8 @@
-"""How far an engine has come: everything in it that changes, as one value.
+"""The state of an engine: everything in it that changes, as one immutable value.
 
-Nothing in here is ever written to, apart from the rings beneath the state, which know to which
-state they belong. An engine goes on by taking the next such value in place of this one, which is
-one step that no interrupt can divide.
+Only the rings beneath `EngineState.state` are written to, and they know to which state they belong.
+An engine advances by replacing this value with the next one: a single step that no interrupt can
+divide.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.ids import HeldIds, kind_of
-from streamembed.data.labels import UNKNOWN, Labels
+from streamembed.data.ids import RetainedIds, classify_ids
+from streamembed.data.labels import UNKNOWN, LabelIndex
 from streamembed.errors import DuplicateIdError, InputError
-from streamembed.methods.chunk import Events
+from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.numeric.chunks import Waiting
-from streamembed.numeric.codec import NOT_KEPT
-
-__all__ = ["NO_FEATURES", "Progress"]
+from streamembed.numeric.chunks import PendingParts
+from streamembed.numeric.codec import NOT_SAVED
 
 # Of an engine that learns distances: no names, in their order.
 NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
@@ -31,43 +29,43 @@ NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Progress:
+class EngineState:
     """Everything in an engine that changes.
 
     Attributes
     ----------
     state : State or None
         After the last whole chunk; None before the warm-up ends.
-    waiting : Waiting of Events
+    waiting : PendingParts of AcceptedEvents
         Accepted events whose chunk is not whole.
     features : (tuple of str, bool) or None
         Names, and whether they are places; `NO_FEATURES` where distances are learned; None before
         the first call.
     ids_kind : str or None
-        See `streamembed.data.ids.kind_of`.
+        See `streamembed.data.ids.classify_ids`.
     rejected : int
-        Rows set aside since the first event.
-    labels : Labels
-        Those seen so far.
+        Rows rejected since the first event.
+    labels : LabelIndex
+        The labels observed so far.
     early : (Floats, Floats, Bools) or None
         Raw points of given pairs, and what they are, until the warm-up ends.
-    ids : HeldIds or None
-        Those of the support and of what waits; None where nobody has asked since the last chunk.
+    ids : RetainedIds or None
+        Ids of the support and of pending events; None if not computed since the last chunk.
     log_offset : int
-        Rows of the log that is being read which were taken, accepted or set aside; 0 without one.
+        Rows taken from the log, accepted or rejected; 0 without a log.
     labelled : (m,)
         Stream positions, ascending, of the events of the support that metrics have learned with a
-        label; empty without metrics. What waits has its labels with it.
+        label; empty without metrics. Pending events carry their own labels.
     """
 
     state: State | None = None
-    waiting: Waiting[Events] = field(default_factory=Waiting)
+    waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
     features: tuple[tuple[str, ...], bool] | None = None
     ids_kind: str | None = None
     rejected: int = 0
-    labels: Labels = field(default_factory=Labels)
+    labels: LabelIndex = field(default_factory=LabelIndex)
     early: tuple[Floats, Floats, Bools] | None = None
-    ids: HeldIds | None = field(default=None, metadata=NOT_KEPT)
+    ids: RetainedIds | None = field(default=None, metadata=NOT_SAVED)
     log_offset: int = 0
     labelled: Ints = field(default_factory=lambda: NOTHING)
 
@@ -84,10 +82,10 @@ class Progress:
     @property
     def newest(self) -> float | None:
         """With a clock of event times: that of the newest event; None before the first."""
-        found = [float(part.times.max()) for part in self.waiting.parts if part.times is not None]
+        times = [float(part.times.max()) for part in self.waiting.parts if part.times is not None]
         if self.state is not None and self.state.time is not None:
-            found.append(self.state.time)
-        return max(found, default=None)
+            times.append(self.state.time)
+        return max(times, default=None)
 
     @property
     def position(self) -> int:
@@ -125,25 +123,29 @@ class Progress:
     def distance_row_ids(self, config: Config) -> Array:
         """What the next distance row must hold, shape (L,)."""
         waiting = [part.ids for part in self.waiting.parts]
-        held = [self.support_ids] if self.state is not None or not waiting else []
-        ids = np.concatenate([*held, *waiting])
+        support = [self.support_ids] if self.state is not None or not waiting else []
+        ids = np.concatenate([*support, *waiting])
         return ids if config.window is None else ids[-config.window :]
 
-    def held_ids(self, config: Config) -> HeldIds:
+    def retained_ids(self, config: Config) -> RetainedIds:
         """Ids of every event in the support or pending."""
-        return self.ids if self.ids is not None else HeldIds.of(self.held(), config.window)
+        return (
+            self.ids
+            if self.ids is not None
+            else RetainedIds.of(self.list_retained(), config.window)
+        )
 
-    def held(self) -> list[tuple[Any, int]]:
-        """Id and stream position of every event in the support, and then of those that wait."""
-        held: list[tuple[Any, int]] = []
+    def list_retained(self) -> list[tuple[Any, int]]:
+        """Id and stream position of every event in the support, then of pending events."""
+        entries: list[tuple[Any, int]] = []
         if self.state is not None:
             support = self.state.support
-            held = list(zip(support.ids.tolist(), support.births.tolist(), strict=True))
+            entries = list(zip(support.ids.tolist(), support.births.tolist(), strict=True))
         waiting = [key for part in self.waiting.parts for key in part.ids.tolist()]
-        held += zip(waiting, range(self.learned, self.position), strict=True)
-        return held
+        entries += zip(waiting, range(self.learned, self.position), strict=True)
+        return entries
 
-    def must_learn(self, distances: bool) -> None:
+    def check_input_kind(self, distances: bool) -> None:
         """Refuse points where distances are learned, and the other way round."""
         if distances and self.learns_distances is False:
             raise InputError(
@@ -156,26 +158,26 @@ class Progress:
                 "create another engine for them"
             )
 
-    def check_kind(self, ids: Array | None) -> None:
+    def check_ids_kind(self, ids: Array | None) -> None:
         """Refuse ids of another kind than the first."""
-        kind = kind_of(ids)
+        kind = classify_ids(ids)
         if self.ids_kind is not None and kind != self.ids_kind:
             raise DuplicateIdError(
                 f"ids are {kind} in this call and were {self.ids_kind} in the first, so they could "
                 "be confused; use one kind"
             )
 
-    def followed_by(
+    def with_events(
         self,
-        part: Events,
+        part: AcceptedEvents,
         features: tuple[tuple[str, ...], bool],
         ids_kind: str,
         rejected: int,
-        labels: Labels,
-        ids: HeldIds | None,
-    ) -> Progress:
-        """This, and one more part that waits; features and kind of ids are those of the first."""
-        return Progress(
+        labels: LabelIndex,
+        ids: RetainedIds | None,
+    ) -> EngineState:
+        """The state with one more pending part; the first part sets features and kind of ids."""
+        return EngineState(
             self.state,
             self.waiting.followed_by(part),
             self.features or features,
@@ -188,36 +190,36 @@ class Progress:
             self.labelled,
         )
 
-    def labelled_now(self) -> Ints:
-        """Stream positions of all events with a label, those that wait at the end, ascending."""
+    def list_labelled_positions(self) -> Ints:
+        """Stream positions of all labelled events, pending ones last, ascending."""
         places, start = [self.labelled], self.learned
         for part in self.waiting.parts:
             if part.classes is not None:
                 places.append(start + np.flatnonzero(part.classes != UNKNOWN))
             start += len(part)
-        found: Ints = np.concatenate(places)
-        return found
+        positions: Ints = np.concatenate(places)
+        return positions
 
-    def labelled_in(self, state: State, config: Config) -> Ints:
-        """`labelled`, once what waits has become that state."""
+    def select_labelled_positions(self, state: State, config: Config) -> Ints:
+        """`labelled` after the pending events have become that state."""
         if not config.metrics:
             return self.labelled
-        found, births = self.labelled_now(), state.support.births
-        held: Ints = found[found >= births.min()]
-        return held[np.isin(held, births)] if config.memory == "landmarks" else held
+        positions, births = self.list_labelled_positions(), state.support.births
+        retained: Ints = positions[positions >= births.min()]
+        return retained[np.isin(retained, births)] if config.memory == "landmarks" else retained
 
-    def with_classes(self, classes: Mapping[int, int]) -> Progress:
-        """This, with these classes of events that wait, by stream position."""
+    def with_classes(self, classes: Mapping[int, int]) -> EngineState:
+        """The state with classes of pending events, given by stream position."""
         events = self.waiting.joined()
-        known = np.full(len(events), UNKNOWN) if events.classes is None else events.classes.copy()
+        codes = np.full(len(events), UNKNOWN) if events.classes is None else events.classes.copy()
         for position, code in classes.items():
-            known[position - self.learned] = code
-        return replace(self, waiting=Waiting((replace(events, classes=known),), len(events)))
+            codes[position - self.learned] = code
+        return replace(self, waiting=PendingParts((replace(events, classes=codes),), len(events)))
 
-    def at_row(self, log_offset: int | None) -> Progress:
-        """This, with that many rows of its log taken; None for what comes from no log."""
+    def with_log_offset(self, log_offset: int | None) -> EngineState:
+        """The state with that many rows of its log taken; unchanged for None (no log)."""
         return self if log_offset is None else replace(self, log_offset=log_offset)
 
-    def on_its_own(self) -> Progress:
+    def copy(self) -> EngineState:
         """The same on copies of the rings, so that learning from it leaves this one unchanged."""
-        return self if self.state is None else replace(self, state=self.state.on_its_own())
+        return self if self.state is None else replace(self, state=self.state.copy())

@@ -1,4 +1,4 @@
-"""What an engine begins with that is made of a set of landmarks instead of events."""
+"""The initial state of an engine built from a set of landmarks instead of events."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import numpy as np
 
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, ParameterError, shown
+from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.methods import frame_reference, publish, update
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.threads import one_blas_thread
-from streamembed.validation import whole
-
-__all__ = ["begin", "parameters_of"]
+from streamembed.validation import check_whole
 
 
-def parameters_of(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[str, Any]:
+def choose_parameters(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of an engine of these landmarks, where those that were given do not contradict.
 
     Raises
@@ -34,20 +32,20 @@ def parameters_of(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[str,
     """
     if not isinstance(landmarks, LandmarkSet):
         raise InputError(
-            f"landmarks={shown(landmarks)} must be a LandmarkSet: of Engine.landmark_set, "
+            f"landmarks={quote(landmarks)} must be a LandmarkSet: of Engine.landmark_set, "
             "LandmarkSet.load or merge"
         )
-    fixed = landmark_set.parameters_of(landmarks)
+    fixed = landmark_set.get_parameters(landmarks)
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ParameterError(
-                f"{name}={shown(given[name])} must be {shown(value)}, that of the landmarks: leave "
+                f"{name}={quote(given[name])} must be {quote(value)}, that of the landmarks: leave "
                 "it out"
             )
     n, size = len(landmarks), len(landmarks) if landmarks.radius else landmarks.size
-    least = 2 + whole("n_components", given.get("n_components", 2), 1)
+    least = 2 + check_whole("n_components", given.get("n_components", 2), 1)
     parameters = {"size": max(size, least), **given, **fixed}
-    if not least <= n <= whole("size", parameters["size"], 1):
+    if not least <= n <= check_whole("size", parameters["size"], 1):
         raise InputError(
             f"landmarks has {n} landmarks; there must be at least n_components + 2 = {least} and "
             f"at most size={parameters['size']}"
@@ -55,9 +53,9 @@ def parameters_of(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[str,
     return parameters
 
 
-def begin(
+def start_state(
     landmarks: LandmarkSet, config: Config, like: Snapshot | None
-) -> tuple[State, publish.Columns | None]:
+) -> tuple[State, publish.PublishedColumns | None]:
     """The state after all that the landmarks stand for, and what is published of it, if known.
 
     Raises
@@ -66,15 +64,17 @@ def begin(
         The axes cannot be those of ``like``.
     """
     with one_blas_thread():
-        held, scaling = landmark_set.support_of(landmarks, config)
+        support, scaling = landmark_set.build_support(landmarks, config)
         events = sum(landmarks.positions.values())
-        state = update.of_support(held, scaling, events, landmarks.radius, landmarks.time, config)
-        return (state, None) if like is None else _turned(state, like, landmarks, config)
+        state = update.start_from_support(
+            support, scaling, events, landmarks.radius, landmarks.time, config
+        )
+        return (state, None) if like is None else _align_axes(state, like, landmarks, config)
 
 
-def _turned(
+def _align_axes(
     state: State, like: Snapshot, landmarks: LandmarkSet, config: Config
-) -> tuple[State, publish.Columns]:
+) -> tuple[State, publish.PublishedColumns]:
     """The state with the axes of a snapshot, in another epoch where they cannot be compared."""
     if config.method != "diffusion_map" or like.method != config.method:
         raise ParameterError(
@@ -88,15 +88,15 @@ def _turned(
         )
     names, ordered = landmarks.agreement.features, landmarks.agreement.ordered
     index = np.arange(len(landmarks), dtype=np.int64)
-    known = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
+    coordinates = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
     powers = like.eigenvalues**like.diffusion_time
-    columns = np.divide(known, powers, out=np.zeros_like(known), where=powers > 0)
-    followed = frame_reference.follow(
+    columns = np.divide(coordinates, powers, out=np.zeros_like(coordinates), where=powers > 0)
+    frame = frame_reference.adopt_columns(
         state, config, columns, like.eigenvalues.copy(), like.frame.epoch
     )
-    turned = replace(state, frame=followed)
-    published = publish.publish(turned, config)
+    aligned = replace(state, frame=frame)
+    published = publish.publish(aligned, config)
     if frame_reference.is_comparable(published.psi, columns):
-        return turned, published
-    later = replace(followed, epoch=like.frame.epoch + 1)
+        return aligned, published
+    later = replace(frame, epoch=like.frame.epoch + 1)
     return replace(state, frame=later), published

@@ -1,4 +1,4 @@
-"""The picture of a snapshot: places in the plane, and what can be said of each exactly."""
+"""The picture of a snapshot: places in the plane, and exact quality measures of each."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from streamembed.data.output_format import as_given, whole_frame
+from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import drawing
-from streamembed.errors import InputError, ParameterError, shown
+from streamembed.errors import InputError, ParameterError, quote
 from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
-from streamembed.layout.forces import Links, affinities
+from streamembed.layout.forces import Links, compute_affinities
 from streamembed.methods.placement import PictureExtension
-from streamembed.numeric.arrays import Array, Floats, Ints, frozen
-from streamembed.validation import whole
+from streamembed.numeric.arrays import Array, Floats, Ints, freeze
+from streamembed.validation import check_whole
 
-__all__ = ["PREFIX", "Drawn", "Movement", "Picture"]
-
-# A picture that keeps so much less of its neighbours than when it was laid out has aged.
+# A picture has aged when this share fewer neighbours are kept than when it was laid out.
 AGED = 0.05
-# What the columns of transformed points are called after.
+# Prefix of the columns of transformed points.
 PREFIX = "live_map"
 
 
@@ -46,25 +44,25 @@ class Movement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Neighbours:
-    """What the counts of a picture are made of.
+class PictureNeighbours:
+    """Neighbours that the quality measures of a picture are computed from.
 
     Attributes
     ----------
     near, d2 : (N, K)
         The nearest of every point, oldest first, -1 behind the end of a list.
-    twins : (N,) or None
-        See `streamembed.layout.measures.kept`; None where the points of the snapshot tell.
+    duplicates : (N,) or None
+        See `streamembed.layout.measures.measure_kept`; None where the points of the snapshot tell.
     """
 
     near: Slots
     d2: Floats
-    twins: Ints | None
+    duplicates: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
-    """What a picture is made of; points in the order of the snapshot.
+class PictureContents:
+    """The contents of a picture; points in the order of the snapshot.
 
     Attributes
     ----------
@@ -82,7 +80,7 @@ class Drawn:
     moved: Floats
     kept: Floats | None
     balance: Floats | None
-    neighbours: Neighbours | None
+    neighbours: PictureNeighbours | None
     gamma: float
     spread: float
     kept_then: float
@@ -91,8 +89,8 @@ class Drawn:
     epoch: int
 
 
-class Seen(Protocol):
-    """A snapshot, as far as its picture knows it."""
+class PictureSource(Protocol):
+    """What a picture needs of its snapshot."""
 
     ids: Array
     points: Floats
@@ -107,8 +105,8 @@ class Seen(Protocol):
 class Picture:
     """Places in the plane that keep neighbours together, and that keep still. Immutable.
 
-    It stands beside the coordinates of its snapshot and is not certified: nobody knows the best
-    picture. What can be counted is exact: ``kept`` and ``balance`` say how far each point is to be
+    It stands beside the coordinates of its snapshot and is not certified: the best picture is
+    unknown. What can be counted is exact: ``kept`` and ``balance`` say how far each point is to be
     trusted. Distances between islands, and the sizes of these, mean nothing.
 
     Attributes
@@ -142,24 +140,24 @@ class Picture:
     n_neighbors: int
     spread: float
     gamma: float
-    _drawn: Drawn
-    _seen: Seen
+    _contents: PictureContents
+    _source: PictureSource
 
-    def __init__(self, drawn: Drawn, seen: Seen) -> None:
+    def __init__(self, contents: PictureContents, source: PictureSource) -> None:
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
         vars(self).update(
-            coordinates=frozen(drawn.coordinates),
-            ids=seen.ids,
-            moved=frozen(drawn.moved),
-            age=drawn.age,
-            epoch=drawn.epoch,
-            kept_then=drawn.kept_then,
-            n_neighbors=drawn.n_neighbors,
-            spread=drawn.spread,
-            gamma=drawn.gamma,
-            _drawn=drawn,
-            _seen=seen,
+            coordinates=freeze(contents.coordinates),
+            ids=source.ids,
+            moved=freeze(contents.moved),
+            age=contents.age,
+            epoch=contents.epoch,
+            kept_then=contents.kept_then,
+            n_neighbors=contents.n_neighbors,
+            spread=contents.spread,
+            gamma=contents.gamma,
+            _contents=contents,
+            _source=source,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -177,7 +175,7 @@ class Picture:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with its snapshot."""
-        return attrgetter("picture"), (self._seen,)
+        return attrgetter("picture"), (self._source,)
 
     def __repr__(self) -> str:
         return (
@@ -194,29 +192,29 @@ class Picture:
         1: all around it are its neighbours, and all its neighbours are around it. Points of a value
         below 1/3 or so are drawn where only few of their neighbours are.
         """
-        known = self._drawn
-        if known.kept is not None:
-            return frozen(known.kept)
-        assert known.neighbours is not None
-        twins = known.neighbours.twins
-        if twins is None and self._seen.points.shape[1]:
-            twins = measures.twins_of(self._seen.points)
-        return frozen(measures.kept(self.coordinates, known.neighbours.near, twins))
+        contents = self._contents
+        if contents.kept is not None:
+            return freeze(contents.kept)
+        assert contents.neighbours is not None
+        duplicates = contents.neighbours.duplicates
+        if duplicates is None and self._source.points.shape[1]:
+            duplicates = measures.label_duplicates(self._source.points)
+        return freeze(measures.measure_kept(self.coordinates, contents.neighbours.near, duplicates))
 
     @cached_property
     def balance(self) -> Floats:
         """How far each point would still go if all others stayed, shape (N,): 0 is settled."""
-        known = self._drawn
-        if known.balance is not None:
-            return frozen(known.balance)
-        assert known.neighbours is not None
-        links = Links.of(known.neighbours.near, affinities(known.neighbours.d2))
-        return frozen(measures.balance(links, self.coordinates, self.spread, self.gamma))
+        contents = self._contents
+        if contents.balance is not None:
+            return freeze(contents.balance)
+        assert contents.neighbours is not None
+        links = Links.of(contents.neighbours.near, compute_affinities(contents.neighbours.d2))
+        return freeze(measures.measure_balance(links, self.coordinates, self.spread, self.gamma))
 
     @property
     def radius(self) -> float:
         """Root mean square distance of the points from their mean."""
-        return measures.radius(self.coordinates)
+        return measures.compute_radius(self.coordinates)
 
     @property
     def aged(self) -> bool:
@@ -233,14 +231,14 @@ class Picture:
         Raises
         ------
         InputError
-            All points came to rest anew in between (see ``epoch``), or it is no picture.
+            All points were laid out again in between (see ``epoch``), or it is no picture.
         """
         if not isinstance(earlier, Picture):
             raise InputError(f"earlier is a {type(earlier).__name__}; it must be a Picture")
         if earlier.epoch != self.epoch:
             raise InputError(
                 f"earlier is of epoch {earlier.epoch} and this picture of epoch {self.epoch}: all "
-                "points came to rest anew in between, and places of two epochs cannot be compared"
+                "points came to rest again in between, and places of two epochs cannot be compared"
             )
         if earlier.ids.dtype.kind != self.ids.dtype.kind:
             raise InputError(
@@ -266,20 +264,22 @@ class Picture:
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        read = whole_frame(X)
-        return as_given(self._extension.coordinates(self._seen._read(read)), X, read, PREFIX)
+        read = read_frame(X)
+        return to_input_format(
+            self._extension.coordinates(self._source._read(read)), X, read, PREFIX
+        )
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""
-        return self._extension.from_distances(self._seen._read_rows(rows))[0]
+        return self._extension.from_distances(self._source._read_rows(rows))[0]
 
     @cached_property
     def _extension(self) -> PictureExtension:
-        seen = self._seen
+        source = self._source
         return PictureExtension(
-            points=(seen.points - seen.center) / seen.scale,
-            center=seen.center,
-            scale=seen.scale,
+            points=(source.points - source.center) / source.scale,
+            center=source.center,
+            scale=source.scale,
             targets=self.coordinates,
             n_neighbors=self.n_neighbors,
             typical=1.0,
@@ -303,7 +303,7 @@ class Picture:
             A grey halo around points that keep less than a third of their neighbours, but no more
             than a fifth of all points.
         new
-            So many of the youngest points get a black rim.
+            Number of youngest points that get a black rim.
 
         Returns
         -------
@@ -314,9 +314,9 @@ class Picture:
         ParameterError
             Not one value a point; or matplotlib is not installed.
         """
-        n, new = len(self.coordinates), whole("new", new, 0)
+        n, new = len(self.coordinates), check_whole("new", new, 0)
         if ax is not None and not hasattr(ax, "scatter"):
-            raise ParameterError(f"ax={shown(ax)} must be matplotlib's Axes, or None")
+            raise ParameterError(f"ax={quote(ax)} must be matplotlib's Axes, or None")
         name = color if isinstance(color, str) and color in ("kept", "balance") else ""
         given = np.arange(n) if color is None else getattr(self, name) if name else color
         try:
@@ -333,6 +333,6 @@ class Picture:
 
     # ------------------------------------------------------------------ files
 
-    def _counted(self) -> Drawn:
+    def _counted(self) -> PictureContents:
         """All of it, with what is counted, and without what that is made of."""
-        return replace(self._drawn, kept=self.kept, balance=self.balance, neighbours=None)
+        return replace(self._contents, kept=self.kept, balance=self.balance, neighbours=None)

@@ -3,7 +3,7 @@
 The checksum of a file finds what was damaged; it cannot tell whether what was sealed is an engine.
 The codec sees to it that everything is there and of its declared type; what is checked here is
 whether it fits together. While a file is read, all of it runs within
-`streamembed.storage.archive.sound`, which makes any error a `DamagedFileError`.
+`streamembed.storage.archive.raise_damaged`, which makes any error a `DamagedFileError`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,26 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.labels import LARGEST_CLASSES
-from streamembed.engine.engine_state import Progress
-from streamembed.geometry.kernel_matrix import Graph, most_slots
-from streamembed.geometry.lists import Edges, Lists
+from streamembed.engine.engine_state import EngineState
+from streamembed.geometry.kernel_matrix import KernelMatrix, choose_capacity
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.geometry.support import slots_for
+from streamembed.geometry.support import choose_slots
 from streamembed.layout.layout import Layout
 from streamembed.methods import geodesic_gram
-from streamembed.methods.chunk import Events
-from streamembed.methods.options import LISTED, POSITION, Config
-from streamembed.methods.state import Curved, Dense, Rebuilt, Sparse, State
+from streamembed.methods.chunk import AcceptedEvents
+from streamembed.methods.options import LIST_FAMILIES, POSITION, Config
+from streamembed.methods.state import AlignmentMap, GeodesicMap, GraphMap, KernelMap, State
 from streamembed.metric_learners import metrics
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
-from streamembed.numeric.chunks import Waiting
+from streamembed.numeric.chunks import PendingParts
 from streamembed.pairs import pair_memory
 from streamembed.storage.archive import must
 
-__all__ = ["Saved", "check", "check_metrics", "check_pairs"]
-
 # Of floats: large rings, and what is made of them alone, may have the second.
 WIDTHS = ("<f8", "<f4")
-# Degrees are sums of the ring's rows, and whoever edits one without the other changes more.
+# Degrees are sums of the ring's rows, and an edit of one without the other changes more.
 ROUNDING = 1e-4
 # Of a picture: no stream carries it so far.
 FARTHEST = 1e12
@@ -59,7 +57,7 @@ FINITE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Saved:
+class SavedEngine:
     """All that is kept of an engine.
 
     Attributes
@@ -69,11 +67,11 @@ class Saved:
     """
 
     config: Config
-    progress: Progress
+    progress: EngineState
 
 
-def check(saved: Saved) -> None:
-    """Refuse what no engine of these parameters has: ValueError, if it can be told at all."""
+def check(saved: SavedEngine) -> None:
+    """Refuse a state that no engine of these parameters has: ValueError, as far as detectable."""
     config, progress = saved.config, saved.progress
     names, labels, state = progress.feature_names, progress.labels, progress.state
     must(len(set(names)) == len(names), "names are not unique")
@@ -86,8 +84,8 @@ def check(saved: Saved) -> None:
         _check_state(state, len(names), is_text, config)
     else:
         must(progress.ids_kind is None or progress.waiting.parts, "there is no event")
-    held = 0 if state is None else len(state.support)
-    _check_waiting(progress.waiting, len(names), is_text, held, config.window)
+    n_support = 0 if state is None else len(state.support)
+    _check_waiting(progress.waiting, len(names), is_text, n_support, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
         must((part.times is not None) == (config.clock != POSITION), "times of pending events")
@@ -105,7 +103,7 @@ def check(saved: Saved) -> None:
         _has("early", similar, (len(similar),))
 
 
-def _check_labelled(progress: Progress) -> None:
+def _check_labelled(progress: EngineState) -> None:
     """Which events have a label: some of the support, ascending."""
     labelled, state = progress.labelled, progress.state
     _has("labelled", labelled, (len(labelled),))
@@ -113,7 +111,9 @@ def _check_labelled(progress: Progress) -> None:
     taught = state is not None and state.metrics is not None
     must(not len(labelled) or taught, "labelled events without metrics")
     if state is not None:
-        must(np.isin(labelled, state.support.births).all(), "labelled events are not held")
+        must(
+            np.isin(labelled, state.support.births).all(), "labelled events are not in the support"
+        )
 
 
 def check_metrics(state: State | None) -> None:
@@ -167,12 +167,12 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     if config.memory != "landmarks":
         must((masses == 1.0).all(), "the masses of a window must be 1")
         must(n == min(position, config.window or position), f"{n} points of {position} events")
-        slots = slots_for(position - n, n, config.window)
+        slots = choose_slots(position - n, n, config.window)
         must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
-    must((state.sparse is not None) == config.is_sparse, "the room of the method")
-    must((state.dense is not None) == (config.room in ("dense", "centred")), "the room")
-    must((state.rebuilt is not None) == (config.room == "rebuilt"), "the room of the method")
-    must((state.curved is not None) == (config.room == "curved"), "the room of the method")
+    must((state.sparse is not None) == config.is_sparse, "the method")
+    must((state.dense is not None) == (config.family in ("kernel", "gram")), "the method")
+    must((state.rebuilt is not None) == (config.family == "alignment"), "the method")
+    must((state.curved is not None) == (config.family == "geodesic"), "the method")
     if state.dense is not None:
         _check_dense(state.dense, masses, config)
     if state.sparse is not None:
@@ -191,12 +191,12 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         _check_learners(state.metrics, d, config)
 
 
-def _check_ring(ring: Graph, n: int, config: Config) -> None:
-    must(0 <= ring.capacity <= most_slots(n, config.slots or 0), "capacity")
+def _check_ring(ring: KernelMatrix, n: int, config: Config) -> None:
+    must(0 <= ring.capacity <= choose_capacity(n, config.slots or 0), "capacity")
     must(ring.weights.dtype.str in WIDTHS, f"a ring has dtype {ring.weights.dtype}")
 
 
-def _check_dense(dense: Dense, masses: Array, config: Config) -> None:
+def _check_dense(dense: KernelMap, masses: Array, config: Config) -> None:
     """Ring, degrees and factor of kernels."""
     n, r, factor = len(masses), len(dense.factor.values), dense.factor
     weights = dense.graph.weights
@@ -205,7 +205,7 @@ def _check_dense(dense: Dense, masses: Array, config: Config) -> None:
     _has("factor.vectors", factor.vectors, (n, r))
     _has("factor.values", factor.values, (r,))
     _has("graph.weights", weights, (n, n))
-    must(dense.centred == config.is_centred, "the room of the method")
+    must(dense.centred == config.is_centred, "the method")
     positive = dense.centred or (dense.degrees > 0).all()
     must(positive and (factor.scaling > 0).all(), "degrees are not positive")
     _check_ring(dense.graph, n, config)
@@ -220,7 +220,7 @@ def _check_dense(dense: Dense, masses: Array, config: Config) -> None:
     )
 
 
-def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
+def _check_sparse(state: State, sparse: GraphMap, n: int, config: Config) -> None:
     """Block, lists or edges of a graph."""
     block = sparse.block
     _has("block.psi", block.psi, (n, len(block.values)))
@@ -230,31 +230,31 @@ def _check_sparse(state: State, sparse: Sparse, n: int, config: Config) -> None:
     must(((block.labels >= -1) & (block.labels < n)).all(), "block.labels")
     must(-1.0 <= block.low <= 0.0, "block.low")
     must(sparse.weights == config.weights and 0 < sparse.scale < np.inf, "weights, or their scale")
-    must(min(sparse.low_rows, sparse.count_rows) >= 0, "rows of the sparse room")
+    must(min(sparse.low_rows, sparse.count_rows) >= 0, "rows of the graph")
     must(-1 <= sparse.counted <= state.position, "counted")
     must(sparse.missed is None or 0 <= sparse.missed <= n, "missed")
     _check_neighbours(state.lists, sparse.edges, n, config)
 
 
-def _check_rebuilt(state: State, room: Rebuilt, n: int, config: Config) -> None:
+def _check_rebuilt(state: State, map_state: AlignmentMap, n: int, config: Config) -> None:
     """Weights and columns of locally linear embedding."""
-    bottom, r = room.bottom, len(room.bottom.values)
+    bottom, r = map_state.bottom, len(map_state.bottom.values)
     _check_neighbours(state.lists, None, n, config)
-    _has("rebuilt.weights", room.weights, (n, config.n_neighbors))
+    _has("rebuilt.weights", map_state.weights, (n, config.n_neighbors))
     _has("bottom.vectors", bottom.vectors, (n, r))
     _has("bottom.values", bottom.values, (r,))
     must((bottom.values >= 0).all(), "a value of the bottom is negative")
-    must(room.rows >= 0, "rows of the room")
+    must(map_state.rows >= 0, "rows since the last refresh")
 
 
-def _check_curved(state: State, room: Curved, n: int, config: Config) -> None:
+def _check_curved(state: State, map_state: GeodesicMap, n: int, config: Config) -> None:
     """Paths and factor of Isomap."""
-    factor, labels, lengths = room.factor, room.labels, room.geodesics.lengths
-    sources, expected = room.geodesics.sources, geodesic_gram.landmarks_of(n, config)
+    factor, labels, lengths = map_state.factor, map_state.labels, map_state.geodesics.lengths
+    sources, expected = map_state.geodesics.sources, geodesic_gram.choose_landmarks(n, config)
     slots = np.arange(n) if expected is None else expected
     must((sources is None) == (expected is None), "sources of paths")
     must(sources is None or sources.tolist() == slots.tolist(), "sources of paths")
-    _check_neighbours(state.lists, room.edges, n, config)
+    _check_neighbours(state.lists, map_state.edges, n, config)
     must(lengths.shape == (len(slots), n) and (lengths >= 0).all(), "lengths of paths")
     must((lengths[np.arange(len(slots)), slots] == 0).all(), "lengths of paths")
     must(labels.shape == (n,) and ((labels >= 0) & (labels < n)).all(), "labels of parts")
@@ -265,7 +265,7 @@ def _check_curved(state: State, room: Curved, n: int, config: Config) -> None:
     _has("factor.values", factor.values, (len(factor.values),))
     must((factor.scaling == 1.0).all(), "factor.scaling")
     must(factor.vectors.dtype == np.float64, "factor.vectors")
-    must(min(room.rows, room.stale) >= 0, "rows of the room")
+    must(min(map_state.rows, map_state.stale) >= 0, "rows since the last refresh")
 
 
 def _check_picture(state: State, picture: Layout, n: int, config: Config) -> None:
@@ -282,7 +282,9 @@ def _check_picture(state: State, picture: Layout, n: int, config: Config) -> Non
         _check_lists(picture.lists, n, config, positive=False)
 
 
-def _check_neighbours(lists: Lists | None, edges: Edges | None, n: int, config: Config) -> None:
+def _check_neighbours(
+    lists: NeighborLists | None, edges: RadiusEdges | None, n: int, config: Config
+) -> None:
     """Lists, or edges where there is a radius."""
     must((edges is not None) == (config.radius is not None), "edges")
     must((lists is None) == (config.radius is not None), "lists")
@@ -295,7 +297,7 @@ def _check_neighbours(lists: Lists | None, edges: Edges | None, n: int, config: 
         _check_lists(lists, n, config, positive=False)
 
 
-def _check_lists(lists: Lists, n: int, config: Config, positive: bool) -> None:
+def _check_lists(lists: NeighborLists, n: int, config: Config, positive: bool) -> None:
     must(len(lists) == n and lists.n_neighbors == config.n_neighbors, "lists of other slots")
     must(lists.positive == positive, "lists with duplicates, or without")
     must((lists.d2 >= 0).all() and (lists.reach >= 0).all(), "lists have a negative distance")
@@ -307,7 +309,7 @@ def _check_scales(state: State, n: int, config: Config) -> None:
     scales, lists = state.scales, state.lists
     has = config.rule is not None
     must((scales is not None) == has, "widths")
-    must((lists is not None) == has or config.room in (*LISTED, "curved"), "lists")
+    must((lists is not None) == has or config.family in (*LIST_FAMILIES, "geodesic"), "lists")
     total, weight = state.apart
     must(0 <= total < np.inf and 0 <= weight < np.inf, "apart")
     if scales is None or lists is None:
@@ -327,22 +329,22 @@ def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:
     must(learners.names == config.metrics, "names of the metrics")
     expected = metrics.init(config.metrics, 1, config.seed)
     must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
-    guessed = {} if learners.given else expected.guess
+    guessed = {} if learners.all_fitted else expected.guess
     must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
-    seen = learners.course.spread
-    for array in (seen.means, seen.squares, seen.counts):
+    spread = learners.course.spread
+    for array in (spread.means, spread.squares, spread.counts):
         _has("moments of the features", array, (d,))
     check_pairs(learners.pairs, d)
 
 
 def check_pairs(state: pair_memory.State, d: int) -> None:
     """Refuse remembered pairs of ``d`` features whose parts do not fit one another."""
-    found, n = state.pairs, len(state.pairs.similar)
-    _has("differences of pairs", found.differences, (n, d))
-    _has("births of pairs", found.births, (n, 2))
-    for array in (found.similar, found.positions, found.d2):
+    pairs, n = state.pairs, len(state.pairs.similar)
+    _has("differences of pairs", pairs.differences, (n, d))
+    _has("births of pairs", pairs.births, (n, 2))
+    for array in (pairs.similar, pairs.positions, pairs.d2):
         _has("pairs", array, (n,))
-    for array in (found.similar_below, found.dissimilar_above):  # may be infinite
+    for array in (pairs.similar_below, pairs.dissimilar_above):  # may be infinite
         must(array.shape == (n,), "thresholds of pairs")
     for counted in (state.embedded, state.inputs):
         buckets = counted.buckets
@@ -359,7 +361,7 @@ def _least(numbers: Any) -> int:
 
 
 def _check_waiting(
-    waiting: Waiting[Events], d: int, is_text: bool, held: int, window: int | None
+    waiting: PendingParts[AcceptedEvents], d: int, is_text: bool, n_support: int, window: int | None
 ) -> None:
     """One part, where events wait, for a support of ``held`` items."""
     must(waiting.count == sum(map(len, waiting.parts)), "count of pending events")
@@ -372,7 +374,7 @@ def _check_waiting(
         if part.rows is not None:
             must(len(part.rows) == count, "pending rows")
             for i, row in enumerate(part.rows):
-                _has("a pending row", row, (min(held + i, window or held + i),))
+                _has("a pending row", row, (min(n_support + i, window or n_support + i),))
         must(part.classes is None or part.classes.shape == (count,), "pending classes")
 
 

@@ -14,33 +14,30 @@ import pyarrow as pa
 
 from streamembed.data import batch, column_roles, distance_rows
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.data.output_format import as_given, whole_frame
+from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
-from streamembed.engine.picture import Drawn, Neighbours, Picture
+from streamembed.engine.picture import Picture, PictureContents, PictureNeighbours
 from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
-from streamembed.errors import FeatureError, InputError, shown
+from streamembed.errors import FeatureError, InputError, quote
 from streamembed.geometry import self_tuning
-from streamembed.layout.layout import linked
+from streamembed.layout.layout import select_neighbors
 from streamembed.methods import picture_updates
-from streamembed.methods.extension import Extends
-from streamembed.methods.geodesic_gram import Paths, place_rest
+from streamembed.methods.extension import Extension
+from streamembed.methods.geodesic_gram import Paths, extend_from_landmarks
 from streamembed.methods.options import Config
-from streamembed.methods.publish import Columns
+from streamembed.methods.publish import PublishedColumns
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners import metrics as learners
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array, Floats, Ints, frozen
+from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
-from streamembed.validation import binary, whole
-
-__all__ = ["Frame", "Snapshot"]
-
+from streamembed.validation import check_bytes, check_whole
 
 Record = TypeVar("Record", Certificate, "Frame")
 
@@ -52,7 +49,7 @@ class Frame:
     Attributes
     ----------
     epoch : int
-        Coordinates of different epochs cannot be compared: scaling was taken anew in between, or a
+        Coordinates of different epochs cannot be compared: scaling was taken again in between, or a
         column turned so far that its correlation with what it was fell below 0.95.
     displacement : float
         How far the alignment moved the eigenfunctions (psi, whose root mean square is 1), beyond
@@ -133,7 +130,7 @@ class Snapshot:
     picture : Picture or None
         Places in the plane, with ``picture=True``.
     rung : str
-        The step of the ladder (`embedding.ladder`) that gave this snapshot: view, polish,
+        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish,
         refresh, or exact (batch for more than 1,000 points).
     resolution : float
         How far events are from the nearest landmark, in widths of that one (root mean square over
@@ -190,14 +187,14 @@ class Snapshot:
         arrays: dict[str, Array],
         numbers: dict[str, Any],
         tracked: Any,
-        drawn: Drawn | None = None,
+        drawn: PictureContents | None = None,
     ) -> None:
         """Use `Engine.snapshot` or `Snapshot.load`.
 
         ``tracked`` is what `_tracked` gives back, or what it makes that of when it is asked.
         """
         # attributes are set once, past `__setattr__`
-        vars(self).update({name: frozen(array) for name, array in arrays.items()})
+        vars(self).update({name: freeze(array) for name, array in arrays.items()})
         vars(self).update(
             _ordered=bool(numbers["ordered"]),
             feature_names=tuple(numbers["feature_names"]),
@@ -216,13 +213,13 @@ class Snapshot:
             coef0=float(numbers["coef0"]),
             gamma=float(numbers["gamma"]),
             reg=float(numbers["reg"]),
-            certificate=_plain(numbers["certificate"]),
-            frame=_plain(numbers["frame"]),
+            certificate=_to_plain_numbers(numbers["certificate"]),
+            frame=_to_plain_numbers(numbers["frame"]),
             rung=str(numbers["rung"]),
             resolution=float(numbers["resolution"]),
             n_connected=int(numbers["n_connected"]),
             _metrics=dict(numbers["metrics"]),
-            _source=frozen(tracked) if isinstance(tracked, np.ndarray) else tracked,
+            _source=freeze(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
         vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
@@ -261,21 +258,21 @@ class Snapshot:
     def _of(
         cls,
         state: State,
-        columns: Columns,
+        columns: PublishedColumns,
         config: Config,
         feature_names: tuple[str, ...],
         ordered: bool,
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order, eigenvalues = state.support.oldest_first, columns.eigenvalues
-        kernel, counting = _kernel_of(state, config), state.counting
+        kernel, counting = _build_kernel_widths(state, config), state.active_masses
         coordinates = config.embedding.coordinates(
             columns.psi, eigenvalues, config.diffusion_time, float(counting.sum())
         )
         degrees, lengths = state.degrees, np.zeros((len(order), 0))
         if columns.paths is not None:
-            coordinates = place_rest(coordinates, eigenvalues, counting, columns.paths)
-            degrees, lengths = _of_paths(columns.paths, counting, order)
+            coordinates = extend_from_landmarks(coordinates, eigenvalues, counting, columns.paths)
+            degrees, lengths = _select_paths(columns.paths, counting, order)
         arrays: dict[str, Array] = {
             "coordinates": coordinates[order],
             "psi": columns.psi[order],
@@ -306,14 +303,14 @@ class Snapshot:
             # where no two points differed, nothing is least
             "least_width": kernel.least or float(kernel.widths.min()),
             "alpha": config.correction,
-            "diffusion_time": config.diffusion_time if config.room == "dense" else 0.0,
+            "diffusion_time": config.diffusion_time if config.family == "kernel" else 0.0,
             "degree": config.degree,
             "coef0": config.coef0,
             "reg": config.reg,
-            "gamma": config.form.gamma_of(state.support.points.shape[1]),
+            "gamma": config.kernel_function.gamma_of(state.support.points.shape[1]),
             "certificate": columns.certificate,
             "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
-            "rung": columns.rung,
+            "rung": columns.refinement,
             "resolution": state.resolution(config.size),
             "n_connected": columns.n_connected,
             "metrics": {},
@@ -323,8 +320,8 @@ class Snapshot:
                 name: one.named(None if ordered else feature_names)
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
-        drawn = None if state.picture is None else _drawn(state, order, config)
-        # The factor's arrays are never written to, so they can be shared until somebody asks.
+        drawn = None if state.picture is None else _build_picture_contents(state, order, config)
+        # The factor's arrays are never written to, so they can be shared until they are needed.
         if state.dense is None or state.is_centred:
             return cls(arrays, numbers, arrays["coordinates"], drawn)
         return cls(arrays, numbers, (state.dense.factor, columns.normal, order), drawn)
@@ -365,8 +362,8 @@ class Snapshot:
         FeatureError, BadRowError
             As in `Engine.learn`; see also `coverage`.
         """
-        read = whole_frame(X)
-        return as_given(self._extension.coordinates(self._read(read)), X, read, self.method)
+        read = read_frame(X)
+        return to_input_format(self._extension.coordinates(self._read(read)), X, read, self.method)
 
     def coverage(self, X: Any) -> Floats:
         """How well the support covers new points: min(1, q(x) / median q), shape (n,).
@@ -383,9 +380,9 @@ class Snapshot:
 
     def transform_with_coverage(self, X: Any) -> tuple[Any, Floats]:
         """`transform` and `coverage` in one pass."""
-        read = whole_frame(X)
+        read = read_frame(X)
         coordinates, coverage = self._extension.with_coverage(self._read(read))
-        return as_given(coordinates, X, read, self.method), coverage
+        return to_input_format(coordinates, X, read, self.method), coverage
 
     def transform_distances(self, rows: Any) -> Floats:
         """Coordinates of new objects, from their distances to the support.
@@ -414,10 +411,10 @@ class Snapshot:
 
     def _read_rows(self, rows: Any) -> Floats:
         """Distances to every item of the support, checked."""
-        return distance_rows.to_all(rows, self.ids)
+        return distance_rows.read_support_distances(rows, self.ids)
 
     @cached_property
-    def _extension(self) -> Extends:
+    def _extension(self) -> Extension:
         return METHODS[self.method].extend(self)
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
@@ -433,7 +430,7 @@ class Snapshot:
             if X.shape[1] != width:
                 raise FeatureError(
                     f"X has {X.shape[1]} columns; this snapshot has {width}: "
-                    f"{shown(list(self.feature_names))}"
+                    f"{quote(list(self.feature_names))}"
                 )
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
@@ -450,12 +447,12 @@ class Snapshot:
         component
             0 to n_components - 1.
         count
-            At most so many.
+            At most this many.
         """
         k = self.psi.shape[1]
-        j = whole("component", component, 0, high=k - 1)
+        j = check_whole("component", component, 0, high=k - 1)
         shares = self.stationary * self.psi[:, j] ** 2
-        first = np.argsort(-shares, kind="stable")[: whole("count", count, 1)]
+        first = np.argsort(-shares, kind="stable")[: check_whole("count", count, 1)]
         ids: list[Any] = self.ids[first].tolist()
         return ids
 
@@ -509,8 +506,8 @@ class Snapshot:
             raise InputError(f"other is a {type(other).__name__}; it must be a Snapshot")
         if other.feature_names != self.feature_names:
             raise FeatureError(
-                f"other has the features {shown(list(other.feature_names))} and this snapshot "
-                f"{shown(list(self.feature_names))}: they must be of the same engine"
+                f"other has the features {quote(list(other.feature_names))} and this snapshot "
+                f"{quote(list(self.feature_names))}: they must be of the same engine"
             )
         earlier, later = sorted((other, self), key=lambda one: one.position)
         return compare(earlier, later, earlier.frame.epoch == later.frame.epoch)
@@ -538,10 +535,10 @@ class Snapshot:
         if isinstance(self._source, np.ndarray):
             return self._source
         factor, normal, order = self._source
-        root = operator.root_of(factor, normal)
+        root = operator.compute_root(factor, normal)
         values, vectors = operator.leading_pairs(root, normal, len(factor.values))
         psi = vectors / normal.constant[:, None]
-        return frozen((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
+        return freeze((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
 
     # ------------------------------------------------------------------ files
 
@@ -560,12 +557,12 @@ class Snapshot:
         return archive.seal(table, "snapshot", header)
 
     def _packed(self) -> tuple[Any, dict[str, Any]]:
-        columns = {"tracked": archive.vectors_of(self._tracked)}
+        columns = {"tracked": archive.to_list_column(self._tracked)}
         for name, column in COLUMNS.items():
             array = getattr(self, name)
             if array.shape[1:] != (0,):
                 matrix = array.ndim == 2
-                columns[column] = archive.vectors_of(array) if matrix else pa.array(array)
+                columns[column] = archive.to_list_column(array) if matrix else pa.array(array)
         drawn = None
         if self.picture is not None:
             places, drawn = snapshot_contents.pack_picture(self.picture._counted())
@@ -601,14 +598,14 @@ class Snapshot:
             The file is missing, or cannot be read.
         """
         table, header = archive.read_table(path, "snapshot")
-        with archive.sound(path, "snapshot"):
+        with archive.raise_damaged(path, "snapshot"):
             return cls._of_table(table, header)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The snapshot of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(binary("data", data), "snapshot", "data")
-        with archive.sound("data", "snapshot"):
+        table, header = archive.unseal(check_bytes("data", data), "snapshot", "data")
+        with archive.raise_damaged("data", "snapshot"):
             return cls._of_table(table, header)
 
     @classmethod
@@ -617,9 +614,9 @@ class Snapshot:
         arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
         for name, column in COLUMNS.items():
             if column in table.column_names:
-                found = table.column(column)
-                lists = pa.types.is_fixed_size_list(found.type)
-                arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
+                values = table.column(column)
+                lists = pa.types.is_fixed_size_list(values.type)
+                arrays[name] = archive.to_matrix(values) if lists else values.to_numpy().copy()
         for name in ("points", "lengths"):
             arrays.setdefault(name, np.zeros((len(arrays["ids"]), 0)))
         numbers = {
@@ -628,22 +625,22 @@ class Snapshot:
             "frame": codec.unpack(Frame, {}, header["frame"]),
             "metrics": {
                 name: Mahalanobis(
-                    frozen(np.array(one["matrix"], dtype=np.float64)),
-                    frozen(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
+                    freeze(np.array(one["matrix"], dtype=np.float64)),
+                    freeze(np.array(one["factor"], np.float64).reshape(-1, len(one["matrix"]))),
                     MetricCertificate(one["certificate"]),
                     None if one["feature_names"] is None else tuple(one["feature_names"]),
                 )
                 for name, one in header["metrics"].items()
             },
         }
-        tracked = archive.matrix_of(table.column("tracked"))
+        tracked = archive.to_matrix(table.column("tracked"))
         check(arrays, numbers, tracked)
         drawn = snapshot_contents.unpack_picture(table, header["picture"], len(tracked))
         return cls(arrays, numbers, tracked, drawn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kernel:
+class _KernelWidths:
     """What a snapshot keeps of how weights are made, by slot."""
 
     name: str
@@ -653,47 +650,47 @@ class _Kernel:
     least: float
 
 
-def _kernel_of(state: State, config: Config) -> _Kernel:
+def _build_kernel_widths(state: State, config: Config) -> _KernelWidths:
     n, lists, scales = len(state.support), state.lists, state.scales
     widths = np.full(n, state.scaling.bandwidth)
     if scales is not None and config.rule is not None:
         least = self_tuning.LEAST_WIDTH * scales.median
-        return _Kernel("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
+        return _KernelWidths("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
     if state.is_centred or state.rebuilt is not None:
         name = config.kernel if config.embedding.kernels else "distance"
-        return _Kernel(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
+        return _KernelWidths(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
     if state.sparse is None:
-        return _Kernel("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
+        return _KernelWidths("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
     reaches = np.full(n, config.radius or 0.0)
     width, least = 1.0, state.scaling.bandwidth
     if lists is not None:
         d2 = lists.d2[:, : lists.n_neighbors]
         reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
         if config.weights == "self_tuning":
-            widths, width = neighbor_walk.own_scales(d2), state.sparse.scale
+            widths, width = neighbor_walk.compute_local_scales(d2), state.sparse.scale
             positive = widths[widths > 0]
             least = neighbor_walk.LEAST_SCALE * float(np.median(positive))
-    return _Kernel(config.weights, widths, reaches, width, least)
+    return _KernelWidths(config.weights, widths, reaches, width, least)
 
 
-def _drawn(state: State, order: Ints, config: Config) -> Drawn:
+def _build_picture_contents(state: State, order: Ints, config: Config) -> PictureContents:
     """What the picture is made of, oldest first."""
     assert state.picture is not None
-    layout, lists = state.picture, picture_updates.lists_of(state)
+    layout, lists = state.picture, picture_updates.select_lists(state)
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    near, d2 = linked(lists)
+    near, d2 = select_neighbors(lists)
     # points can be compared later, should anybody ask
-    twins = None if state.distances is None else picture_updates.find_twins(state)
-    return Drawn(
+    duplicates = None if state.distances is None else picture_updates.label_duplicates(state)
+    return PictureContents(
         coordinates=layout.places[order],
         moved=layout.moved[order],
         kept=None,
         balance=None,
-        neighbours=Neighbours(
+        neighbours=PictureNeighbours(
             np.where(near >= 0, rank[near], -1)[order],
             d2[order],
-            None if twins is None else twins[order],
+            None if duplicates is None else duplicates[order],
         ),
         gamma=layout.gamma,
         spread=config.spread,
@@ -704,7 +701,7 @@ def _drawn(state: State, order: Ints, config: Config) -> Drawn:
     )
 
 
-def _of_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
+def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
     """Sums of rows of -G^2 / 2 by slot, weighted by mass, without what there is no path to; and G.
 
     Rows of G, and its columns too, come oldest first.
@@ -716,10 +713,10 @@ def _of_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floa
     return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
 
 
-def _plain(facts: Record) -> Record:
+def _to_plain_numbers(facts: Record) -> Record:
     """A dataclass with Python's numbers instead of numpy's."""
-    found = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return replace(facts, **{n: v.item() for n, v in found.items() if isinstance(v, np.generic)})
+    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return replace(facts, **{n: v.item() for n, v in values.items() if isinstance(v, np.generic)})
 
 
-codec.prepare(Certificate, Frame, Drawn)
+codec.prepare(Certificate, Frame, PictureContents)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.engine.picture import Drawn
+from streamembed.engine.picture import PictureContents
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.methods.options import (
     LARGEST_COEFFICIENT,
@@ -23,16 +23,6 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.spectral.neighbor_walk import WEIGHTS
 from streamembed.storage import archive
-
-__all__ = [
-    "ARRAYS",
-    "COLUMNS",
-    "IN_HEADER",
-    "NUMBERS",
-    "check",
-    "pack_picture",
-    "unpack_picture",
-]
 
 TINY = float(np.finfo(np.float64).tiny)
 # Arrays with a row a point, and the column of a file that each is; the others are in its header.
@@ -85,41 +75,48 @@ PICTURE = {
 }
 
 
-def pack_picture(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any]]:
+def pack_picture(contents: PictureContents) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of a picture that was counted, and its numbers."""
-    arrays, numbers = codec.pack(drawn)
+    arrays, numbers = codec.pack(contents)
     columns = {
-        PICTURE[name]: archive.vectors_of(array) if array.ndim == 2 else pa.array(array)
+        PICTURE[name]: archive.to_list_column(array) if array.ndim == 2 else pa.array(array)
         for name, array in arrays.items()
     }
     return columns, numbers
 
 
-def unpack_picture(table: Any, numbers: Any, n: int) -> Drawn | None:
+def unpack_picture(table: Any, numbers: Any, n: int) -> PictureContents | None:
     """The picture of a file, for n points, if there is one; within `archive.sound`."""
     must = archive.must
-    held = [name for name, column in PICTURE.items() if column in table.column_names]
+    names = [name for name, column in PICTURE.items() if column in table.column_names]
     if numbers is None:
-        must(not held, "columns of a picture that is none")
+        must(not names, "columns of a picture that is none")
         return None
     arrays = {}
-    for name in held:
-        found = table.column(PICTURE[name])
-        lists = pa.types.is_fixed_size_list(found.type)
-        arrays[name] = archive.matrix_of(found) if lists else found.to_numpy().copy()
-    drawn: Drawn = codec.unpack(Drawn, arrays, numbers)
-    must(drawn.neighbours is None, "a picture with neighbours")
-    must(drawn.kept is not None and drawn.balance is not None, "a picture that was not counted")
+    for name in names:
+        column_values = table.column(PICTURE[name])
+        lists = pa.types.is_fixed_size_list(column_values.type)
+        arrays[name] = (
+            archive.to_matrix(column_values) if lists else column_values.to_numpy().copy()
+        )
+    contents: PictureContents = codec.unpack(PictureContents, arrays, numbers)
+    must(contents.neighbours is None, "a picture with neighbours")
+    must(
+        contents.kept is not None and contents.balance is not None, "a picture that was not counted"
+    )
     shapes = {name: (n, 2) if name == "coordinates" else (n,) for name in PICTURE}
     for name, shape in shapes.items():
-        array = getattr(drawn, name)
+        array = getattr(contents, name)
         must(array.shape == shape and array.dtype == np.float64, f"{name} of the picture")
         must(np.isfinite(array).all() and (name == "coordinates" or (array >= 0).all()), name)
-    must((arrays["kept"] <= 1.0).all() and 0.0 <= drawn.kept_then <= 1.0, "kept of the picture")
-    must(0.0 <= drawn.gamma < np.inf and SPREADS[0] <= drawn.spread <= SPREADS[1], "gamma, spread")
-    must(1 <= drawn.n_neighbors <= LARGEST_NEIGHBORS, "n_neighbors of the picture")
-    must(min(drawn.age, drawn.epoch) >= 0, "age and epoch of the picture")
-    return drawn
+    must((arrays["kept"] <= 1.0).all() and 0.0 <= contents.kept_then <= 1.0, "kept of the picture")
+    must(
+        0.0 <= contents.gamma < np.inf and SPREADS[0] <= contents.spread <= SPREADS[1],
+        "gamma, spread",
+    )
+    must(1 <= contents.n_neighbors <= LARGEST_NEIGHBORS, "n_neighbors of the picture")
+    must(min(contents.age, contents.epoch) >= 0, "age and epoch of the picture")
+    return contents
 
 
 def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> None:
@@ -128,7 +125,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     names = numbers["feature_names"]
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
-    width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].room == "curved" else 0
+    width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].family == "geodesic" else 0
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
         **dict.fromkeys(
@@ -153,20 +150,20 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
         must(finite.all(), f"{name} is not finite")
-    room = METHODS[numbers["method"]].room
-    if room == "graph":  # points that nothing joins have no share in the walk
+    family = METHODS[numbers["method"]].family
+    if family == "graph":  # points that nothing joins have no share in the walk
         for name in ("stationary", "degrees", "reaches"):
             must((arrays[name] >= 0).all(), f"{name} is negative")
         shared = arrays["stationary"] > 0
         must((shared == (arrays["degrees"] > 0)).all(), "stationary and degrees differ")
         must(not shared.any() or abs(arrays["stationary"].sum() - 1.0) < 1e-6, "stationary")
-    if room == "curved":
+    if family == "geodesic":
         must((arrays["stationary"] >= 0).all() and arrays["stationary"].any(), "stationary")
         ends = np.flatnonzero(arrays["stationary"]) if width < n else np.arange(n)
         must(width == len(ends), "lengths to other points than landmarks")
         must((arrays["lengths"][ends, np.arange(width)] == 0).all(), "lengths")
-    positive = {"dense": ("stationary", "degrees"), "graph": (), "curved": ()}
-    share = positive.get(room, ("stationary",))
+    positive = {"kernel": ("stationary", "degrees"), "graph": (), "geodesic": ()}
+    share = positive.get(family, ("stationary",))
     for name in (*share, "masses", "density_weights", "widths", "scale"):
         must((arrays[name] > 0).all(), f"{name} is not positive")
     must(n >= 1 and k >= 1, "it has no points")
@@ -183,8 +180,8 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
     must(type(numbers["rung"]) is str, "rung is not text")
     must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
-    own = METHODS[numbers["method"]].kernels
-    kernels = WEIGHTS if room == "graph" else own or ("distance",)
+    own_kernels = METHODS[numbers["method"]].kernels
+    kernels = WEIGHTS if family == "graph" else own_kernels or ("distance",)
     must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
     k_nearest = numbers["n_neighbors"]
     must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
@@ -224,5 +221,5 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")
         must(np.isfinite(metric.matrix).all(), f"the metric {name} is not finite")
         must(np.isfinite(metric.factor).all(), f"the factor of {name} is not finite")
-        known = metric.feature_names in (None, tuple(names))
-        must(known, f"the metric {name} has other features")
+        matches = metric.feature_names in (None, tuple(names))
+        must(matches, f"the metric {name} has other features")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamembed.estimators.object_embedding import ThingEmbedding
-
-__all__ = ["ClassicalMDS"]
+from streamembed.estimators.object_embedding import ObjectEmbedding
 
 
-class ClassicalMDS(ThingEmbedding):
+class ClassicalMDS(ObjectEmbedding):
     """Coordinates whose distances are those of a stream's objects, as a river transformer.
 
     `DiffusionMap` with ``method="classical_mds"`` and the parameters that it has; it behaves like

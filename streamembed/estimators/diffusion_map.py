@@ -10,23 +10,21 @@ import numpy as np
 
 from streamembed.data import batch, impute, precomputed
 from streamembed.data.batch import LARGEST_VALUE, Batch
-from streamembed.data.impute import Rows
-from streamembed.data.output_format import column_names, give_back
-from streamembed.data.table import are_places, one_point, row_by_name
+from streamembed.data.impute import FeatureRows
+from streamembed.data.output_format import name_columns, to_table
+from streamembed.data.table import are_positions, check_point, with_text_keys
 from streamembed.data.values import NO_NULLS
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError
-from streamembed.estimators.cold_start import SettlingTransformer
+from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
-from streamembed.validation import one_of, or_none, whole
-
-__all__ = ["DiffusionMap"]
+from streamembed.validation import check_choice, check_optional, check_whole
 
 
-class DiffusionMap(SettlingTransformer):
+class DiffusionMap(ColdStartTransformer):
     """Diffusion coordinates of a stream, kept up to date, as a river transformer.
 
     The parameters are those of `streamembed.Engine`, with its defaults. ``learn_many`` in any split
@@ -54,8 +52,8 @@ class DiffusionMap(SettlingTransformer):
     bandwidth, alpha, diffusion_time, rank, tolerance, chunk_size, warm_up, scaling, seed
         See `streamembed.Engine`.
     hold
-        Events for which new points are placed in one and the same snapshot, so that whoever keeps
-        their coordinates can compare them: the snapshot is taken anew where the stream comes to a
+        Events for which new points are placed in one and the same snapshot, so that you can
+        compare their coordinates: a new snapshot is taken where the stream comes to a
         multiple of it, and ``renewals`` counts how often. None: always the newest.
     metric
         "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
@@ -133,7 +131,7 @@ class DiffusionMap(SettlingTransformer):
         self.warm_up = warm_up
         self.scaling = scaling
         self.seed = seed
-        self.hold = or_none(whole, "hold", hold, 1)
+        self.hold = check_optional(check_whole, "hold", hold, 1)
         self.metric = metric
         self._held: tuple[Snapshot | None, int] = None, 0  # and how often one was taken
         self._check_metric(metric)
@@ -175,8 +173,8 @@ class DiffusionMap(SettlingTransformer):
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``isomap_0``; zeros in the warm-up."""
         if self.metric == "precomputed":
-            row_by_name(one_point(x))
-            return self._called(self._place_things([x]))
+            with_text_keys(check_point(x))
+            return self._name_coordinates(self._place_objects_by_distances([x]))
         return super().transform_one(x)
 
     def transform_many(self, X: Any) -> Any:
@@ -186,9 +184,9 @@ class DiffusionMap(SettlingTransformer):
         batches. Columns are called as the keys of `transform_one`.
         """
         if self.metric == "precomputed":
-            things, frame = precomputed.read_things(X)
-            placed = self._place_things(things)
-            return give_back(placed, X, frame, column_names(self.prefix, self.n_components))
+            objects, frame = precomputed.read_objects(X)
+            coordinates = self._place_objects_by_distances(objects)
+            return to_table(coordinates, X, frame, name_columns(self.prefix, self.n_components))
         return super().transform_many(X)
 
     @property
@@ -196,28 +194,28 @@ class DiffusionMap(SettlingTransformer):
         """What coordinates are called after: the method."""
         return self.method
 
-    def _place(self, rows: Rows) -> Floats:
+    def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
         if not self.ready:
             return np.zeros((len(rows), self.n_components))
-        points = self._fill(self._count_gaps(rows.arrange(self._names)))
+        points = self._fill(self._count_missing(rows.arrange(self._names)))
         index = np.arange(len(points), dtype=np.int64)
-        checked = Batch(points, self._names, are_places(self._names), None, index, ())
+        checked = Batch(points, self._names, are_positions(self._names), None, index, ())
         placed: Floats = self._shown().transform(checked)
         return placed
 
-    def _place_things(self, given: Sequence[Mapping[Any, Any]]) -> Floats:
-        """Coordinates of things by their distances to what the snapshot holds."""
+    def _place_objects_by_distances(self, objects: Sequence[Mapping[Any, Any]]) -> Floats:
+        """Coordinates of objects by their distances to the snapshot's objects."""
         if not self.ready:
-            return np.zeros((len(given), self.n_components))
-        shown = self._shown()
-        known = [_told(x) for x in given]
-        return shown.transform_distances(precomputed.distances_to(known, shown.ids))
+            return np.zeros((len(objects), self.n_components))
+        snapshot = self._shown()
+        distances = [_drop_missing(x) for x in objects]
+        return snapshot.transform_distances(precomputed.read_distances(distances, snapshot.ids))
 
     def _shown(self) -> Snapshot | Picture:
         """What new points are placed in."""
-        held = self._renewed()[0]
-        return self.snapshot() if held is None else held
+        snapshot = self._renewed()[0]
+        return self.snapshot() if snapshot is None else snapshot
 
     def _renewed(self) -> tuple[Snapshot | None, int]:
         """The snapshot that is held: a new one where the stream has come to a multiple of ``hold``.
@@ -225,12 +223,12 @@ class DiffusionMap(SettlingTransformer):
         It is taken whenever it is asked for, and kept before more is learned: not after learning,
         where an interrupt may come between the two.
         """
-        engine, (held, count) = self._engine, self._held
+        engine, (snapshot, count) = self._engine, self._held
         if self.hold is None or engine is None or not engine.ready:
-            return held, count
-        if held is None or engine.learned // self.hold > held.position // self.hold:
+            return snapshot, count
+        if snapshot is None or engine.learned // self.hold > snapshot.position // self.hold:
             return engine.publish(), count + 1
-        return held, count
+        return snapshot, count
 
     # ------------------------------------------------------------------ learning
 
@@ -248,17 +246,17 @@ class DiffusionMap(SettlingTransformer):
             distance is invalid; nothing was learned.
         """
         if self.metric == "precomputed":
-            self._learn_thing(x)
+            self._learn_object_by_distances(x)
         else:
-            self._take(self._row_of(x))
+            self._take(self._read_point(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts."""
         if self.metric == "precomputed":
-            for x in precomputed.read_things(X)[0]:
-                self._learn_thing(x)
+            for x in precomputed.read_objects(X)[0]:
+                self._learn_object_by_distances(x)
         else:
-            self._take(self._rows_of(X))
+            self._take(self._read_rows(X))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -272,17 +270,17 @@ class DiffusionMap(SettlingTransformer):
         self.engine.flush()
 
     def _check_metric(self, metric: Any) -> None:
-        one_of("metric", metric, ("euclidean", "precomputed"))
+        check_choice("metric", metric, ("euclidean", "precomputed"))
 
-    def _row_of(self, x: Any) -> Rows:
-        return impute.read_one(x, self._largest, 0.0)
+    def _read_point(self, x: Any) -> FeatureRows:
+        return impute.read_point(x, self._largest, 0.0)
 
-    def _rows_of(self, X: Any) -> Rows:
+    def _read_rows(self, X: Any) -> FeatureRows:
         """Rows of a mini-batch; arrays only where features are known by their places."""
         rows = impute.read(X, self._largest, 0.0)
         is_settled = bool(self._names) and len(rows) > 0
-        if rows.ordered and (is_settled or not are_places(self._seen)):
-            rows.check(self._seen, "this embedding")
+        if rows.ordered and (is_settled or not are_positions(self._observed_names)):
+            rows.check(self._observed_names, "this embedding")
         return rows
 
     def _config(self) -> Config:
@@ -297,33 +295,39 @@ class DiffusionMap(SettlingTransformer):
     def _learned(self) -> int:
         return 0 if self._engine is None else self._engine.position
 
-    def _take(self, rows: Rows) -> None:
+    def _take(self, rows: FeatureRows) -> None:
         self._complete(rows, self._warm_up_events)
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
         self._held = self._renewed()
         engine = self._engine or Engine(**self._config().as_dict())
         engine.admit(
-            batch.check_table(points, names, are_places(names), NO_NULLS, {}, None, "raise")
+            batch.check_table(points, names, are_positions(names), NO_NULLS, {}, None, "raise")
         )
         self._engine = engine
 
-    def _learn_thing(self, x: Mapping[Any, Any]) -> None:
-        """Take one thing by its distances to those before it."""
-        x = _told(x)
+    def _learn_object_by_distances(self, x: Mapping[Any, Any]) -> None:
+        """Learn one object by its distances to the objects before it."""
+        x = _drop_missing(x)
         self._held = self._renewed()
         engine = self._engine or Engine(**self._config().as_dict())
-        named = bool(engine.has_ids if engine.position else x)
-        row, own = precomputed.row_of(x, engine.distance_row_ids, named)
-        if isinstance(own, str) and engine.distance_row_ids.dtype.kind == "i" and engine.position:
-            own = int(own) if own.lstrip("-").isdigit() else own  # frames have string columns
-        engine.admit_distances([row], None if own is None else [own], "raise")
+        has_ids = bool(engine.has_ids if engine.position else x)
+        row, own_id = precomputed.order_distances(x, engine.distance_row_ids, has_ids)
+        if (
+            isinstance(own_id, str)
+            and engine.distance_row_ids.dtype.kind == "i"
+            and engine.position
+        ):
+            own_id = (
+                int(own_id) if own_id.lstrip("-").isdigit() else own_id
+            )  # frames have string columns
+        engine.admit_distances([row], None if own_id is None else [own_id], "raise")
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_held": self._renewed()}
 
 
-def _told(x: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The distances that are told; InputError for anything but a dict of them."""
-    return {key: value for key, value in one_point(x).items() if value is not None}
+def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The distances that are not None; InputError for anything but a dict of them."""
+    return {key: value for key, value in check_point(x).items() if value is not None}

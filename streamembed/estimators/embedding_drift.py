@@ -10,21 +10,19 @@ from river import base
 
 from streamembed.data import impute
 from streamembed.data.batch import LARGEST_VALUE, Batch
-from streamembed.data.impute import Rows, are_places
-from streamembed.data.table import one_point, row_by_name
+from streamembed.data.impute import FeatureRows
+from streamembed.data.table import are_positions, check_point, with_text_keys
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.errors import FeatureError, shown
-from streamembed.estimators.cold_start import SettlingTransformer
+from streamembed.errors import FeatureError, quote
+from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.numeric.arrays import Floats
-
-__all__ = ["EmbeddingDrift"]
 
 SETTLED = 50  # events whose features are those that are watched
 SCALAR = "x"
 
 
-class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
+class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     """A drift detector for points, at a false-alarm rate of your choice.
 
     It is one of river's detectors (``update`` and ``drift_detected``), and a step of a pipeline
@@ -82,13 +80,13 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
         self.bandwidth = bandwidth
         self.seed = seed
         self._begin()
-        self._monitor = self._made()
+        self._monitor = self._create_monitor()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"ert": 2_000, "n_reference": 100}
 
-    def _made(self) -> Monitor:
+    def _create_monitor(self) -> Monitor:
         names = ("ert", "n_reference", "n_coordinates", "policy", "scaling", "bandwidth", "seed")
         return Monitor(**{name: getattr(self, name) for name in names})
 
@@ -110,26 +108,27 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
         FeatureError
             A number, where events had features by name.
         """
-        if not isinstance(x, Mapping) and self._seen not in ((), (SCALAR,)):
+        if not isinstance(x, Mapping) and self._observed_names not in ((), (SCALAR,)):
             raise FeatureError(
-                f"x={shown(x)} is no dict, and events have the features {shown(list(self._seen))}"
+                f"x={quote(x)} is no dict, and events have the features "
+                f"{quote(list(self._observed_names))}"
             )
         self.learn_one(x if isinstance(x, Mapping) else {SCALAR: x})
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """The same, as a step of a pipeline."""
-        self._take(impute.read_one(x, self._largest, 0.0))
+        self._take(impute.read_point(x, self._largest, 0.0))
 
     def learn_many(self, X: Any) -> None:
         """Watch a mini-batch."""
         rows = impute.read(X, self._largest, 0.0)
-        if rows.ordered and len(rows) and (self._names or not are_places(self._seen)):
-            rows.check(self._seen, "this detector")
+        if rows.ordered and len(rows) and (self._names or not are_positions(self._observed_names)):
+            rows.check(self._observed_names, "this detector")
         self._take(rows)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point as it is."""
-        row_by_name(one_point(x))  # or an error
+        with_text_keys(check_point(x))  # or an error
         return dict(x)
 
     def transform_many(self, X: Any) -> Any:
@@ -139,7 +138,7 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
     @property
     def drift_detected(self) -> bool:
         """Whether the last event, or one of the last mini-batch, raised an alarm."""
-        return self.alarm is not None and self.alarm.position > self._known.began
+        return self.alarm is not None and self.alarm.position > self._statistics.began
 
     @property
     def _since(self) -> int:
@@ -149,9 +148,9 @@ class EmbeddingDrift(SettlingTransformer, base.DriftDetector):
     def _learned(self) -> int:
         return self._monitor.position
 
-    def _take(self, rows: Rows) -> None:
+    def _take(self, rows: FeatureRows) -> None:
         self._complete(rows, min(SETTLED, self.n_reference))
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
         index = np.arange(len(points), dtype=np.int64)
-        self._monitor.watch(Batch(points, names, are_places(names), None, index, ()))
+        self._monitor.watch(Batch(points, names, are_positions(names), None, index, ()))

@@ -1,4 +1,4 @@
-"""What every river face has: points placed in the table they came in, and counts of their gaps."""
+"""The base of river estimators of points: tables in and out, and counts of missing values."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamembed.data import impute
-from streamembed.data.impute import Rows
-from streamembed.data.output_format import column_names, give_back, prefix_of
+from streamembed.data.impute import FeatureRows
+from streamembed.data.output_format import derive_prefix, name_columns, to_table
 from streamembed.errors import ColumnWarning, warn
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["Face"]
 
-
-class Face:
+class PointEstimator:
     """A river transformer of points.
 
     Attributes
@@ -33,7 +31,7 @@ class Face:
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
-        return self._called(self._place(self._row_of(x)))
+        return self._name_coordinates(self._place(self._read_point(x)))
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
@@ -41,33 +39,33 @@ class Face:
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are called as the keys of `transform_one`.
         """
-        rows = self._rows_of(X)
-        placed = self._place(rows)
-        return give_back(placed, X, rows.frame, column_names(self.prefix, placed.shape[1]))
+        rows = self._read_rows(X)
+        coordinates = self._place(rows)
+        return to_table(coordinates, X, rows.frame, name_columns(self.prefix, coordinates.shape[1]))
 
     @property
     def prefix(self) -> str:
-        """What coordinates are called after, with their number: ``pca_0`` and ``pca_1``."""
-        return prefix_of(type(self).__name__)
+        """The prefix of coordinate names, before their number: ``pca_0`` and ``pca_1``."""
+        return derive_prefix(type(self).__name__)
 
-    def _called(self, placed: Floats) -> dict[Any, Any]:
+    def _name_coordinates(self, coordinates: Floats) -> dict[Any, Any]:
         """The first row of coordinates, by name."""
-        names = column_names(self.prefix, placed.shape[1])
-        return dict(zip(names, placed[0].tolist(), strict=True))
+        names = name_columns(self.prefix, coordinates.shape[1])
+        return dict(zip(names, coordinates[0].tolist(), strict=True))
 
-    def _row_of(self, x: Any) -> Rows:
+    def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
-        return impute.read_one(x)
+        return impute.read_point(x)
 
-    def _rows_of(self, X: Any) -> Rows:
+    def _read_rows(self, X: Any) -> FeatureRows:
         """A mini-batch."""
         return impute.read(X)
 
-    def _place(self, rows: Rows) -> Floats:
+    def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
 
-    def _count_gaps(self, arranged: tuple[Floats, int]) -> Floats:
+    def _count_missing(self, arranged: tuple[Floats, int]) -> Floats:
         """Points to transform in the order of the features, counted: (n, d), NaN where missing."""
         values, unknown = arranged
         gaps = int(np.count_nonzero(np.isnan(values)))
@@ -76,11 +74,11 @@ class Face:
             self.ignored_in_transform += unknown
         return values
 
-    def _tell_suspects(self) -> None:
-        """Warn of features that look like none; once, and when their events are learned."""
-        told, self._suspects = self._suspects, None
-        if told is not None:
-            warn(told, ColumnWarning)
+    def _warn_of_suspects(self) -> None:
+        """Warn once, after their events are learned, of features that look like ids or times."""
+        message, self._suspects = self._suspects, None
+        if message is not None:
+            warn(message, ColumnWarning)
 
     def __getstate__(self) -> dict[str, Any]:
         others = ("imputed_in_transform", "ignored_in_transform", "_suspects")

@@ -6,8 +6,6 @@ from typing import Any
 
 from streamembed.estimators.diffusion_map import DiffusionMap
 
-__all__ = ["Isomap"]
-
 
 class Isomap(DiffusionMap):
     """Coordinates that keep the shortest paths among neighbours, as a river transformer.

@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.errors import InputError, ParameterError, shown
-from streamembed.estimators.object_embedding import ThingEmbedding
+from streamembed.errors import InputError, ParameterError, quote
+from streamembed.estimators.object_embedding import ObjectEmbedding
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
-
-__all__ = ["KernelPCA"]
 
 # Of values of a kernel, in what is left of their sum.
 ROUNDING = 1e-9
 
 
-class KernelPCA(ThingEmbedding):
+class KernelPCA(ObjectEmbedding):
     """Kernel principal components of a stream, kept up to date, as a river transformer.
 
     `DiffusionMap` with ``method="kernel_pca"`` and the parameters that it has; it behaves like it
@@ -98,7 +96,7 @@ class KernelPCA(ThingEmbedding):
         )
 
     @property
-    def _by_call(self) -> bool:
+    def _is_callable_metric(self) -> bool:
         return callable(self.kernel)
 
     def _distance(self, a: Any, b: Any) -> float:
@@ -107,7 +105,7 @@ class KernelPCA(ThingEmbedding):
         squared, size = own + others - 2.0 * between, abs(own) + abs(others) + abs(between)
         if min(own, others) < 0.0 or squared < -ROUNDING * size:
             raise InputError(
-                f"kernel({shown(a)}, {shown(b)}) is {between!r}, and of each with itself {own!r} "
+                f"kernel({quote(a)}, {quote(b)}) is {between!r}, and of each with itself {own!r} "
                 f"and {others!r}: no positive semidefinite kernel has such values; a distance is "
                 "for ClassicalMDS(metric=)"
             )
@@ -121,7 +119,7 @@ class KernelPCA(ThingEmbedding):
         super()._check_metric(metric)
 
     def _config(self) -> Config:
-        if not self._by_call:
+        if not self._is_callable_metric:
             return super()._config()
         known = self._parameters()
         for name in METHODS["kernel_pca"].options - METHODS["classical_mds"].options:

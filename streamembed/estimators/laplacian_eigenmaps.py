@@ -6,8 +6,6 @@ from typing import Any
 
 from streamembed.estimators.diffusion_map import DiffusionMap
 
-__all__ = ["LaplacianEigenmaps"]
-
 
 class LaplacianEigenmaps(DiffusionMap):
     """Eigenfunctions of a graph of neighbours, kept up to date, as a river transformer.

@@ -7,8 +7,6 @@ from typing import Any
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
 
-__all__ = ["LiveMap"]
-
 
 class LiveMap(LaplacianEigenmaps):
     """Places in the plane that keep neighbours together, and that keep still, for a stream.
@@ -79,7 +77,7 @@ class LiveMap(LaplacianEigenmaps):
     @property
     def picture(self) -> Picture:
         """Places of the window, and how far each is to be trusted; NotReadyError before."""
-        picture = self.engine.publish().picture  # of its coordinates nobody needs to be warned
+        picture = self.engine.publish().picture  # no warnings about its coordinates
         assert picture is not None
         return picture
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from streamembed.estimators.diffusion_map import DiffusionMap
 
-__all__ = ["LocallyLinearEmbedding"]
-
 
 class LocallyLinearEmbedding(DiffusionMap):
     """The smoothest map that keeps points rebuilt by their neighbours, as a river transformer.

@@ -1,8 +1,9 @@
 """What metric estimators share: events, chunks, labels, missing features, reading, merging.
 
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
-that somebody knows to be alike or not. An *event* is one labelled point or one pair. Features are
-settled by the first events; from then on a course (`streamembed.metric_learners.training_stream`)
+with an answer, similar or not. An *event* is one labelled point or one pair. Features are
+settled by the first events; from then on a training stream
+(`streamembed.metric_learners.training_stream`)
 feeds the metric's learner, chunk by chunk of the stream's own positions. So learning event by event
 or many at a time is the same, bit for bit; and so is an engine that learns the metric beside its
 map.
@@ -22,8 +23,9 @@ from river import base
 
 from streamembed import validation
 from streamembed.data import batch, column_roles, impute
-from streamembed.data.impute import Rows
+from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
+from streamembed.data.table import sort_names
 from streamembed.errors import (
     FeatureError,
     InputError,
@@ -31,25 +33,22 @@ from streamembed.errors import (
     NotReadyError,
     warn,
 )
-from streamembed.estimators.estimator import Face
+from streamembed.estimators.estimator import PointEstimator
 from streamembed.metric_learners import labelled_examples, training_stream
-from streamembed.metric_learners.learner import Learner, Totals
-from streamembed.metric_learners.training_stream import WARM_UP, Course
+from streamembed.metric_learners.learner import MetricLearner, Totals
+from streamembed.metric_learners.training_stream import TrainingStream
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
 from streamembed.threads import one_blas_thread
 
-__all__ = ["WARM_UP", "Early", "MetricEstimator"]
-
-
 # One or both ends of an event of the warm-up, by feature, and its code.
 Early = tuple[dict[str, float], dict[str, float] | None, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Settled:
+class _WarmUpEvents:
     """The events of a warm-up as numbers: n of them, in d features, NaN where one is missing."""
 
     names: tuple[str, ...]
@@ -62,7 +61,7 @@ class _Settled:
 
 
 class MetricEstimator(
-    Face, base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC
+    PointEstimator, base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC
 ):
     """A distance learned from a stream of labels or pairs; see the module.
 
@@ -83,8 +82,8 @@ class MetricEstimator(
 
     def _begin(self) -> None:
         """Check what all have, and start with nothing learned."""
-        validation.whole("chunk_size", self.chunk_size, 1)
-        validation.whole("seed", self.seed, 0)
+        validation.check_whole("chunk_size", self.chunk_size, 1)
+        validation.check_whole("seed", self.seed, 0)
         self.imputed = 0
         self.ignored = 0
         self.unlabelled = 0
@@ -94,12 +93,12 @@ class MetricEstimator(
         self._labels: list[Hashable] = []
         self._early: list[Early] = []
         self._names: tuple[str, ...] = ()
-        self._course: Course | None = None
+        self._stream: TrainingStream | None = None
         self._read: tuple[Mahalanobis, Any] | None = None
         self._root: Floats | None = None
 
     @abc.abstractmethod
-    def _make_learner(self) -> Learner:
+    def _make_learner(self) -> MetricLearner:
         """The learner of these parameters, which are checked."""
 
     # ------------------------------------------------------------------ reading
@@ -107,22 +106,22 @@ class MetricEstimator(
     @property
     def ready(self) -> bool:
         """True once the first chunk is learned; until then, points are mapped to themselves."""
-        return self._course is not None
+        return self._stream is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far, learned and pending."""
-        return len(self._early) + (0 if self._course is None else self._course.position)
+        return len(self._early) + (0 if self._stream is None else self._stream.position)
 
     @property
     def pending(self) -> int:
         """Events whose chunk is not complete yet: 20 for the first, then ``chunk_size``."""
-        return len(self._early) + (0 if self._course is None else self._course.waiting.count)
+        return len(self._early) + (0 if self._stream is None else self._stream.waiting.count)
 
     @property
     def totals(self) -> Totals:
         """Number of chunks learned and refused, by status."""
-        return Totals() if self._course is None else self._course.progress[self._key].totals
+        return Totals() if self._stream is None else self._stream.progress[self._key].totals
 
     @property
     def refused(self) -> int:
@@ -132,10 +131,10 @@ class MetricEstimator(
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the metric's order: by name, or by place for arrays."""
-        if self._course is not None:
+        if self._stream is not None:
             return self._names
         parts = (part for one, two, _ in self._early for part in (one, two) if part)
-        return impute.in_order({name for part in parts for name in part})
+        return sort_names({name for part in parts for name in part})
 
     @property
     def classes(self) -> tuple[Hashable, ...]:
@@ -152,7 +151,7 @@ class MetricEstimator(
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
-        ``certificate`` (`streamembed.metric_learners.learner.certificate`).
+        ``certificate`` (`streamembed.metric_learners.learner.build_certificate`).
 
         Warns
         -----
@@ -181,22 +180,24 @@ class MetricEstimator(
         """Metric and info."""
         if self._read is None:
             with one_blas_thread():
-                found = self._reading()
-            self._read = found or (self._identity(), None)
+                result = self._reading()
+            self._read = result or (self._identity(), None)
         return self._read
 
     def _reading(self) -> tuple[Mahalanobis, Any] | None:
-        """What the course says; in the warm-up, what it would say with the features seen so far."""
-        if self._course is not None:
-            return _named(training_stream.read(self._course, self._learner, self._key), self._names)
+        """The metric learned so far; in the warm-up, as if with the features seen so far."""
+        if self._stream is not None:
+            return _named(
+                training_stream.read_metric(self._stream, self._learner, self._key), self._names
+            )
         if not self._learner.additive or not self._early:
             return None
         try:
-            settled = self._settle_features()
+            events = self._settle_features()
         except FeatureError:
             return None  # no number yet
-        begun = self._start(settled, whole=False)
-        return _named(training_stream.read(begun, self._learner, self._key), settled.names)
+        stream = self._start(events, whole=False)
+        return _named(training_stream.read_metric(stream, self._learner, self._key), events.names)
 
     def _identity(self) -> Mahalanobis:
         names = self.feature_names
@@ -204,19 +205,23 @@ class MetricEstimator(
             raise NotReadyError(
                 "no event has been learned, so the features are unknown; learn one first"
             )
-        return training_stream.untaught(len(names)).named(impute.names_of_columns(names))
+        return training_stream.create_unfitted_metric(len(names)).named(
+            impute.name_metric_columns(names)
+        )
 
     def _columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
         if self._root is None:
-            assert self._course is not None
+            assert self._stream is not None
             with one_blas_thread():
-                found = training_stream.read(self._course, self._learner, self._key, waiting=False)
-                self._root = self._root_of(*(found or (self._identity(), None)))
+                result = training_stream.read_metric(
+                    self._stream, self._learner, self._key, waiting=False
+                )
+                self._root = self._root_of(*(result or (self._identity(), None)))
         return self._root
 
     def _root_of(self, metric: Mahalanobis, info: Any) -> Floats:
-        return balance.root(metric.matrix)
+        return balance.compute_root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, by names such as ``itml_0``.
@@ -226,21 +231,21 @@ class MetricEstimator(
         """
         return super().transform_one(x)
 
-    def _place(self, rows: Rows) -> Floats:
+    def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
-        if self._course is None:
-            names = self.feature_names or impute.in_order(set(rows.names))
+        if self._stream is None:
+            names = self.feature_names or sort_names(set(rows.names))
             values = rows.align(names)[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._course.spread.fill_gaps(self._count_gaps(rows.align(self._names)))
-        placed: Floats = values @ self._columns()
-        return placed
+        values = self._stream.spread.fill_gaps(self._count_missing(rows.align(self._names)))
+        coordinates: Floats = values @ self._columns()
+        return coordinates
 
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = impute.read_one(x), read_keys([y], 1)
+        table, labels = impute.read_point(x), read_keys([y], 1)
         with self._whole() as after:
             after._take_points(table, labels)
 
@@ -276,19 +281,19 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        with batch.called("X1"):
-            one = impute.read(X1)
-        with batch.called("X2"):
-            two = impute.read(X2)
-        if len(one) != len(two):
+        with batch.rename_argument("X1"):
+            left = impute.read(X1)
+        with batch.rename_argument("X2"):
+            right = impute.read(X2)
+        if len(left) != len(right):
             raise InputError(
-                f"X1 has {len(one)} rows and X2 has {len(two)}; they must have the same number, "
+                f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
                 "since row i of both is pair i"
             )
-        given = read_answers(similar, len(one))
-        impute.check_pairs(one, two)
-        for table, name in ((one, "X1"), (two, "X2")):
-            with batch.called(name):
+        answers = read_answers(similar, len(left))
+        impute.check_pairs(left, right)
+        for table, name in ((left, "X1"), (right, "X2")):
+            with batch.rename_argument(name):
                 self._check_width(table)
         codes = [
             labelled_examples.NOT_LEARNED
@@ -296,11 +301,11 @@ class MetricEstimator(
             else labelled_examples.SIMILAR
             if answer
             else labelled_examples.DISSIMILAR
-            for answer in given
+            for answer in answers
         ]
         with self._whole() as after:
             after.unlabelled += codes.count(labelled_examples.NOT_LEARNED)
-            after._take(one, two, np.array(codes, dtype=np.int64))
+            after._take(left, right, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -310,9 +315,9 @@ class MetricEstimator(
         with self._whole() as after:
             if after._early:
                 after._settle()
-            if after._course is not None:
+            if after._stream is not None:
                 with one_blas_thread():
-                    after._keep(training_stream.flush(after._course, after._learning))
+                    after._keep(training_stream.flush(after._stream, after._learning))
 
     @contextmanager
     def _whole(self) -> Iterator[Self]:
@@ -321,9 +326,9 @@ class MetricEstimator(
         vars(after).update(vars(self))
         yield after
         vars(self).update(vars(after))
-        self._tell_suspects()
+        self._warn_of_suspects()
 
-    def _take_points(self, table: Rows, labels: Sequence[Hashable | None]) -> None:
+    def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
         self._check_width(table)
         self.unlabelled += sum(label is None for label in labels)
         codes = [
@@ -346,7 +351,7 @@ class MetricEstimator(
             self._labels = [*self._labels, label]
         return self._classes[key]
 
-    def _check_width(self, table: Rows) -> None:
+    def _check_width(self, table: FeatureRows) -> None:
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
         if names and (self.ready or table.ordered):
@@ -354,10 +359,10 @@ class MetricEstimator(
         if table.ordered and len(table) and not table.names:
             raise FeatureError("X has no features: it must have at least one column")
 
-    def _take(self, one: Rows, two: Rows | None, codes: Ints) -> None:
+    def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
         chosen = np.flatnonzero(codes != labelled_examples.NOT_LEARNED).tolist()
-        while chosen and self._course is None:
+        while chosen and self._stream is None:
             i = chosen.pop(0)
             self._read = None
             early = one.row(i), None if two is None else two.row(i), int(codes[i])
@@ -371,7 +376,7 @@ class MetricEstimator(
             second = self._align(two, chosen)
         self._extend(first, second, codes[chosen])
 
-    def _align(self, table: Rows, chosen: list[int]) -> Floats:
+    def _align(self, table: FeatureRows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
         values, unknown = table.take(chosen).align(self._names)
         self.ignored += unknown
@@ -379,47 +384,47 @@ class MetricEstimator(
         return values
 
     def _extend(self, first: Floats, second: Floats, codes: Ints) -> None:
-        """Events go their course."""
-        assert self._course is not None
-        cut = self._chunks.next_cut(self._course.learned)
-        whole = self._course.position + len(codes) >= cut
+        """Learn these events."""
+        assert self._stream is not None
+        cut = self._chunks.next_cut(self._stream.learned)
+        whole = self._stream.position + len(codes) >= cut
         with one_blas_thread() if whole else nullcontext():
             after = training_stream.extend(
-                self._course, self._learning, first, second, codes, int(self.chunk_size)
+                self._stream, self._learning, first, second, codes, int(self.chunk_size)
             )
         self._keep(after)
 
-    def _keep(self, after: Course) -> None:
+    def _keep(self, after: TrainingStream) -> None:
         """Everything was computed first, and is assigned last."""
-        assert self._course is not None
-        if after.learned != self._course.learned:
+        assert self._stream is not None
+        if after.learned != self._stream.learned:
             self._read = self._root = None
         elif self._learner.additive:
             self._read = None
-        self._course = after
+        self._stream = after
 
     @property
     def _chunks(self) -> Chunks:
-        return training_stream.chunks_of(int(self.chunk_size))
+        return training_stream.create_chunks(int(self.chunk_size))
 
     @property
-    def _learning(self) -> dict[str, Learner]:
+    def _learning(self) -> dict[str, MetricLearner]:
         return {self._key: self._learner}
 
     def _settle(self) -> None:
         """The features are those of which a number was seen; what came early is the first chunk."""
-        settled = self._settle_features()
+        events = self._settle_features()
         with one_blas_thread():
-            self._course = self._start(settled, whole=True)
-        self._early, self._names = [], settled.names
-        self._suspects = column_roles.suspects(
-            settled.names, settled.first, impute.LARGEST, settled.unusable
+            self._stream = self._start(events, whole=True)
+        self._early, self._names = [], events.names
+        self._suspects = column_roles.describe_suspects(
+            events.names, events.first, impute.LARGEST, events.unusable
         )
-        self.ignored += settled.ignored
-        self.imputed += settled.imputed
+        self.ignored += events.ignored
+        self.imputed += events.imputed
         self._read = self._root = None
 
-    def _settle_features(self) -> _Settled:
+    def _settle_features(self) -> _WarmUpEvents:
         """The events that came early, as numbers; FeatureError where they hold none. Pure."""
         ends = [end for one, two, _ in self._early for end in (one, two) if end is not None]
         usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
@@ -428,17 +433,17 @@ class MetricEstimator(
                 f"the {len(ends)} points of the warm-up have no usable number; features must be "
                 "numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
             )
-        known = {name for end in ends for name in end}
-        if all(name.isdecimal() for name in known):
-            usable = known  # an array keeps its columns
-        names = impute.in_order(usable)
+        all_names = {name for end in ends for name in end}
+        if all(name.isdecimal() for name in all_names):
+            usable = all_names  # an array keeps its columns
+        names = sort_names(usable)
         first, second = np.full((2, len(self._early), len(names)), np.nan)
         for i, (one, two, _) in enumerate(self._early):
             first[i] = [one.get(name, math.nan) for name in names]
             second[i] = 0.0 if two is None else [two.get(name, math.nan) for name in names]
-        return _Settled(
+        return _WarmUpEvents(
             names,
-            impute.in_order(known.difference(usable)),
+            sort_names(all_names.difference(usable)),
             first,
             second,
             np.array([code for *_, code in self._early], dtype=np.int64),
@@ -446,11 +451,11 @@ class MetricEstimator(
             imputed=int(np.isnan(first).sum() + np.isnan(second).sum()),
         )
 
-    def _start(self, settled: _Settled, whole: bool) -> Course:
-        """A course with these events: learned as its first chunk, or waiting for it."""
-        begun = training_stream.init((self._key,), len(settled.names), int(self.seed))
-        begun = training_stream.append(begun, settled.first, settled.second, settled.codes)
-        return training_stream.flush(begun, self._learning) if whole else begun
+    def _start(self, events: _WarmUpEvents, whole: bool) -> TrainingStream:
+        """A training stream with these events: learned as its first chunk, or waiting for it."""
+        stream = training_stream.init((self._key,), len(events.names), int(self.seed))
+        stream = training_stream.append(stream, events.first, events.second, events.codes)
+        return training_stream.flush(stream, self._learning) if whole else stream
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None, "_root": None}
@@ -459,5 +464,5 @@ class MetricEstimator(
 def _named(
     read: tuple[Mahalanobis, Any] | None, names: tuple[str, ...]
 ) -> tuple[Mahalanobis, Any] | None:
-    """What was read of a course, the metric with the names of its columns."""
-    return None if read is None else (read[0].named(impute.names_of_columns(names)), read[1])
+    """What was read of a training stream, the metric with the names of its columns."""
+    return None if read is None else (read[0].named(impute.name_metric_columns(names)), read[1])

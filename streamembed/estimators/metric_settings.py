@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamembed.errors import ParameterError, shown
+from streamembed.errors import ParameterError, quote
 from streamembed.estimators.replicate import Embedding
 from streamembed.geometry import neighbors
 from streamembed.methods.options import Config
@@ -14,22 +14,20 @@ from streamembed.validation import (
     LARGEST_DRAW,
     LARGEST_SEED,
     LARGEST_TIME,
-    flag,
-    keep,
-    one_of,
-    or_none,
-    real,
-    whole,
+    check_choice,
+    check_flag,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
 )
-
-__all__ = ["Settings"]
 
 # Coordinates in which pairs are judged, at most: those of the tracked factor's usual rank.
 MOST_COMPONENTS = 48
-GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.self_tuning_map, "kernel": None}
+GRAPHS: dict[str, Embedding | None] = {"neighbors": neighbors.embed_self_tuning, "kernel": None}
 # Three events for each half: two more than the least number of components.
 LEAST_WARM_UP = 6
-# What becomes of pairs, as `streamembed.pairs.thresholds.Settings` calls it.
+# What becomes of pairs, as `streamembed.pairs.thresholds.PairSettings` calls it.
 OF_PAIRS = (
     "candidates",
     "buffer",
@@ -42,10 +40,10 @@ OF_PAIRS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PipelineSettings:
     """Every parameter of `UnsupervisedPipeline`, with its default.
 
-    The meaning of each is told there; this class is where they are checked. A number of any kind is
+    Their meaning is documented there; this class checks them. A number of any kind is
     kept as a plain int or float.
 
     Raises
@@ -77,45 +75,49 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
-        keep(
+        set_fields(
             self,
-            gamma=real("gamma", self.gamma, 0.0, float("inf"), opened=True),
-            diffusion_time=or_none(real, "diffusion_time", self.diffusion_time, 0.0, LARGEST_TIME),
-            n_components=or_none(whole, "n_components", self.n_components, 1),
-            half_life=or_none(real, "half_life", self.half_life, 2e-3, 1e15),
-            memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
-            size=whole("size", self.size, 3),
-            chunk_size=whole("chunk_size", self.chunk_size, 1),
-            candidates=whole("candidates", self.candidates, 1, high=LARGEST_DRAW),
-            shrunk=flag("shrunk", self.shrunk),
-            seed=whole("seed", self.seed, 0, high=LARGEST_SEED // 4),
+            gamma=check_real("gamma", self.gamma, 0.0, float("inf"), opened=True),
+            diffusion_time=check_optional(
+                check_real, "diffusion_time", self.diffusion_time, 0.0, LARGEST_TIME
+            ),
+            n_components=check_optional(check_whole, "n_components", self.n_components, 1),
+            half_life=check_optional(check_real, "half_life", self.half_life, 2e-3, 1e15),
+            memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
+            size=check_whole("size", self.size, 3),
+            chunk_size=check_whole("chunk_size", self.chunk_size, 1),
+            candidates=check_whole("candidates", self.candidates, 1, high=LARGEST_DRAW),
+            shrunk=check_flag("shrunk", self.shrunk),
+            seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED // 4),
         )
         if self.warm_up is not None:
             halves = ": each half learns half of them"
-            keep(self, warm_up=whole("warm_up", self.warm_up, LEAST_WARM_UP, halves))
+            set_fields(self, warm_up=check_whole("warm_up", self.warm_up, LEAST_WARM_UP, halves))
         if isinstance(self.graph, str):
-            keep(self, graph=one_of("graph", self.graph, tuple(GRAPHS), " or a function"))
+            set_fields(
+                self, graph=check_choice("graph", self.graph, tuple(GRAPHS), " or a function")
+            )
         elif not callable(self.graph):
             raise ParameterError(
-                f"graph={shown(self.graph)} must be one of {', '.join(GRAPHS)}, or a function"
+                f"graph={quote(self.graph)} must be one of {', '.join(GRAPHS)}, or a function"
             )
-        # the rest is checked by those whom it is for, here and not at the first event
+        # their own classes check the rest, here and not at the first event
         pairs, engine = self.of_pairs(0), self.of_engine(1, 0)
-        keep(self, **{name: getattr(pairs, name) for name in OF_PAIRS})
-        keep(self, bandwidth=engine.bandwidth, alpha=engine.correction)
+        set_fields(self, **{name: getattr(pairs, name) for name in OF_PAIRS})
+        set_fields(self, bandwidth=engine.bandwidth, alpha=engine.correction)
 
     @property
     def embedding(self) -> Embedding | None:
         """The map in which pairs are judged; None: the engine's own."""
         return GRAPHS[self.graph] if isinstance(self.graph, str) else self.graph
 
-    def of_pairs(self, index: int) -> thresholds.Settings:
-        """Of the pairs of one strand; draws of the three are strangers."""
+    def of_pairs(self, index: int) -> thresholds.PairSettings:
+        """Settings of the pairs of one replicate; the draws of the three are independent."""
         given = {name: getattr(self, name) for name in OF_PAIRS}
-        return thresholds.Settings(**given, seed=3 * self.seed + index)
+        return thresholds.PairSettings(**given, seed=3 * self.seed + index)
 
     def of_engine(self, width: int, index: int) -> Config:
-        """Of the engine of one strand, for ``width`` features: 0 all events, 1 and 2 the halves."""
+        """Settings of one engine for ``width`` features: index 0 all events, 1 and 2 the halves."""
         share = 2 if index else 1
         warm_up = self.warm_up
         if warm_up is None:

@@ -21,8 +21,6 @@ from streamembed.metric_learners.class_moments import (
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["FENN", "ContrastMetric", "DiscriminantAnalysis", "GeometricMeanMetric"]
-
 
 class FENN(MergeableMetric):
     """The metric of least free energy: similar pairs near, at a temperature that keeps it broad.
@@ -65,9 +63,9 @@ class FENN(MergeableMetric):
         self.chunk_size = chunk_size
         self.seed = seed
         if isinstance(mu, str):
-            validation.one_of("mu", mu, ("heat_capacity", "cv"), " or a positive number")
+            validation.check_choice("mu", mu, ("heat_capacity", "cv"), " or a positive number")
         else:
-            validation.real("mu", mu, 1e-12, 1e12, " or 'heat_capacity' or 'cv'")
+            validation.check_real("mu", mu, 1e-12, 1e12, " or 'heat_capacity' or 'cv'")
         self._begin()
 
     @classmethod
@@ -169,7 +167,7 @@ class ContrastMetric(MergeableMetric):
         self.alpha = alpha
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.real("alpha", alpha, 1e-12, 1e12)
+        validation.check_real("alpha", alpha, 1e-12, 1e12)
         self._begin()
 
     @classmethod
@@ -217,7 +215,7 @@ class GeometricMeanMetric(MergeableMetric):
         self.t = t
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.real("t", t, 0.0, 1.0)
+        validation.check_real("t", t, 0.0, 1.0)
         self._begin()
 
     @classmethod

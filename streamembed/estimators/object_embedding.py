@@ -12,29 +12,27 @@ from typing import Any
 import numpy as np
 
 from streamembed.engine.engine import Engine
-from streamembed.errors import InputError, shown
+from streamembed.errors import InputError, quote
 from streamembed.estimators.diffusion_map import DiffusionMap
 from streamembed.numeric.arrays import Floats
-from streamembed.validation import one_of
-
-__all__ = ["ThingEmbedding"]
+from streamembed.validation import check_choice
 
 # Distances there and back, and to itself, may differ by this share.
 UNEVEN = 1e-9
 
 
-class ThingEmbedding(DiffusionMap):
+class ObjectEmbedding(DiffusionMap):
     """A `DiffusionMap` whose ``metric`` may also be a callable of two objects."""
 
-    _things: dict[int, Any]
+    _objects: dict[int, Any]
 
     def _check_metric(self, metric: Any) -> None:
-        self._things = {}
+        self._objects = {}
         if not callable(metric):
-            one_of("metric", metric, ("euclidean", "precomputed"), " or a callable d(a, b)")
+            check_choice("metric", metric, ("euclidean", "precomputed"), " or a callable d(a, b)")
 
     @property
-    def _by_call(self) -> bool:
+    def _is_callable_metric(self) -> bool:
         """Whether events are objects."""
         return callable(self.metric)
 
@@ -43,14 +41,14 @@ class ThingEmbedding(DiffusionMap):
         return self._number(self.metric, a, b)
 
     def _number(self, call: Callable[[Any, Any], Any], a: Any, b: Any) -> float:
-        found = call(a, b)
+        result = call(a, b)
         try:
-            number = float(found)
+            number = float(result)
         except (TypeError, ValueError):
             number = np.nan
         if not np.isfinite(number):
             raise InputError(
-                f"the function of {shown(a)} and {shown(b)} is {shown(found)}; it must be a "
+                f"the function of {quote(a)} and {quote(b)} is {quote(result)}; it must be a "
                 "finite number"
             )
         return number
@@ -65,17 +63,17 @@ class ThingEmbedding(DiffusionMap):
             not 0 for an object and itself or, of the objects of the warm-up, not the same there
             and back. Nothing was learned.
         """
-        if self._by_call:
+        if self._is_callable_metric:
             self._learn_object(x)
         else:
             super().learn_one(x)
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch; with a callable metric a sequence of objects."""
-        if self._by_call:
+        if self._is_callable_metric:
             if isinstance(X, str | bytes):
                 raise InputError(
-                    f"X is the text {shown(X)}, one object: use learn_one, or give a list of them"
+                    f"X is the text {quote(X)}, one object: use learn_one, or give a list of them"
                 )
             for x in X:
                 self._learn_object(x)
@@ -84,13 +82,13 @@ class ThingEmbedding(DiffusionMap):
 
     def transform_one(self, x: Any) -> dict[Any, Any]:
         """Coordinates of one point or object, by name."""
-        if self._by_call:
-            return self._called(self._place_objects([x]))
+        if self._is_callable_metric:
+            return self._name_coordinates(self._place_objects([x]))
         return super().transform_one(x)
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch; of a sequence of objects an array, a row each."""
-        if self._by_call:
+        if self._is_callable_metric:
             return self._place_objects(X)
         return super().transform_many(X)
 
@@ -98,36 +96,36 @@ class ThingEmbedding(DiffusionMap):
         if not self.ready:
             return np.zeros((len(objects), self.n_components))
         snapshot = self.snapshot()
-        held = [self._things[key] for key in snapshot.ids.tolist()]
-        rows = [[self._distance(x, other) for other in held] for x in objects]
-        return snapshot.transform_distances(np.array(rows).reshape(len(objects), len(held)))
+        support = [self._objects[key] for key in snapshot.ids.tolist()]
+        rows = [[self._distance(x, other) for other in support] for x in objects]
+        return snapshot.transform_distances(np.array(rows).reshape(len(objects), len(support)))
 
     def _learn_object(self, x: Any) -> None:
         engine = self._engine or Engine(**self._config().as_dict())
         keys = engine.distance_row_ids.tolist()
-        row = np.array([self._distance(x, self._things[key]) for key in keys], dtype=np.float64)
+        row = np.array([self._distance(x, self._objects[key]) for key in keys], dtype=np.float64)
         if (row < 0).any():
-            raise InputError(f"the distance to {shown(x)} is negative: {shown(float(row.min()))}")
+            raise InputError(f"the distance to {quote(x)} is negative: {quote(float(row.min()))}")
         if not engine.ready:
-            self._check_laws(x, [self._things[key] for key in keys], row)
-        # one more than the engine has, if it comes to nothing: it is not among those that are held
-        self._things = {**self._held_things(), engine.position: x}
+            self._check_laws(x, [self._objects[key] for key in keys], row)
+        # one more than the engine has, if the call fails: `_select_objects` leaves it out
+        self._objects = {**self._select_objects(), engine.position: x}
         engine.admit_distances([row], None, "raise")
         self._engine = engine
 
-    def _held_things(self) -> dict[int, Any]:
+    def _select_objects(self) -> dict[int, Any]:
         """Objects of the engine's events, by position."""
         engine = self._engine
         if engine is None:
             return {}
-        held = set(engine.distance_row_ids.tolist())
+        retained = set(engine.distance_row_ids.tolist())
         # a window's snapshot has those of its last chunk, which may be no neighbours any more
         if engine.ready:
-            held.update(engine.support_ids.tolist())
-        return {key: one for key, one in self._things.items() if key in held}
+            retained.update(engine.support_ids.tolist())
+        return {key: value for key, value in self._objects.items() if key in retained}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_things": self._held_things()}
+        return {**super().__getstate__(), "_objects": self._select_objects()}
 
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
@@ -135,12 +133,12 @@ class ThingEmbedding(DiffusionMap):
         own = self._distance(x, x)
         if abs(own) > UNEVEN * scale:
             raise InputError(
-                f"metric({shown(x)}, {shown(x)}) is {own!r}: of an object and itself it must be 0"
+                f"metric({quote(x)}, {quote(x)}) is {own!r}: of an object and itself it must be 0"
             )
         for other, there in zip(others, row.tolist(), strict=True):
             back = self._distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
-                    f"metric({shown(x)}, {shown(other)}) is {there!r} and metric({shown(other)}, "
-                    f"{shown(x)}) is {back!r}: it must be symmetric"
+                    f"metric({quote(x)}, {quote(other)}) is {there!r} and metric({quote(other)}, "
+                    f"{quote(x)}) is {back!r}: it must be symmetric"
                 )

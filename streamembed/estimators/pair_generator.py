@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, shown
+from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.pairs import thresholds
-from streamembed.pairs.pair_memory import Counts, State
-from streamembed.pairs.thresholds import Settings
-from streamembed.validation import LARGEST_DRAW, LARGEST_TIME, or_none, real, whole
-
-__all__ = ["GeneratedPairs", "PairGenerator"]
+from streamembed.pairs import pair_memory, thresholds
+from streamembed.pairs.pair_memory import PairCounts, State
+from streamembed.pairs.thresholds import PairSettings
+from streamembed.validation import (
+    LARGEST_DRAW,
+    LARGEST_TIME,
+    check_optional,
+    check_real,
+    check_whole,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +112,12 @@ class PairGenerator:
         decay: float = 0.9,
         seed: int = 0,
     ) -> None:
-        self.n_components = or_none(whole, "n_components", n_components, 1)
-        self.diffusion_time = or_none(real, "diffusion_time", diffusion_time, 0.0, LARGEST_TIME)
-        self._settings = Settings(
-            candidates=whole("candidates", candidates, 1, high=LARGEST_DRAW),
+        self.n_components = check_optional(check_whole, "n_components", n_components, 1)
+        self.diffusion_time = check_optional(
+            check_real, "diffusion_time", diffusion_time, 0.0, LARGEST_TIME
+        )
+        self._settings = PairSettings(
+            candidates=check_whole("candidates", candidates, 1, high=LARGEST_DRAW),
             buffer=buffer,
             percentiles=percentiles,
             similar_below=similar_below,
@@ -124,9 +130,9 @@ class PairGenerator:
         self._next = 0
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PairCounts:
         """Number of candidates so far, by outcome."""
-        return Counts() if self._state is None else self._state.counts
+        return PairCounts() if self._state is None else self._state.counts
 
     def update(self, snapshot: Snapshot) -> GeneratedPairs:
         """New pairs from a snapshot's support; remembered pairs are judged again.
@@ -136,10 +142,10 @@ class PairGenerator:
         Raises
         ------
         InputError
-            The snapshot was learned from distances: its things have no points to pair.
+            The snapshot was learned from distances: its objects have no points to pair.
         """
         if not isinstance(snapshot, Snapshot):
-            raise InputError(f"snapshot={shown(snapshot)} must be a Snapshot of an engine")
+            raise InputError(f"snapshot={quote(snapshot)} must be a Snapshot of an engine")
         if not snapshot.feature_names:
             raise InputError("the snapshot was learned from distances: it has no points to pair")
         psi, values = snapshot.tracked_pairs()
@@ -147,10 +153,10 @@ class PairGenerator:
         coordinates = thresholds.weight_columns(psi[:, :count], values[:count], self.diffusion_time)
         scaled = (snapshot.points - snapshot.center) / snapshot.scale
         births = self._number_ids(snapshot.ids.tolist())
-        before = self._state or thresholds.init(scaled.shape[1])
+        before = self._state or pair_memory.init(scaled.shape[1])
         if self._state is not None and self._state.position == snapshot.position:
             drawn, fresh = self._state, np.zeros(len(self._state.pairs), dtype=bool)
-            return self._hand_out(snapshot, births, drawn, fresh)
+            return self._add_new_pairs(snapshot, births, drawn, fresh)
         drawn, _ = thresholds.update(
             before,
             coordinates,
@@ -164,13 +170,13 @@ class PairGenerator:
         ends = drawn.pairs.births.tolist()
         fresh = np.array([(one, other) not in known for one, other in ends], dtype=bool)
         self._state, _ = thresholds.rejudge(drawn, coordinates, births, self._settings)
-        return self._hand_out(snapshot, births, drawn, fresh)
+        return self._add_new_pairs(snapshot, births, drawn, fresh)
 
-    def _hand_out(
+    def _add_new_pairs(
         self, snapshot: Snapshot, births: Ints, drawn: State, fresh: Bools
     ) -> GeneratedPairs:
         """The fresh ones of the pairs that were drawn."""
-        new = drawn.pairs.taken(fresh)
+        new = drawn.pairs.take(fresh)
         slots = np.searchsorted(births, new.births)
         return GeneratedPairs(
             snapshot.points[slots[:, 0]],
@@ -179,7 +185,7 @@ class PairGenerator:
             snapshot.ids[slots[:, 0]],
             snapshot.ids[slots[:, 1]],
             new.d2,
-            *thresholds.thresholds(drawn, self._settings),
+            *thresholds.compute_thresholds(drawn, self._settings),
             snapshot.position,
         )
 

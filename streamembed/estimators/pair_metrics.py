@@ -13,13 +13,11 @@ from streamembed.estimators.mergeable_metric import MergeableMetric
 from streamembed.metric_learners.class_moments import LeadingLearner
 from streamembed.metric_learners.eig_dml_learner import EigLearner
 from streamembed.metric_learners.itml_learner import ITMLLearner
-from streamembed.metric_learners.learner import Learner
+from streamembed.metric_learners.learner import MetricLearner
 from streamembed.metric_learners.must_link_learner import LinkLearner
 from streamembed.metric_learning import itml
-from streamembed.metric_learning.eig_dml import Settings
-from streamembed.metric_learning.mahalanobis import numbers_of
-
-__all__ = ["ITML", "EigDML", "MustLinkMetric"]
+from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metric_learning.mahalanobis import parse_numbers
 
 
 class ITML(MergeableMetric):
@@ -94,22 +92,22 @@ class ITML(MergeableMetric):
         self.prior = prior
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.real("gamma", gamma, 1e-12, 1e12)
+        validation.check_real("gamma", gamma, 1e-12, 1e12)
         for name, bound in (("upper", upper), ("lower", lower)):
             if bound is not None:
-                validation.real(name, bound, 0.0, np.inf, " or None", opened=True)
+                validation.check_real(name, bound, 0.0, np.inf, " or None", opened=True)
         if upper is not None and lower is not None and not upper <= lower:
             raise ParameterError(
                 f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
                 "apart than dissimilar ones; swap them"
             )
-        validation.whole("buffer", buffer, 1)
-        validation.whole("sweeps", sweeps, 0)
-        validation.real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
+        validation.check_whole("buffer", buffer, 1)
+        validation.check_whole("sweeps", sweeps, 0)
+        validation.check_real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
         if isinstance(prior, str):
-            validation.one_of("prior", prior, ("identity", "covariance"), " or a matrix")
+            validation.check_choice("prior", prior, ("identity", "covariance"), " or a matrix")
         else:
-            itml.init(numbers_of(prior, "prior", ParameterError), gamma)  # says what is wrong
+            itml.init(parse_numbers(prior, "prior", ParameterError), gamma)  # says what is wrong
         self._begin()
 
     @classmethod
@@ -140,7 +138,7 @@ class ITML(MergeableMetric):
 class EigDML(MergeableMetric):
     """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
-    The mean squared distance of similar pairs is held at the number of features. Each labelled
+    The mean squared distance of similar pairs is fixed at the number of features. Each labelled
     point makes up to two pairs, with a remembered point of its class and with one of another. The
     answer does not depend on the units of the features: nothing is scaled. Before there are
     similar pairs the metric is the identity, before there are dissimilar ones the inverse of their
@@ -206,13 +204,13 @@ class EigDML(MergeableMetric):
         self.decay = decay
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.real("smoothing", smoothing, 0.0, np.inf, opened=True)
-        validation.whole("buffer", buffer, 2)
-        validation.one_of("policy", policy, ("hard", "recent"))
-        validation.whole("steps", steps, 0)
-        validation.whole("step_cap", step_cap, 1)
+        validation.check_real("smoothing", smoothing, 0.0, np.inf, opened=True)
+        validation.check_whole("buffer", buffer, 2)
+        validation.check_choice("policy", policy, ("hard", "recent"))
+        validation.check_whole("steps", steps, 0)
+        validation.check_whole("step_cap", step_cap, 1)
         if decay is not None:
-            validation.real("decay", decay, 0.0, 1.0, " or None", opened=True)
+            validation.check_real("decay", decay, 0.0, 1.0, " or None", opened=True)
         self._begin()
 
     @classmethod
@@ -222,7 +220,7 @@ class EigDML(MergeableMetric):
 
     def _make_learner(self) -> EigLearner:
         return EigLearner(
-            Settings(
+            EigDMLSettings(
                 smoothing=float(self.smoothing),
                 buffer=int(self.buffer),
                 policy=cast(Literal["hard", "recent"], self.policy),
@@ -251,7 +249,7 @@ class MustLinkMetric(MergeableMetric):
     Parameters
     ----------
     rank
-        Keep so many directions, those with the largest ratio of cannot-link to must-link spread.
+        Directions to keep: those with the largest ratio of cannot-link to must-link spread.
         One direction is useless among many classes. None: all.
     diagonal
         True: weights of the features only, nothing for their correlations, with the largest mean
@@ -291,9 +289,9 @@ class MustLinkMetric(MergeableMetric):
         self.chunk_size = chunk_size
         self.seed = seed
         if rank is not None:
-            validation.whole("rank", rank, 1, " or None")
-        validation.flag("diagonal", diagonal)
-        validation.flag("roots", roots)
+            validation.check_whole("rank", rank, 1, " or None")
+        validation.check_flag("diagonal", diagonal)
+        validation.check_flag("roots", roots)
         if rank is not None and (diagonal or roots):
             other = "diagonal" if diagonal else "roots"
             raise ParameterError(
@@ -312,7 +310,7 @@ class MustLinkMetric(MergeableMetric):
         yield {"chunk_size": 4, "rank": 2}
         yield {"chunk_size": 4, "roots": True}
 
-    def _make_learner(self) -> Learner:
+    def _make_learner(self) -> MetricLearner:
         if self.diagonal or self.roots:
             return LinkLearner("diagonal" if self.diagonal else "roots", int(self.seed))
         return LeadingLearner(None if self.rank is None else int(self.rank))

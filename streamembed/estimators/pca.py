@@ -14,35 +14,38 @@ from river import base
 
 from streamembed import validation
 from streamembed.data import batch, column_roles, impute
-from streamembed.data.impute import Rows
-from streamembed.data.output_format import as_given, column_names, give_back, whole_frame
-from streamembed.data.table import array_values
+from streamembed.data.impute import FeatureRows
+from streamembed.data.output_format import name_columns, read_frame, to_input_format, to_table
+from streamembed.data.table import are_positions, read_array, sort_names
 from streamembed.errors import (
     DegenerateMapWarning,
     FeatureError,
     InputError,
     NotReadyError,
     ParameterError,
-    shown,
+    quote,
     warn,
 )
-from streamembed.estimators.estimator import Face
+from streamembed.estimators.estimator import PointEstimator
 from streamembed.manifold import principal, principal_stream
-from streamembed.manifold.principal import Principal, auto_rank
-from streamembed.manifold.principal_stream import CHUNK, SETTLING, Followed, Settings
+from streamembed.manifold.principal import PrincipalView, choose_rank
+from streamembed.manifold.principal_stream import (
+    CHUNK,
+    SETTLING,
+    PrincipalSettings,
+    PrincipalStream,
+)
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Floats, frozen
-from streamembed.numeric.moments import Spread
+from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.moments import FeatureMoments
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
-
-__all__ = ["PCA", "PrincipalAxes"]
 
 # Up to here the moments are kept: 8 MB, and exact.
 MOST_MOMENTS = 1000
 # Events without which nothing varies.
 LEAST_EVENTS = 2
-# Axes beyond the features are rows of zeros, and take room all the same.
+# Axes beyond the features are rows of zeros, and take memory all the same.
 MOST_COMPONENTS = 10_000
 # Residual up to which axes are those of the moments: what holding near ones still may cost.
 TOLERANCE = 1e-3
@@ -110,11 +113,11 @@ class PrincipalAxes:
     ordered: bool
 
     def __post_init__(self) -> None:
-        """Nobody writes to the arrays."""
+        """Make the arrays read-only."""
         for array in (self.components, self.mean, self.explained_variance):
-            frozen(array)
-        frozen(self.explained_variance_ratio)
-        frozen(self.singular_values)
+            freeze(array)
+        freeze(self.explained_variance_ratio)
+        freeze(self.singular_values)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of points, shape (n, k). O(d k) a point.
@@ -131,10 +134,10 @@ class PrincipalAxes:
             Other features, or values that are missing: here nothing is imputed.
         """
         remedy = "drop or fill them before transforming"
-        read = whole_frame(X)
+        read = read_frame(X)
         table = column_roles.split(read, self.feature_names).points
         points = batch.read(table, None, self.feature_names, self.ordered, remedy=remedy).points
-        return as_given(self._place(points), X, read, "pca")
+        return to_input_format(self._place(points), X, read, "pca")
 
     def inverse_transform(self, coordinates: Any) -> Floats:
         """Points, shape (n, d), of which these are the coordinates (n, k); of all such the nearest.
@@ -144,7 +147,7 @@ class PrincipalAxes:
         FeatureError, InputError
             No matrix of k finite columns.
         """
-        given = array_values(coordinates)
+        given = read_array(coordinates)
         if given.shape[1] != len(self.components):
             raise FeatureError(
                 f"coordinates has {given.shape[1]} columns; it must have {len(self.components)}, "
@@ -152,12 +155,12 @@ class PrincipalAxes:
             )
         if not np.isfinite(given).all():
             raise InputError("coordinates has NaN or infinities; it must be finite")
-        return self._put_back(given)
+        return self._invert(given)
 
     def _place(self, points: Floats) -> Floats:
         return principal.transform(self, points, self.whiten)
 
-    def _put_back(self, coordinates: Floats) -> Floats:
+    def _invert(self, coordinates: Floats) -> Floats:
         return principal.inverse_transform(self, coordinates, self.whiten)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -169,7 +172,7 @@ class PrincipalAxes:
             The file cannot be written; the path is none.
         """
         arrays, numbers = codec.pack(self)
-        archive.write_table(path, archive.table_of(arrays), "principal axes", numbers)
+        archive.write_table(path, archive.to_table(arrays), "principal axes", numbers)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -183,10 +186,10 @@ class PrincipalAxes:
             The file is missing, or cannot be read.
         """
         table, header = archive.read_table(path, "principal axes")
-        with archive.sound(path, "principal axes"):
-            found: Self = codec.unpack(cls, archive.unpack(table), header)
-            found._check()
-        return found
+        with archive.raise_damaged(path, "principal axes"):
+            axes: Self = codec.unpack(cls, archive.unpack(table), header)
+            axes._check()
+        return axes
 
     def _check(self) -> None:
         """Refuse what no stream has; within `archive.sound`."""
@@ -212,7 +215,7 @@ class PrincipalAxes:
         return self
 
 
-class PCA(Face, base.MiniBatchTransformer):
+class PCA(PointEstimator, base.MiniBatchTransformer):
     """Principal component analysis of a stream, kept up to date, as a river transformer.
 
     Every event counts at once. ``learn_many`` in any split and ``learn_one`` n times give the same
@@ -243,8 +246,8 @@ class PCA(Face, base.MiniBatchTransformer):
     whiten
         Divide coordinates by their standard deviations.
     window
-        Only the last so many events count, exactly; their rows are kept. None: all count. A window
-        takes moments.
+        Only the last ``window`` events count, exactly; their rows are kept. None: all count. A
+        window takes moments.
     half_life
         Events after which an event counts half; None: events count alike for ever.
 
@@ -294,8 +297,8 @@ class PCA(Face, base.MiniBatchTransformer):
         self.ignored = 0
         self._early: list[dict[str, float]] = []  # rows until the features are settled
         self._names: tuple[str, ...] = ()
-        self._followed: Followed | None = None
-        self._read: tuple[PrincipalAxes, Spread] | None = None
+        self._followed: PrincipalStream | None = None
+        self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -304,28 +307,28 @@ class PCA(Face, base.MiniBatchTransformer):
         yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
 
     def _check_parameters(self) -> None:
-        k = validation.whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
-        validation.one_of("solver", self.solver, ("auto", "moments", "svd"))
-        validation.flag("whiten", self.whiten)
-        validation.or_none(validation.whole, "window", self.window, LEAST_EVENTS)
-        validation.or_none(validation.real, "half_life", self.half_life, 1.0, 1e15)
+        k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
+        validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
+        validation.check_flag("whiten", self.whiten)
+        validation.check_optional(validation.check_whole, "window", self.window, LEAST_EVENTS)
+        validation.check_optional(validation.check_real, "half_life", self.half_life, 1.0, 1e15)
         if isinstance(self.rank, str):
-            validation.one_of("rank", self.rank, ("auto",), " or a whole number")
+            validation.check_choice("rank", self.rank, ("auto",), " or a whole number")
         else:
-            validation.whole("rank", self.rank, k, " (n_components), or 'auto'")
+            validation.check_whole("rank", self.rank, k, " (n_components), or 'auto'")
             if self.solver == "moments" or self.window is not None:
                 raise ParameterError(
-                    f"rank={shown(self.rank)} is of the svd: with moments, which a window takes, "
+                    f"rank={quote(self.rank)} is of the svd: with moments, which a window takes, "
                     "nothing is cut off; leave it at 'auto'"
                 )
         if self.window is not None and self.solver == "svd":
             raise ParameterError(
-                f"window={shown(self.window)} needs solver='moments' or 'auto': rows cannot leave "
+                f"window={quote(self.window)} needs solver='moments' or 'auto': rows cannot leave "
                 "an svd; use half_life to forget"
             )
         if self.window is not None and self.half_life is not None:
             raise ParameterError(
-                f"window={shown(self.window)} and half_life={shown(self.half_life)} both forget: "
+                f"window={quote(self.window)} and half_life={quote(self.half_life)} both forget: "
                 "use one of them"
             )
 
@@ -349,7 +352,7 @@ class PCA(Face, base.MiniBatchTransformer):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the order of the components' columns, as far as they are known."""
-        return self._names or impute.in_order({name for row in self._early for name in row})
+        return self._names or sort_names({name for row in self._early for name in row})
 
     def snapshot(self) -> PrincipalAxes:
         """The axes of every event so far; the same object until more is learned.
@@ -371,7 +374,7 @@ class PCA(Face, base.MiniBatchTransformer):
         Coordinates that are missing are 0.
         """
         return dict(
-            zip(self.snapshot().feature_names, self._put_back(impute.read_one(x))[0], strict=True)
+            zip(self.snapshot().feature_names, self._invert(impute.read_point(x))[0], strict=True)
         )
 
     def inverse_transform_many(self, X: Any) -> Any:
@@ -381,25 +384,25 @@ class PCA(Face, base.MiniBatchTransformer):
         """
         rows = impute.read(X)
         names = self.snapshot().feature_names
-        return give_back(self._put_back(rows), X, rows.frame, names)
+        return to_table(self._invert(rows), X, rows.frame, names)
 
-    def _place(self, rows: Rows) -> Floats:
+    def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
-        names = self.feature_names or impute.in_order(set(rows.names))
+        names = self.feature_names or sort_names(set(rows.names))
         rows.check(names, "this PCA")
         if not self.ready:
             return np.zeros((len(rows), int(self.n_components)))
         axes, seen = self._current()
-        return axes._place(seen.fill_gaps(self._count_gaps(rows.arrange(axes.feature_names))))
+        return axes._place(seen.fill_gaps(self._count_missing(rows.arrange(axes.feature_names))))
 
-    def _put_back(self, rows: Rows) -> Floats:
-        names = column_names(self.prefix, int(self.n_components))
+    def _invert(self, rows: FeatureRows) -> Floats:
+        names = name_columns(self.prefix, int(self.n_components))
         if rows.ordered:
             names = tuple(map(str, range(len(names))))
         rows.check(names, "what this PCA gives")
-        return self.snapshot()._put_back(np.nan_to_num(rows.arrange(names)[0]))
+        return self.snapshot()._invert(np.nan_to_num(rows.arrange(names)[0]))
 
-    def _current(self) -> tuple[PrincipalAxes, Spread]:
+    def _current(self) -> tuple[PrincipalAxes, FeatureMoments]:
         """The axes, and the means that gaps are filled with."""
         if self._read is None:
             with one_blas_thread():
@@ -407,37 +410,39 @@ class PCA(Face, base.MiniBatchTransformer):
                 if followed is None:
                     names, followed = self._begin(self._early)
                 settings = self._settings(len(names))
-                seen, found = principal_stream.read(followed, settings)
-            self._read = self._shown(found, settings, names), seen
+                seen, view = principal_stream.read_axes(followed, settings)
+            self._read = self._shown(view, settings, names), seen
         return self._read
 
-    def _shown(self, found: Principal, settings: Settings, names: tuple[str, ...]) -> PrincipalAxes:
+    def _shown(
+        self, view: PrincipalView, settings: PrincipalSettings, names: tuple[str, ...]
+    ) -> PrincipalAxes:
         d = len(names)
         return PrincipalAxes(
-            components=found.components,
-            mean=found.mean,
-            explained_variance=found.explained_variance,
-            explained_variance_ratio=found.explained_variance_ratio,
-            singular_values=found.singular_values,
-            total_variance=found.total_variance,
-            residual=found.residual,
-            tail=found.tail,
-            cut=found.cut,
-            met=None if found.residual is None else found.residual <= TOLERANCE,
+            components=view.components,
+            mean=view.mean,
+            explained_variance=view.explained_variance,
+            explained_variance_ratio=view.explained_variance_ratio,
+            singular_values=view.singular_values,
+            total_variance=view.total_variance,
+            residual=view.residual,
+            tail=view.tail,
+            cut=view.cut,
+            met=None if view.residual is None else view.residual <= TOLERANCE,
             solver=settings.solver,
             rank=d if settings.solver == "moments" else min(settings.rank, d),
-            count=found.count,
+            count=view.count,
             whiten=bool(self.whiten),
             position=self.position,
             feature_names=names,
-            ordered=impute.are_places(names),
+            ordered=are_positions(names),
         )
 
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one event of the stream."""
-        self._take(impute.read_one(x))
+        self._take(impute.read_point(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: any table that `transform_many` takes.
@@ -459,11 +464,13 @@ class PCA(Face, base.MiniBatchTransformer):
             if not self._early:
                 return
             names, followed = self._begin(self._early)
-            suspects = column_roles.suspects(names, _matrix(self._early, names), impute.LARGEST)
+            suspects = column_roles.describe_suspects(
+                names, _matrix(self._early, names), impute.LARGEST
+            )
         with one_blas_thread():
             followed = principal_stream.flush(followed, self._settings(len(names)))
         self._keep(names, followed, [], self.ignored, self.imputed, suspects)
-        self._tell_suspects()
+        self._warn_of_suspects()
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.
@@ -487,19 +494,19 @@ class PCA(Face, base.MiniBatchTransformer):
             )
         if type(other) is not type(self) or repr(other) != repr(self):
             raise ParameterError(
-                f"other is {shown(other)} and this is {shown(self)}: only estimators of the same "
+                f"other is {quote(other)} and this is {quote(self)}: only estimators of the same "
                 "class and parameters can be merged"
             )
         if self.window is not None:
             raise ParameterError(
-                f"window={shown(self.window)}: two streams have no common last events; learn the "
+                f"window={quote(self.window)}: two streams have no common last events; learn the "
                 "rows of both in their order instead"
             )
         mine, theirs = self._followed, other._followed
         if mine is not None and theirs is not None and self._names != other._names:
             raise FeatureError(
-                f"other has the features {shown(list(other._names))} and this has "
-                f"{shown(list(self._names))}: only those of the same features can be merged"
+                f"other has the features {quote(list(other._names))} and this has "
+                f"{quote(list(self._names))}: only those of the same features can be merged"
             )
         merged = self.clone()
         merged.ignored = self.ignored + other.ignored
@@ -512,10 +519,10 @@ class PCA(Face, base.MiniBatchTransformer):
             else:
                 merged._followed = mine or theirs
         for row in [*self._early, *other._early]:
-            merged._take(impute.read_one(row))
+            merged._take(impute.read_point(row))
         vars(self).update(vars(merged))
 
-    def _take(self, rows: Rows) -> None:
+    def _take(self, rows: FeatureRows) -> None:
         """Everything is computed first, and assigned last."""
         known = self.feature_names
         if known and (self._names or rows.ordered):
@@ -529,7 +536,9 @@ class PCA(Face, base.MiniBatchTransformer):
             early += [rows.row(i) for i in range(first)]
             if len(early) == SETTLING:
                 names, followed = self._begin(early)
-                suspects = column_roles.suspects(names, _matrix(early, names), impute.LARGEST)
+                suspects = column_roles.describe_suspects(
+                    names, _matrix(early, names), impute.LARGEST
+                )
                 imputed += sum(
                     math.isnan(row.get(name, math.nan)) for row in early for name in names
                 )
@@ -543,11 +552,11 @@ class PCA(Face, base.MiniBatchTransformer):
             with one_blas_thread() if whole else nullcontext():
                 followed = principal_stream.extend(followed, values, self._settings(len(names)))
         self._keep(names, followed, early, ignored, imputed, suspects)
-        self._tell_suspects()
+        self._warn_of_suspects()
 
-    def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], Followed]:
+    def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], PrincipalStream]:
         """The features of the first events, and these events as a stream."""
-        names = impute.in_order({name for row in early for name in row}) or ("0",)
+        names = sort_names({name for row in early for name in row}) or ("0",)
         values = _matrix(early, names)
         settings = self._settings(len(names))
         with one_blas_thread():
@@ -557,7 +566,7 @@ class PCA(Face, base.MiniBatchTransformer):
     def _keep(
         self,
         names: tuple[str, ...],
-        followed: Followed | None,
+        followed: PrincipalStream | None,
         early: list[dict[str, float]],
         ignored: int,
         imputed: int,
@@ -581,15 +590,15 @@ class PCA(Face, base.MiniBatchTransformer):
                 DegenerateMapWarning,
             )
 
-    def _settings(self, n_features: int) -> Settings:
+    def _settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)
         if solver == "auto":
             few = self.window is not None or n_features <= MOST_MOMENTS
             solver = "moments" if few else "svd"
-        rank = auto_rank(k) if isinstance(self.rank, str) else int(self.rank)
+        rank = choose_rank(k) if isinstance(self.rank, str) else int(self.rank)
         window = None if self.window is None else int(self.window)
         half_life = None if self.half_life is None else float(self.half_life)
-        return Settings(k, solver, rank, window, half_life)
+        return PrincipalSettings(k, solver, rank, window, half_life)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None}

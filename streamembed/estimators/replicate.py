@@ -1,7 +1,7 @@
 """A stream of points, its embedding, and its generated pairs; and the metric that pairs imply.
 
-One strand is all events, two more are halves of them: `Strand.push` is what a chunk does to each,
-`learn_metric` what the pairs of all three say.
+One replicate has all events, two more have halves of them. `Replicate.push` is what a chunk does to
+each, `learn_metric` what the pairs of all three say.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from streamembed.engine.engine import Engine
 from streamembed.methods.options import Config
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats
-from streamembed.pairs import shrinkage, thresholds
-
-__all__ = ["Embedding", "Fit", "Strand", "learn_metric"]
+from streamembed.pairs import pair_memory, shrinkage, thresholds
 
 # (points as the kernel sees them (N, d), components) -> psi (N, m), eigenvalues (m,), descending.
 Embedding = Callable[[Floats, int], tuple[Floats, Floats]]
@@ -55,7 +53,7 @@ class Fit:
     status : str
         ``ok``. ``nothing reproduces``: the halves disagree; the metric is Euclidean distance of
         standardised features. ``nothing learned``: the pairs asked for no change. ``no pairs``:
-        the map told none apart. ``halves not ready``: more events are needed to judge A.
+        the map separates none. ``halves not ready``: more events are needed to judge A.
     """
 
     factor: float
@@ -71,8 +69,8 @@ class Fit:
 
 
 def learn_metric(
-    whole: thresholds.State,
-    halves: tuple[thresholds.State, thresholds.State] | None,
+    whole: pair_memory.State,
+    halves: tuple[pair_memory.State, pair_memory.State] | None,
     gamma: float = 0.1,
 ) -> tuple[Floats, Fit]:
     """The metric of the remembered pairs, in the units of their differences, and its `Fit`.
@@ -105,12 +103,12 @@ def learn_metric(
         whole.position,
         "no pairs",
     )
-    bounds = itml.percentile_bounds(whole.inputs)
+    bounds = itml.compute_percentile_bounds(whole.inputs)
     if bounds is None or not _both_kinds(whole):
         return np.eye(d), fit
     matrix, residual = _solve(whole, bounds, gamma)
     fit = replace(fit, upper=bounds[0], lower=bounds[1], residual=residual)
-    stretch = float(np.linalg.norm(shrinkage.trace_free_log(matrix)))
+    stretch = float(np.linalg.norm(shrinkage.compute_trace_free_log(matrix)))
     if halves is None:
         return matrix, replace(fit, factor=1.0, stretch=stretch, status="ok")
     if not all(map(_both_kinds, halves)):
@@ -120,19 +118,19 @@ def learn_metric(
     return matrix, replace(fit, factor=info.factor, stretch=info.stretch, status=info.status)
 
 
-def _both_kinds(state: thresholds.State) -> bool:
+def _both_kinds(state: pair_memory.State) -> bool:
     similar = state.pairs.similar
     return bool(similar.any() and not similar.all())
 
 
 def _solve(
-    state: thresholds.State, bounds: tuple[float, float], gamma: float
+    state: pair_memory.State, bounds: tuple[float, float], gamma: float
 ) -> tuple[Floats, float]:
     """ITML from the identity on the remembered pairs: A, and the largest residual left."""
-    found = state.pairs
+    memory = state.pairs
     solved, info = itml.solve(
-        found.differences,
-        found.similar,
+        memory.differences,
+        memory.similar,
         *bounds,
         gamma=gamma,
         tolerance=TOLERANCE,
@@ -141,21 +139,21 @@ def _solve(
     return solved.matrix, info.residual
 
 
-class Strand:
+class Replicate:
     """A stream of points, its embedding, and the pairs generated from it.
 
     Attributes
     ----------
     engine : Engine
         The map, and the support that pairs are drawn from.
-    pairs : streamembed.pairs.thresholds.State
+    pairs : streamembed.pairs.pair_memory.State
     """
 
     def __init__(
         self,
         config: Config,
         width: int,
-        settings: thresholds.Settings,
+        settings: thresholds.PairSettings,
         diffusion_time: float | None,
         embedding: Embedding | None,
     ) -> None:
@@ -164,16 +162,16 @@ class Strand:
         ``settings.candidates`` are drawn for every event learned.
         """
         self.engine = Engine(**config.as_dict())
-        self.pairs = thresholds.init(width)
+        self.pairs = pair_memory.init(width)
         self.settings = settings
         self.diffusion_time = diffusion_time
         self.embedding = embedding
 
     def __copy__(self) -> Self:
-        """The same strand on a copy of its engine, so that learning leaves this one unchanged."""
-        made = object.__new__(type(self))
-        vars(made).update(vars(self), engine=copy.copy(self.engine))
-        return made
+        """The same replicate on a copy of its engine: learning leaves this one unchanged."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self), engine=copy.copy(self.engine))
+        return copied
 
     def push(self, points: Floats, scaled: Callable[[Floats], Floats] | None = None) -> None:
         """Learn points; after a complete chunk, draw pairs and judge the old ones again.

@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 
 from streamembed.data import impute
-from streamembed.data.impute import Rows
+from streamembed.data.impute import FeatureRows
+from streamembed.data.table import sort_names
 from streamembed.errors import NotReadyError
-from streamembed.estimators.cold_start import SettlingTransformer
+from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.replicate import Fit
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["UnsupervisedMetric"]
-
 # Events from which the features are settled.
 SETTLING = 12
 
 
-class UnsupervisedMetric(SettlingTransformer):
+class UnsupervisedMetric(ColdStartTransformer):
     """A Mahalanobis metric from generated pairs: no labels.
 
     It is shrunk by how well the metrics of two halves of the stream agree: where nothing that
@@ -108,7 +107,7 @@ class UnsupervisedMetric(SettlingTransformer):
                 f"{len(self._early)} events have arrived, and {self._settling} determine the "
                 "features: learn more"
             )
-        return self._pipeline.metric.named(impute.names_of_columns(self._names))
+        return self._pipeline.metric.named(impute.name_metric_columns(self._names))
 
     @property
     def fit(self) -> Fit:
@@ -117,7 +116,7 @@ class UnsupervisedMetric(SettlingTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one event of the stream."""
-        self._take(impute.read_one(x))
+        self._take(impute.read_point(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: any table that `transform_many` takes."""
@@ -138,18 +137,18 @@ class UnsupervisedMetric(SettlingTransformer):
         """Events that determine the features."""
         return min(SETTLING, self.warm_up or SETTLING)
 
-    def _place(self, rows: Rows) -> Floats:
+    def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
-            values = rows.align(self._seen or impute.in_order(rows.names))[0]
+            values = rows.align(self._observed_names or sort_names(rows.names))[0]
             return np.where(np.isnan(values), 0.0, values)
-        values = self._fill(self._count_gaps(rows.align(self._names)))
+        values = self._fill(self._count_missing(rows.align(self._names)))
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
-            self._read = (metric, balance.root(metric.matrix))
-        placed: Floats = values @ self._read[1]
-        return placed
+            self._read = (metric, balance.compute_root(metric.matrix))
+        coordinates: Floats = values @ self._read[1]
+        return coordinates
 
-    def _take(self, table: Rows) -> None:
+    def _take(self, table: FeatureRows) -> None:
         if self._names:
             table.check(self._names)
         self._complete(table, SETTLING)

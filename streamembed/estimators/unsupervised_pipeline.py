@@ -6,7 +6,7 @@
                           -> map of half of them -> pairs -> ITML -> A_1 |-> shrink -> metric
                           -> map of the others   -> pairs -> ITML -> A_2 |
 
-Each line is a strand (`streamembed.estimators.replicate`). The metric is a pure function of the
+Each line is a replicate (`streamembed.estimators.replicate`). The metric is a pure function of the
 pairs that are remembered, computed when asked: a pair that changes its kind leaves no trace in it.
 
 Source: Jain, section 1.3; docs/algorithms/unsupervised.md for the departures and their measure.
@@ -26,51 +26,49 @@ from streamembed.data import batch, column_roles
 from streamembed.engine.engine import Engine
 from streamembed.engine.saved_engine import check_pairs
 from streamembed.errors import NotReadyError, ParameterError
-from streamembed.estimators.metric_settings import Settings
-from streamembed.estimators.replicate import Embedding, Fit, Strand, learn_metric
-from streamembed.methods.chunk import Events
+from streamembed.estimators.metric_settings import PipelineSettings
+from streamembed.estimators.replicate import Embedding, Fit, Replicate, learn_metric
+from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
-from streamembed.metric_learners.learner import NO_UPDATES, certificate
+from streamembed.metric_learners.learner import NO_UPDATES, build_certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.chunks import Waiting
-from streamembed.pairs import shrinkage, thresholds
+from streamembed.numeric.chunks import PendingParts
+from streamembed.pairs import pair_memory, shrinkage
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
-__all__ = ["UnsupervisedPipeline"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Strand:
-    """What is kept of a strand: its map, and its pairs."""
+class _SavedReplicate:
+    """What is saved of a replicate: its map and its pairs."""
 
     engine: Engine
-    pairs: thresholds.State
+    pairs: pair_memory.State
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    """What is kept of a pipeline beside its parameters.
+class _SavedPipeline:
+    """What is saved of a pipeline beside its parameters.
 
     Attributes
     ----------
     names : (tuple of str, bool) or None
         Of the features, and whether they are places.
-    waiting : Waiting of Events
-        Those whose chunk is not complete.
+    waiting : PendingParts of AcceptedEvents
+        Pending events: their chunk is not complete.
     center, scale : (d,)
         The maps saw (x - center) / scale; empty before the first chunk.
     strands : tuple
     """
 
     names: tuple[tuple[str, ...], bool] | None
-    waiting: Waiting[Events]
+    waiting: PendingParts[AcceptedEvents]
     center: Floats
     scale: Floats
-    strands: tuple[_Strand, ...]
+    strands: tuple[_SavedReplicate, ...]
 
 
 class UnsupervisedPipeline:
@@ -90,11 +88,11 @@ class UnsupervisedPipeline:
     chunk_size
         Events per update, at multiples of the stream position.
     candidates
-        Pairs drawn for every event learned; one in ten is kept.
+        Pairs drawn for every event learned; one in ten is saved.
     buffer
         The most pairs remembered.
     percentiles, similar_below, dissimilar_above, by_mass, decay
-        As in `streamembed.pairs.thresholds.Settings`.
+        As in `streamembed.pairs.thresholds.PairSettings`.
     gamma
         Slack of ITML.
     shrunk
@@ -127,13 +125,13 @@ class UnsupervisedPipeline:
     ((2, 2), 'ok')
     """
 
-    __signature__ = inspect.signature(Settings)  # what `help` shows
+    __signature__ = inspect.signature(PipelineSettings)  # what `help` shows
 
     def __init__(self, *args: Any, **parameters: Any) -> None:
-        self.settings = Settings(*args, **parameters)
-        self._strands: tuple[Strand, ...] = ()
+        self.settings = PipelineSettings(*args, **parameters)
+        self._replicates: tuple[Replicate, ...] = ()
         self._names: tuple[tuple[str, ...], bool] | None = None
-        self._waiting: Waiting[Events] = Waiting()
+        self._waiting: PendingParts[AcceptedEvents] = PendingParts()
         self._center = self._scale = np.zeros(0)
         self._fitted: tuple[Mahalanobis, Fit] | None = None
 
@@ -142,7 +140,7 @@ class UnsupervisedPipeline:
     @property
     def ready(self) -> bool:
         """True once the warm-up is over: there is a metric, if only the Euclidean one."""
-        return bool(self._strands) and self._strands[0].engine.ready
+        return bool(self._replicates) and self._replicates[0].engine.ready
 
     @property
     def position(self) -> int:
@@ -150,12 +148,12 @@ class UnsupervisedPipeline:
         return self._learned + self._waiting.count
 
     @property
-    def strands(self) -> tuple[Strand, ...]:
+    def replicates(self) -> tuple[Replicate, ...]:
         """All events, and the two halves where the metric is shrunk; none before the first event.
 
-        For a look: they change with the next chunk.
+        For inspection: they change with the next chunk.
         """
-        return self._strands
+        return self._replicates
 
     @property
     def metric(self) -> Mahalanobis:
@@ -192,18 +190,18 @@ class UnsupervisedPipeline:
                 "or create the pipeline with a smaller warm_up"
             )
         if self._fitted is None:
-            states = [strand.pairs for strand in self._strands]
+            states = [replicate.pairs for replicate in self._replicates]
             halves = (states[1], states[2]) if self.settings.shrunk else None
             with one_blas_thread():
                 matrix, fit = learn_metric(states[0], halves, self.settings.gamma)
-            told = certificate(
+            certificate = build_certificate(
                 "generated",
                 NO_UPDATES,
                 fit,
                 labelled=0,
                 pairs=fit.n_similar + fit.n_dissimilar,
             )
-            metric = balance.hand_out(matrix, told, self._scale)
+            metric = balance.build_metric(matrix, certificate, self._scale)
             names, ordered = self._names or (None, True)
             self._fitted = metric.named(None if ordered else names), fit
         return self._fitted
@@ -236,7 +234,7 @@ class UnsupervisedPipeline:
         after._names = self._names or (read.names, read.ordered)
         parts = list(after._whole_config.chunks.split(self._learned, self._waiting.count, n))
         if any(whole for _, whole in parts):
-            after._strands = tuple(map(copy.copy, self._strands))
+            after._replicates = tuple(map(copy.copy, self._replicates))
         for part, whole in parts:
             after._wait(read.points[part].copy())
             if whole:
@@ -256,19 +254,19 @@ class UnsupervisedPipeline:
             raise NotReadyError(f"{self.position} events have arrived, but the warm-up takes more")
         if self._waiting.count:
             after = self._copied()
-            after._strands = tuple(map(copy.copy, self._strands))
+            after._replicates = tuple(map(copy.copy, self._replicates))
             after._push()
             vars(self).update(vars(after))
 
     def _copied(self) -> Self:
         """Another with the same contents: what a call computes, before it is assigned at once."""
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))
-        return made
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     @classmethod
     def of(cls, X: Any, features: Any = None, **parameters: Any) -> Self:
-        """The batch form: all of X is the warm-up, and every row is kept.
+        """The batch form: all of X is the warm-up, and every row is saved.
 
         Examples
         --------
@@ -289,23 +287,23 @@ class UnsupervisedPipeline:
     def _wait(self, points: Floats) -> None:
         """These are accepted, and keep the array."""
         ids = np.arange(self.position, self.position + len(points), dtype=np.int64)
-        self._waiting = self._waiting.followed_by(Events(points, ids))
+        self._waiting = self._waiting.followed_by(AcceptedEvents(points, ids))
 
     def _push(self) -> None:
-        """What waits into all strands, as one chunk."""
-        chunk, self._waiting = self._waiting.joined(), Waiting()
-        if not self._strands:
-            self._strands = self._fresh_strands()
+        """Learn the pending events in all replicates, as one chunk."""
+        chunk, self._waiting = self._waiting.joined(), PendingParts()
+        if not self._replicates:
+            self._replicates = self._create_replicates()
         with one_blas_thread():
-            whole = self._strands[0]
+            whole = self._replicates[0]
             whole.engine.learn(chunk.points)
             whole.engine.flush()  # a short chunk by `flush`; whole ones have been learned
             if not len(self._scale):
                 snapshot = whole.engine.publish()
                 self._center, self._scale = snapshot.center, snapshot.scale
             whole.judge(self._scale_points)
-            first = shrinkage.halves(chunk.ids, self.settings.seed)
-            for half, mine in zip(self._strands[1:], (first, ~first), strict=False):
+            first = shrinkage.split_halves(chunk.ids, self.settings.seed)
+            for half, mine in zip(self._replicates[1:], (first, ~first), strict=False):
                 half.push(self._scale_points(chunk.points[mine]))
         self._fitted = None
 
@@ -322,19 +320,19 @@ class UnsupervisedPipeline:
 
     @property
     def _learned(self) -> int:
-        return self._strands[0].engine.position if self._strands else 0
+        return self._replicates[0].engine.position if self._replicates else 0
 
     @property
     def _whole_config(self) -> Config:
         """Of the engine of all events, once the features are known."""
-        if self._strands:
-            return self._strands[0].engine.config
+        if self._replicates:
+            return self._replicates[0].engine.config
         return self.settings.of_engine(self._width, 0)
 
-    def _fresh_strands(self) -> tuple[Strand, ...]:
+    def _create_replicates(self) -> tuple[Replicate, ...]:
         """All events, and where the metric is shrunk their halves; with nothing learned."""
         return tuple(
-            Strand(
+            Replicate(
                 self.settings.of_engine(self._width, index),
                 self._width,
                 self.settings.of_pairs(index),
@@ -351,11 +349,11 @@ class UnsupervisedPipeline:
 
         A ``graph`` that is a function is not written.
         """
-        strands = tuple(_Strand(strand.engine, strand.pairs) for strand in self._strands)
-        kept = _Kept(self._names, self._waiting, self._center, self._scale, strands)
-        arrays, numbers = codec.pack(kept)
+        replicates = tuple(_SavedReplicate(each.engine, each.pairs) for each in self._replicates)
+        saved = _SavedPipeline(self._names, self._waiting, self._center, self._scale, replicates)
+        arrays, numbers = codec.pack(saved)
         header = {"parameters": self.settings.as_dict(), "learned": numbers}
-        archive.write_table(path, archive.table_of(arrays), "unsupervised", header)
+        archive.write_table(path, archive.to_table(arrays), "unsupervised", header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], graph: Embedding | None = None) -> Self:
@@ -371,37 +369,39 @@ class UnsupervisedPipeline:
             It was learned with a function as ``graph``, and none was given.
         """
         table, header = archive.read_table(path, "unsupervised")
-        with archive.sound(path, "unsupervised"):
-            given = dict(header["parameters"])
-        if given.get("graph") == "given":
+        with archive.raise_damaged(path, "unsupervised"):
+            parameters = dict(header["parameters"])
+        if parameters.get("graph") == "given":
             if not callable(graph):
                 raise ParameterError(
                     f"{path} was learned with a custom graph function; pass it as graph="
                 )
-            given["graph"] = graph
-        with archive.sound(path, "unsupervised"):
+            parameters["graph"] = graph
+        with archive.raise_damaged(path, "unsupervised"):
             arrays = archive.unpack(table)
             for name, array in arrays.items():
                 archive.must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} is NaN")
-            return cls(**given)._continue(codec.unpack(_Kept, arrays, header["learned"]))
+            return cls(**parameters)._continue(
+                codec.unpack(_SavedPipeline, arrays, header["learned"])
+            )
 
-    def _continue(self, kept: _Kept) -> Self:
-        """This, which has not learned yet, from what `save` wrote on; checked for what fits."""
+    def _continue(self, saved: _SavedPipeline) -> Self:
+        """Resume this new pipeline from the contents of a file, checked for consistency."""
         must = archive.must
-        self._names, self._center, self._scale = kept.names, kept.center, kept.scale
-        width = 0 if kept.names is None else self._width
-        must(kept.scale.shape == kept.center.shape == (width * bool(kept.strands),), "scale")
-        must((kept.scale > 0).all(), "scale is not positive")
-        must(len(kept.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
-        if kept.strands:
-            self._strands = self._fresh_strands()
-        for strand, one in zip(self._strands, kept.strands, strict=True):
-            must(one.engine.config == strand.engine.config, "an engine has other parameters")
-            check_pairs(one.pairs, width)
-            strand.engine, strand.pairs = one.engine, one.pairs
+        self._names, self._center, self._scale = saved.names, saved.center, saved.scale
+        width = 0 if saved.names is None else self._width
+        must(saved.scale.shape == saved.center.shape == (width * bool(saved.strands),), "scale")
+        must((saved.scale > 0).all(), "scale is not positive")
+        must(len(saved.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
+        if saved.strands:
+            self._replicates = self._create_replicates()
+        for replicate, stored in zip(self._replicates, saved.strands, strict=True):
+            must(stored.engine.config == replicate.engine.config, "an engine has other parameters")
+            check_pairs(stored.pairs, width)
+            replicate.engine, replicate.pairs = stored.engine, stored.pairs
         if self.ready:
-            _ = self.metric  # whatever it is made of must fit together
-        waiting = kept.waiting
+            _ = self.metric  # all its parts must fit together
+        waiting = saved.waiting
         must(len(waiting.parts) == min(waiting.count, 1), "parts of waiting events")
         for part in waiting.parts:
             must(width > 0 and part.points.shape == (waiting.count, width), "waiting points")
@@ -413,4 +413,4 @@ class UnsupervisedPipeline:
         return self
 
 
-codec.prepare(_Kept)
+codec.prepare(_SavedPipeline)

@@ -1,1 +1,1 @@
-"""What the operator is made of: the points that stay, their masses, their kernel rows."""
+"""The data of the operator: the support, its masses, neighbours and kernel rows."""

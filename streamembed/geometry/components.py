@@ -10,8 +10,6 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["WEIGHTLESS", "indicators", "label"]
-
 # A kernel value below this is nothing beside the 1 on the diagonal: with float64 arithmetic the
 # eigenvalue of two parts that share only such weights is 1 twice.
 WEIGHTLESS = float(np.finfo(np.float64).eps)
@@ -19,7 +17,7 @@ WEIGHTLESS = float(np.finfo(np.float64).eps)
 STEP = 32
 
 
-def label(weights: Array) -> Ints:
+def label_components(weights: Array) -> Ints:
     """The component of every row, shape (n,), numbered from 0 by their first rows.
 
     Parameters
@@ -29,53 +27,52 @@ def label(weights: Array) -> Ints:
 
     Returns
     -------
-    A connected graph is told after as many rows as it takes to reach all others, a disconnected
-    one in O(n^2).
+    A connected graph needs as many rows as it takes to reach all others, a disconnected one O(n^2).
 
     Examples
     --------
     >>> import numpy as np
-    >>> label(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 1.0]])).tolist()
+    >>> label_components(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 1.0]])).tolist()
     [0, 1, 0]
     """
     n = len(weights)
     labels = np.full(n, -1, dtype=np.int64)
-    found = 0
+    n_components = 0
     first = 0
     while first < n:
-        labels[first] = found
-        waiting = np.array([first])
-        while len(waiting):
-            looked, waiting = waiting[:STEP], waiting[STEP:]
-            unknown = np.flatnonzero(labels < 0)
-            if len(unknown) == 0:
+        labels[first] = n_components
+        queue = np.array([first])
+        while len(queue):
+            batch, queue = queue[:STEP], queue[STEP:]
+            unlabelled = np.flatnonzero(labels < 0)
+            if len(unlabelled) == 0:
                 return labels
-            touched = unknown[(weights[looked][:, unknown] > WEIGHTLESS).any(axis=0)]
-            labels[touched] = found
-            waiting = np.concatenate([waiting, touched])
-        found += 1
-        rest = np.flatnonzero(labels < 0)
-        first = int(rest[0]) if len(rest) else n
+            reached = unlabelled[(weights[batch][:, unlabelled] > WEIGHTLESS).any(axis=0)]
+            labels[reached] = n_components
+            queue = np.concatenate([queue, reached])
+        n_components += 1
+        unlabelled_rows = np.flatnonzero(labels < 0)
+        first = int(unlabelled_rows[0]) if len(unlabelled_rows) else n
     return labels
 
 
-def indicators(labels: Ints, constant: Floats, most: int) -> Floats:
+def build_indicators(labels: Ints, constant: Floats, limit: int) -> Floats:
     """An orthonormal basis of the eigenspace of 1, without the constant, shape (n, c - 1).
 
     Parameters
     ----------
     labels
-        From `label`.
+        From `label_components`.
     constant
         v_0, shape (n,): the unit eigenvector of 1 that every operator has.
-    most
+    limit
         Columns at most.
     """
     count = int(labels.max()) + 1
-    members = (labels[:, None] == np.arange(min(count, most + 1))).astype(np.float64)
+    members = (labels[:, None] == np.arange(min(count, limit + 1))).astype(np.float64)
     block = members * constant[:, None]
     block /= np.linalg.norm(block, axis=0)
     block -= np.outer(constant, constant @ block)
-    left, sizes, _ = np.linalg.svd(block, full_matrices=False)
-    basis: Floats = left[:, sizes > 1e-8][:, :most]
+    left_vectors, sizes, _ = np.linalg.svd(block, full_matrices=False)
+    basis: Floats = left_vectors[:, sizes > 1e-8][:, :limit]
     return basis

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import squared_distances
 
-__all__ = ["choose_bandwidth", "cosine_rows", "gaussian", "gaussian_rows", "polynomial_rows"]
-
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
 NEIGHBOUR = 7
@@ -60,10 +58,10 @@ def polynomial_rows(left: Floats, right: Floats, degree: int, coef0: float, gamm
     Source: Schoelkopf, Smola & Mueller (1998), section 4; parameters are scikit-learn's. Differs:
     nothing is larger than 1e300, in either direction, so that sums stay finite.
     """
-    most = LARGEST_ENTRY ** (1.0 / degree)
+    limit = LARGEST_ENTRY ** (1.0 / degree)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        inside = np.nan_to_num(gamma * (left @ right.T) + coef0, nan=0.0)
-        rows: Floats = np.clip(inside, -most, most) ** degree
+        products = np.nan_to_num(gamma * (left @ right.T) + coef0, nan=0.0)
+        rows: Floats = np.clip(products, -limit, limit) ** degree
     return rows
 
 
@@ -105,8 +103,8 @@ def choose_bandwidth(d: Floats) -> float:
     """
     neighbour = min(NEIGHBOUR, len(d) - 1)
     nearest = np.partition(d, neighbour, axis=1)[:, neighbour]
-    chosen = float(np.median(nearest))
-    if chosen > 0:
-        return chosen
+    bandwidth = float(np.median(nearest))
+    if bandwidth > 0:
+        return bandwidth
     positive = d[d > 0]
     return float(np.median(positive)) if positive.size else 1.0

@@ -1,11 +1,12 @@
 """The nearest neighbours of every slot, kept exact while slots are replaced; and ε graphs likewise.
 
 A list holds the nearest others of one slot, nearer ones first and among equally near ones the
-older. It has room for more than are asked for: what leaves is struck out and what arrives is put
-in, and only a list that has run short is made afresh, from one row of distances. What lies behind
-the end of a list is unknown, so nothing is ever put there.
+older. It has more entries than are asked for: what leaves is removed and what arrives is
+inserted, and only a list that has run short is computed again, from one row of distances. What
+lies behind the end of a list is unknown, so nothing is ever inserted there.
 
-Symbols: n = slots, b = those replaced, K = neighbours, w = room in a list, d2 = squared distances.
+Symbols: n = slots, b = those replaced, K = neighbours, w = entries of a list, d2 = squared
+distances.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.geometry.pairwise import Block, Pairwise, tiles
-from streamembed.numeric.arrays import Floats, Ints, frozen
-
-__all__ = ["Edges", "Lists"]
+from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
+from streamembed.numeric.arrays import Floats, Ints, freeze
 
 Slots = npt.NDArray[np.int32]
 
@@ -28,13 +27,13 @@ MOST_REPLACED = 1 / 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lists:
+class NeighborLists:
     """The nearest others of every slot: a value, whose arrays are never written.
 
     Attributes
     ----------
     near : (n, w)
-        Slots, ascending by (d2, birth); -1 behind the end.
+        Slots, ascending by (d2, arrival); -1 behind the end.
     d2 : (n, w)
         Squared distances to them; inf behind the end.
     reach : (n,)
@@ -56,68 +55,74 @@ class Lists:
     def build(
         cls,
         geometry: Pairwise,
-        births: Ints,
+        positions: Ints,
         n_neighbors: int,
         spare: int | None = None,
         positive: bool = False,
-    ) -> Lists:
-        """The lists of everything that the slots hold, from scratch.
+    ) -> NeighborLists:
+        """The lists of all slots, from scratch.
 
         Parameters
         ----------
-        births
-            Shape (n,), unique.
+        positions
+            Of the slots' events in the stream, shape (n,), unique.
         n_neighbors
             K, at least 1.
         spare
-            Entries that a list may lose before it is made afresh; None for K.
+            Entries that a list may lose before it is computed again; None for K.
         positive
             Leave out duplicates.
 
         Returns
         -------
-        Lists
+        NeighborLists
             O(n^2 d), in memory O(n w).
 
         Examples
         --------
         >>> import numpy as np
-        >>> from streamembed.geometry.pairwise import Coordinates
+        >>> from streamembed.geometry.pairwise import PointDistances
         >>> line = np.array([[0.0], [1.0], [3.0], [3.0]])
-        >>> lists = Lists.build(Coordinates(line), np.arange(4), 2)
+        >>> lists = NeighborLists.build(PointDistances(line), np.arange(4), 2)
         >>> lists.near[:, :2].tolist()
         [[1, 2], [0, 2], [3, 1], [2, 1]]
         >>> line[0] = 4.0
-        >>> lists, changed = lists.replace(np.array([0]), Coordinates(line), np.array([4, 1, 2, 3]))
+        >>> geometry, positions = PointDistances(line), np.array([4, 1, 2, 3])
+        >>> lists, changed = lists.replace(np.array([0]), geometry, positions)
         >>> lists.near[:, :2].tolist(), changed.tolist()
         ([[2, 3], [2, 3], [3, 0], [2, 0]], [0, 1, 2, 3])
         """
         n, width = len(geometry), n_neighbors + (n_neighbors if spare is None else spare)
-        held = _empty(n, width)
-        for tile in tiles(np.arange(n), n):
-            _fill(held, geometry.rows(tile), births, positive)
-        near, d2, reach = held
-        return cls(frozen(near), frozen(d2), frozen(reach), n_neighbors, positive)
+        lists = _make_empty(n, width)
+        for tile in split_slots(np.arange(n), n):
+            _fill(lists, geometry.rows(tile), positions, positive)
+        near, d2, reach = lists
+        return cls(freeze(near), freeze(d2), freeze(reach), n_neighbors, positive)
 
     @classmethod
-    def __unpack__(cls, kept: Lists) -> Lists:
-        """ValueError for lists that name slots which there are not."""
-        n, width = kept.near.shape
-        if not 1 <= kept.n_neighbors <= width or not ((kept.near >= -1) & (kept.near < n)).all():
-            raise ValueError(f"lists of {kept.n_neighbors} in {width} entries among {n} slots")
-        return kept
+    def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
+        """ValueError for lists that name slots that do not exist."""
+        n, width = packed.near.shape
+        if (
+            not 1 <= packed.n_neighbors <= width
+            or not ((packed.near >= -1) & (packed.near < n)).all()
+        ):
+            raise ValueError(f"lists of {packed.n_neighbors} in {width} entries among {n} slots")
+        return packed
 
     def __len__(self) -> int:
         return len(self.near)
 
-    def replace(self, slots: Ints, geometry: Pairwise, births: Ints) -> tuple[Lists, Ints]:
-        """The lists once ``slots`` hold something else.
+    def replace(
+        self, slots: Ints, geometry: Pairwise, positions: Ints
+    ) -> tuple[NeighborLists, Ints]:
+        """The lists after ``slots`` were refilled.
 
         Parameters
         ----------
         slots
             Shape (b,), distinct; those from n on are new, and follow without a hole.
-        geometry, births
+        geometry, positions
             Of all slots, afterwards. Rows of other slots than ``slots`` are asked for only where
             a list has run short.
 
@@ -131,51 +136,59 @@ class Lists:
         if not len(slots):
             return self, slots
         if len(slots) >= MOST_REPLACED * n:
-            lists = Lists.build(geometry, births, k, self.near.shape[1] - k, self.positive)
-            return lists, self._changed(lists.near, lists.d2, np.arange(n), slots)
+            lists = NeighborLists.build(
+                geometry, positions, k, self.near.shape[1] - k, self.positive
+            )
+            return lists, self._find_changed(lists.near, lists.d2, np.arange(n), slots)
         width = self.near.shape[1]
-        near, d2, reach = held = self._grown(n - len(self))
-        leaving = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
-        leaving[slots] = True
-        struck = np.flatnonzero(leaving.take(near, mode="wrap"))
-        near.reshape(-1)[struck], d2.reshape(-1)[struck] = -1, np.inf
+        near, d2, reach = arrays = self._grow(n - len(self))
+        is_replaced = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
+        is_replaced[slots] = True
+        removed = np.flatnonzero(is_replaced.take(near, mode="wrap"))
+        near.reshape(-1)[removed], d2.reshape(-1)[removed] = -1, np.inf
         limit = reach.copy()
-        limit[slots] = -np.inf  # theirs are made afresh
-        found: list[tuple[Ints, Ints, Floats]] = []
-        for tile in tiles(slots, n):
+        limit[slots] = -np.inf  # their lists are computed again
+        entries: list[tuple[Ints, Ints, Floats]] = []
+        for tile in split_slots(slots, n):
             block = geometry.rows(tile)
-            _fill(held, block, births, self.positive)
-            row, into, apart = block.within(limit, self.positive)
-            found.append((into, tile[row], apart))
-        into, arriving, apart = (np.concatenate(part) for part in zip(*found, strict=True))
-        touched = np.zeros(n, dtype=bool)
-        touched[struck // width] = touched[into] = True
-        touched[slots] = False
-        rows = np.flatnonzero(touched)
+            _fill(arrays, block, positions, self.positive)
+            row, into, entry_d2 = block.within(limit, self.positive)
+            entries.append((into, tile[row], entry_d2))
+        into, arriving, entry_d2 = (np.concatenate(part) for part in zip(*entries, strict=True))
+        is_touched = np.zeros(n, dtype=bool)
+        is_touched[removed // width] = is_touched[into] = True
+        is_touched[slots] = False
+        rows = np.flatnonzero(is_touched)
         near[rows], d2[rows], reach[rows] = _merge(
-            near[rows], d2[rows], reach[rows], np.searchsorted(rows, into), arriving, apart, births
+            near[rows],
+            d2[rows],
+            reach[rows],
+            np.searchsorted(rows, into),
+            arriving,
+            entry_d2,
+            positions,
         )
-        short = rows[(near[rows, k - 1] < 0) & (reach[rows] < np.inf)]
-        for tile in tiles(short, n):
-            _fill(held, geometry.rows(tile), births, self.positive)
-        lists = Lists(frozen(near), frozen(d2), frozen(reach), k, self.positive)
-        return lists, self._changed(near, d2, rows, slots)
+        too_short = rows[(near[rows, k - 1] < 0) & (reach[rows] < np.inf)]
+        for tile in split_slots(too_short, n):
+            _fill(arrays, geometry.rows(tile), positions, self.positive)
+        lists = NeighborLists(freeze(near), freeze(d2), freeze(reach), k, self.positive)
+        return lists, self._find_changed(near, d2, rows, slots)
 
-    def _grown(self, more: int) -> tuple[Slots, Floats, Floats]:
-        """Copies of near, d2 and reach, with room for more slots."""
-        near, d2, reach = _empty(more, self.near.shape[1])
+    def _grow(self, n_new: int) -> tuple[Slots, Floats, Floats]:
+        """Copies of near, d2 and reach, with ``n_new`` more slots."""
+        near, d2, reach = _make_empty(n_new, self.near.shape[1])
         return (
             np.concatenate([self.near, near]),
             np.concatenate([self.d2, d2]),
             np.concatenate([self.reach, reach]),
         )
 
-    def _changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
+    def _find_changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
         """``slots``, and those among ``rows`` whose K nearest are others than here."""
         k, changed = self.n_neighbors, np.zeros(len(near), dtype=bool)
-        kept = rows[rows < len(self)]
-        changed[kept] = (near[kept, :k] != self.near[kept, :k]).any(axis=1)
-        changed[kept] |= (d2[kept, :k] != self.d2[kept, :k]).any(axis=1)
+        old_rows = rows[rows < len(self)]
+        changed[old_rows] = (near[old_rows, :k] != self.near[old_rows, :k]).any(axis=1)
+        changed[old_rows] |= (d2[old_rows, :k] != self.d2[old_rows, :k]).any(axis=1)
         changed[slots] = True
         return np.flatnonzero(changed)
 
@@ -184,9 +197,9 @@ class Lists:
         """The K nearest of every slot and their d2, both (n, K); -1 and inf behind the end."""
         return self.near[:, : self.n_neighbors], self.d2[:, : self.n_neighbors]
 
-    def changed_since(self, before: Lists, slots: Ints) -> Ints:
+    def find_changed(self, previous: NeighborLists, slots: Ints) -> Ints:
         """``slots``, and all others whose K nearest were others, or elsewhere: ascending, (m,)."""
-        return before._changed(self.near, self.d2, np.arange(len(self)), slots)
+        return previous._find_changed(self.near, self.d2, np.arange(len(self)), slots)
 
     def kth_positive(self, k: int, geometry: Pairwise, slots: Ints | None = None) -> Floats:
         """Distances, not squared, to the k-th nearest at a distance > 0.
@@ -206,18 +219,18 @@ class Lists:
         -------
         Shape (m,). With fewer than k at a positive distance, that to the farthest; with none, 0.
         """
-        asked = np.arange(len(self)) if slots is None else slots
-        d2 = self.d2[asked]
-        at = np.count_nonzero(d2 <= 0, axis=1) + (k - 1)
+        wanted_slots = np.arange(len(self)) if slots is None else slots
+        d2 = self.d2[wanted_slots]
+        index = np.count_nonzero(d2 <= 0, axis=1) + (k - 1)
         result = np.where(
-            at < d2.shape[1], d2[np.arange(len(d2)), np.minimum(at, d2.shape[1] - 1)], np.inf
+            index < d2.shape[1], d2[np.arange(len(d2)), np.minimum(index, d2.shape[1] - 1)], np.inf
         )
         missing = np.flatnonzero(result == np.inf)
         result[missing] = np.where(d2[missing] < np.inf, d2[missing], 0.0).max(axis=1, initial=0.0)
-        short = missing[self.reach[asked[missing]] < np.inf]
-        for tile in tiles(short, len(self)):
-            a, _, apart = geometry.rows(asked[tile]).nearest(k, positive=True)
-            ordered = np.append(apart[np.lexsort((apart, a))], 0.0)
+        too_short = missing[self.reach[wanted_slots[missing]] < np.inf]
+        for tile in split_slots(too_short, len(self)):
+            a, _, row_d2 = geometry.rows(wanted_slots[tile]).nearest(k, positive=True)
+            ordered = np.append(row_d2[np.lexsort((row_d2, a))], 0.0)
             counts = np.bincount(a, minlength=len(tile))
             last = np.cumsum(counts) - counts + np.minimum(counts, k) - 1
             result[tile] = ordered[np.where(counts, last, -1)]
@@ -225,7 +238,7 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class RadiusEdges:
     """All pairs of slots within a radius: a value, whose arrays are never written.
 
     Attributes
@@ -243,53 +256,60 @@ class Edges:
     radius2: float
 
     @classmethod
-    def build(cls, geometry: Pairwise, radius2: float) -> Edges:
-        """The edges among everything that the slots hold, from scratch. O(n^2 d)."""
-        nothing = np.zeros(0, dtype=np.int32)
-        return cls(nothing, nothing, np.zeros(0), radius2).replace(
-            np.arange(len(geometry)), geometry
-        )
+    def build(cls, geometry: Pairwise, radius2: float) -> RadiusEdges:
+        """The edges among all slots, from scratch. O(n^2 d)."""
+        empty = np.zeros(0, dtype=np.int32)
+        return cls(empty, empty, np.zeros(0), radius2).replace(np.arange(len(geometry)), geometry)
 
-    def replace(self, slots: Ints, geometry: Pairwise) -> Edges:
-        """The edges once ``slots``, distinct, hold something else: ``geometry`` is afterwards.
+    def replace(self, slots: Ints, geometry: Pairwise) -> RadiusEdges:
+        """The edges after ``slots``, distinct, were refilled; ``geometry`` is that after it.
 
         O(b n d + m).
         """
         n = len(geometry)
-        leaving = np.zeros(n, dtype=bool)
-        leaving[slots] = True
-        stays = ~(leaving[self.i] | leaving[self.j])
-        parts = [(self.i[stays], self.j[stays], self.d2[stays])]
-        for tile in tiles(slots, n):
-            row, other, d2 = geometry.rows(tile).within(self.radius2)
-            own = tile[row]
-            once = (own < other) | ~leaving[other]  # of two that arrive, from the smaller one only
-            own, other = own[once].astype(np.int32), other[once].astype(np.int32)
-            parts.append((np.minimum(own, other), np.maximum(own, other), d2[once]))
+        is_replaced = np.zeros(n, dtype=bool)
+        is_replaced[slots] = True
+        is_kept = ~(is_replaced[self.i] | is_replaced[self.j])
+        parts = [(self.i[is_kept], self.j[is_kept], self.d2[is_kept])]
+        for tile in split_slots(slots, n):
+            row, ends, d2 = geometry.rows(tile).within(self.radius2)
+            heads = tile[row]
+            is_first = (heads < ends) | ~is_replaced[
+                ends
+            ]  # of two that arrive, from the smaller one only
+            heads, ends = heads[is_first].astype(np.int32), ends[is_first].astype(np.int32)
+            parts.append((np.minimum(heads, ends), np.maximum(heads, ends), d2[is_first]))
         i, j, d2 = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(i * np.int64(n) + j, kind="stable")
-        return Edges(frozen(i[order]), frozen(j[order]), frozen(d2[order]), self.radius2)
+        return RadiusEdges(freeze(i[order]), freeze(j[order]), freeze(d2[order]), self.radius2)
 
 
-def _empty(n: int, width: int) -> tuple[Slots, Floats, Floats]:
-    """Lists that hold nothing, and all that there is."""
+def _make_empty(n: int, width: int) -> tuple[Slots, Floats, Floats]:
+    """Empty lists, and all that there is."""
     near = np.full((n, width), -1, dtype=np.int32)
     return near, np.full((n, width), np.inf), np.full(n, np.inf)
 
 
-def _fill(held: tuple[Slots, Floats, Floats], block: Block, births: Ints, positive: bool) -> None:
+def _fill(
+    lists: tuple[Slots, Floats, Floats], block: DistanceBounds, positions: Ints, positive: bool
+) -> None:
     """Write near, d2 and reach of the slots of a block, from their rows."""
-    near, d2, reach = held
+    near, d2, reach = lists
     width = near.shape[1]
-    a, i, apart = block.nearest(width, positive)
-    order = np.lexsort((births[i], apart, a))
-    a, i, apart = a[order], i[order], apart[order]
+    a, i, entry_d2 = block.nearest(width, positive)
+    order = np.lexsort((positions[i], entry_d2, a))
+    a, i, entry_d2 = a[order], i[order], entry_d2[order]
     rank = np.arange(len(a)) - np.searchsorted(a, a)
-    first = rank < width
-    a, i, apart, rank = block.slots[a[first]], i[first], apart[first], rank[first]
+    is_listed = rank < width
+    a, i, entry_d2, rank = (
+        block.slots[a[is_listed]],
+        i[is_listed],
+        entry_d2[is_listed],
+        rank[is_listed],
+    )
     near[block.slots], d2[block.slots] = -1, np.inf
-    near[a, rank], d2[a, rank] = i, apart
-    # fewer than there is room for are all that there are: then it is inf
+    near[a, rank], d2[a, rank] = i, entry_d2
+    # a list that is not full has all that there are: then it is inf
     reach[block.slots] = d2[block.slots, -1]
 
 
@@ -299,47 +319,52 @@ def _merge(
     reach: Floats,
     into: Ints,
     arriving: Ints,
-    apart: Floats,
-    births: Ints,
+    entry_d2: Floats,
+    positions: Ints,
 ) -> tuple[Slots, Floats, Floats]:
-    """Some lists without what was struck out of them, and with what arrives.
+    """Some lists without the removed entries, and with those that arrive.
 
-    Every entry's place is counted out, which is several times faster than sorting.
+    Every entry's index is counted, which is several times faster than sorting.
 
     Parameters
     ----------
     near, d2, reach
-        Of r lists; -1 and inf where an entry was struck out.
-    into, arriving, apart
+        Of r lists; -1 and inf where an entry was removed.
+    into, arriving, entry_d2
         Shapes (p,): the list, the slot and its d2, at most the reach; distinct.
     """
     r, width = near.shape
-    order = np.lexsort((births[arriving], apart, into))
-    into, arriving, apart = into[order], arriving[order], apart[order]
+    order = np.lexsort((positions[arriving], entry_d2, into))
+    into, arriving, entry_d2 = into[order], arriving[order], entry_d2[order]
     # How many entries each that arrives has before it, of those that stay.
-    there = d2[into]
-    ahead = np.count_nonzero(there < apart[:, None], axis=1)
-    equal, column = np.divmod(np.flatnonzero(there == apart[:, None]), width)
-    older = births[near[into[equal], column]] < births[arriving[equal]]
+    list_d2 = d2[into]
+    ahead = np.count_nonzero(list_d2 < entry_d2[:, None], axis=1)
+    equal, column = np.divmod(np.flatnonzero(list_d2 == entry_d2[:, None]), width)
+    older = positions[near[into[equal], column]] < positions[arriving[equal]]
     ahead += np.bincount(equal[older], minlength=len(ahead))
     # Those just at the reach are known only before one that stays.
-    left = np.count_nonzero(near >= 0, axis=1)
-    known = (apart < reach[into]) | (ahead < left[into])
-    into, arriving, apart, ahead = into[known], arriving[known], apart[known], ahead[known]
-    # Indices of flat lists, behind which the last is for what finds no room.
+    n_left = np.count_nonzero(near >= 0, axis=1)
+    is_known = (entry_d2 < reach[into]) | (ahead < n_left[into])
+    into, arriving, entry_d2, ahead = (
+        into[is_known],
+        arriving[is_known],
+        entry_d2[is_known],
+        ahead[is_known],
+    )
+    # Indices of flat lists, behind which the last is for what does not fit.
     start, end = np.arange(r) * width, r * width
-    place = ahead + np.arange(len(into)) - np.searchsorted(into, into)
-    place = np.where(place < width, start[into] + place, end)
-    inside = ahead < width
-    inserted = np.bincount((start[into] + ahead)[inside], minlength=end).reshape(r, width)
+    position = ahead + np.arange(len(into)) - np.searchsorted(into, into)
+    position = np.where(position < width, start[into] + position, end)
+    is_listed = ahead < width
+    inserted = np.bincount((start[into] + ahead)[is_listed], minlength=end).reshape(r, width)
     inserted.cumsum(axis=1, out=inserted)
-    moved = np.arange(left.sum()) + np.repeat(start - (left.cumsum() - left), left)
-    moved += inserted.reshape(-1)[moved]
-    moved[moved >= np.repeat(start + width, left)] = end
-    stays = np.flatnonzero(near >= 0)
+    target = np.arange(n_left.sum()) + np.repeat(start - (n_left.cumsum() - n_left), n_left)
+    target += inserted.reshape(-1)[target]
+    target[target >= np.repeat(start + width, n_left)] = end
+    kept_entries = np.flatnonzero(near >= 0)
     merged, merged_d2 = np.full(end + 1, -1, dtype=np.int32), np.full(end + 1, np.inf)
-    merged[moved], merged_d2[moved] = near.reshape(-1)[stays], d2.reshape(-1)[stays]
-    merged[place], merged_d2[place] = arriving, apart
+    merged[target], merged_d2[target] = near.reshape(-1)[kept_entries], d2.reshape(-1)[kept_entries]
+    merged[position], merged_d2[position] = arriving, entry_d2
     near, d2 = merged[:end].reshape(r, width), merged_d2[:end].reshape(r, width)
-    full = left + np.bincount(into, minlength=r) > width
+    full = n_left + np.bincount(into, minlength=r) > width
     return near, d2, np.where(full, d2[:, -1], reach)

@@ -23,8 +23,6 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh, squared_distances
 
-__all__ = ["joined", "nearest", "self_tuning", "self_tuning_map", "walk"]
-
 # Neighbours that are joined, and the one whose distance is a point's own scale.
 N_NEIGHBORS, SCALE_NEIGHBOR = 20, 7
 # A point among many duplicates has the scale 0: it gets this share of the median one, or it would
@@ -40,10 +38,10 @@ PRECISION, MISSED = 1e-8, 1e-6
 SMALL = 400
 
 
-def nearest(points: Floats, count: int) -> tuple[Floats, Ints]:
+def find_nearest(points: Floats, count: int) -> tuple[Floats, Ints]:
     """Squared distances and indices of the nearest other points, ascending, shapes (N, count).
 
-    Fewer columns where there are not so many points. O(N^2 d).
+    Fewer columns where there are fewer points. O(N^2 d).
     """
     n = len(points)
     count = min(count, n - 1)
@@ -52,17 +50,17 @@ def nearest(points: Floats, count: int) -> tuple[Floats, Ints]:
     for start in range(0, n, BLOCK):
         rows = slice(start, min(start + BLOCK, n))
         block = squared_distances(centred[rows], centred)
-        own = np.arange(rows.start, rows.stop)
-        block[own - start, own] = np.inf
-        chosen = np.argpartition(block, count - 1, axis=1)[:, :count] if count else near[rows]
-        values = np.take_along_axis(block, chosen, 1)
-        order = np.lexsort((chosen, values))  # ties by index
-        near[rows] = np.take_along_axis(chosen, order, 1)
+        row_index = np.arange(rows.start, rows.stop)
+        block[row_index - start, row_index] = np.inf
+        candidates = np.argpartition(block, count - 1, axis=1)[:, :count] if count else near[rows]
+        values = np.take_along_axis(block, candidates, 1)
+        order = np.lexsort((candidates, values))  # ties by index
+        near[rows] = np.take_along_axis(candidates, order, 1)
         d2[rows] = np.take_along_axis(values, order, 1)
     return d2, near
 
 
-def joined(weights: Floats, near: Ints) -> csr_array:
+def join_neighbors(weights: Floats, near: Ints) -> csr_array:
     """The symmetric graph in which i and j weigh what either gives the other, shape (N, N)."""
     n = len(near)
     rows = np.repeat(np.arange(n), near.shape[1])
@@ -70,9 +68,9 @@ def joined(weights: Floats, near: Ints) -> csr_array:
     return graph.maximum(graph.T).tocsr()
 
 
-def self_tuning(points: Floats, n_neighbors: int = N_NEIGHBORS) -> csr_array:
+def build_self_tuning_graph(points: Floats, n_neighbors: int = N_NEIGHBORS) -> csr_array:
     """W = exp(-d2 / (s_i s_j)) between neighbours, s_i the distance to the 7th; shape (N, N)."""
-    d2, near = nearest(points, n_neighbors)
+    d2, near = find_nearest(points, n_neighbors)
     if near.shape[1] == 0:
         return csr_array((len(points), len(points)))
     scale = np.sqrt(d2[:, min(SCALE_NEIGHBOR, near.shape[1]) - 1])
@@ -81,10 +79,10 @@ def self_tuning(points: Floats, n_neighbors: int = N_NEIGHBORS) -> csr_array:
     scale = np.maximum(scale, floor)
     with np.errstate(under="ignore"):
         weights = np.exp(-(d2 / scale[:, None]) / scale[near])
-    return joined(weights, near)
+    return join_neighbors(weights, near)
 
 
-def walk(graph: csr_array, count: int) -> tuple[Floats, Floats]:
+def embed_walk(graph: csr_array, count: int) -> tuple[Floats, Floats]:
     """The leading eigenfunctions of the walk on a graph, the constant one left out.
 
     Parameters
@@ -110,16 +108,16 @@ def walk(graph: csr_array, count: int) -> tuple[Floats, Floats]:
     scaling = 1.0 / np.sqrt(degrees)
     if count == 0:
         return np.zeros((n, 0)), np.zeros(0)
-    values, vectors = _leading(graph, scaling, constant, count)
+    values, vectors = _solve(graph, scaling, constant, count)
     return vectors / constant[:, None], values
 
 
-def self_tuning_map(points: Floats, count: int) -> tuple[Floats, Floats]:
+def embed_self_tuning(points: Floats, count: int) -> tuple[Floats, Floats]:
     """psi and eigenvalues of the walk on the self-tuning graph of ``points`` (N, d)."""
-    return walk(self_tuning(points), count)
+    return embed_walk(build_self_tuning_graph(points), count)
 
 
-def _leading(
+def _solve(
     graph: csr_array, scaling: Floats, constant: Floats, count: int
 ) -> tuple[Floats, Floats]:
     """The leading pairs of S - v_0 v_0^T, descending."""
@@ -131,7 +129,7 @@ def _leading(
             return image - constant * (constant @ column)
 
         try:
-            return _lanczos(product, n, count)
+            return _run_lanczos(product, n, count)
         except ArpackError:  # it did not converge: eigenvalues too near to one another
             pass
     full = scaling[:, None] * graph.toarray() * scaling - np.outer(constant, constant)
@@ -139,24 +137,26 @@ def _leading(
     return values[:count], vectors[:, :count]
 
 
-def _lanczos(product: Callable[[Floats], Floats], n: int, count: int) -> tuple[Floats, Floats]:
+def _run_lanczos(product: Callable[[Floats], Floats], n: int, count: int) -> tuple[Floats, Floats]:
     """The leading pairs by Lanczos, with what one run overlooks.
 
     It sees one direction of every eigenspace: of a graph in parts, or a symmetric one, copies of an
-    eigenvalue are missing. What was found is taken out, and the largest of the rest looked for,
-    until it is no larger than what is held.
+    eigenvalue are missing. The pairs found so far are deflated, and the largest of the rest
+    computed, until it is no larger than the least one found.
     """
     values, vectors = np.zeros(0), np.zeros((n, 0))
     for run in range(count + 1):
 
-        def rest(block: Floats, values: Floats = values, vectors: Floats = vectors) -> Floats:
+        def apply_rest(block: Floats, values: Floats = values, vectors: Floats = vectors) -> Floats:
             column = block.reshape(n)
             return product(column) - vectors @ (values * (vectors.T @ column))
 
         start = np.random.default_rng((n, run)).standard_normal(n)
-        operator = LinearOperator((n, n), matvec=rest, dtype=np.float64)
-        found, block = eigsh(operator, k=1 if run else count, which="LA", v0=start, tol=PRECISION)
-        if run and found[0] <= values[-1] + MISSED:
+        operator = LinearOperator((n, n), matvec=apply_rest, dtype=np.float64)
+        new_values, block = eigsh(
+            operator, k=1 if run else count, which="LA", v0=start, tol=PRECISION
+        )
+        if run and new_values[0] <= values[-1] + MISSED:
             break
         vectors = np.linalg.qr(np.concatenate([vectors, block], axis=1))[0]
         images = np.column_stack([product(column) for column in vectors.T])

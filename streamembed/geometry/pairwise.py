@@ -1,6 +1,6 @@
-"""Squared distances between the things that slots hold, as bounds first and then to the bit.
+"""Squared distances between the events of slots, as bounds first and then to the bit.
 
-Of many pairs only few matter, those nearer than something. A geometry gives `Block`s of bounds, one
+Of many pairs only few matter, those nearer than something. A geometry gives `DistanceBounds`, one
 matrix product for points in coordinates, and the distances themselves where the bounds do not
 decide: by differences, so that every path has the same bits, from either end.
 
@@ -17,8 +17,6 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["Block", "Coordinates", "Pairwise", "Table", "tiles"]
-
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
 CELLS = 2**18
@@ -26,19 +24,19 @@ CELLS = 2**18
 LARGEST = 1e300
 # What products of denormal numbers may be off by, and far more.
 SMALLEST = 1e-300
-# The centre is the median of about so many points: it needs only to be near, outliers or not.
+# The centre is the median of about this many points: it needs only to be near, outliers or not.
 SAMPLE = 64
 
 
-def tiles(slots: Ints, n: int) -> Iterator[Ints]:
+def split_slots(slots: Ints, n: int) -> Iterator[Ints]:
     """``slots``, as many at a time as a block of `CELLS` entries has rows; at least one."""
     step = max(1, CELLS // max(1, n))
     return (slots[start : start + step] for start in range(0, len(slots), step))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """What is known of the squared distances from some slots to all.
+class DistanceBounds:
+    """Bounds on the squared distances from some slots to all.
 
     Attributes
     ----------
@@ -89,23 +87,23 @@ class Block:
 
 
 class Pairwise(Protocol):
-    """Squared distances between the n things that slots hold."""
+    """Squared distances between the events of n slots."""
 
     def __len__(self) -> int:
         """Slots in use."""
 
-    def rows(self, slots: Ints) -> Block:
+    def rows(self, slots: Ints) -> DistanceBounds:
         """From some slots to all."""
 
 
-class Coordinates:
+class PointDistances:
     """Distances between points in coordinates: one product bounds them, differences decide."""
 
     def __init__(self, points: Floats) -> None:
         """Points (n, d), finite. Those more than 1e154 apart are no neighbours."""
         n, d = points.shape
         self._points = np.ascontiguousarray(points)
-        self._centred = np.ones((n, d + 2))  # x, 1, and what its norm is at least
+        self._centred = np.ones((n, d + 2))  # x, 1, and a lower bound on its norm
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             sample = self._points[:: max(1, n // SAMPLE)]
             middle = len(sample) // 2
@@ -121,14 +119,14 @@ class Coordinates:
     def __len__(self) -> int:
         return len(self._points)
 
-    def rows(self, slots: Ints) -> Block:
+    def rows(self, slots: Ints) -> DistanceBounds:
         """Bounds as wide as the two points' own norms make them: an outlier widens but its own."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             left = self._centred[slots]
             left[:, :-2] *= -2.0
             left[:, -2:] = left[:, :-3:-1]
             lower = left @ self._centred.T
-        return Block(
+        return DistanceBounds(
             slots, lower, self._slack, lambda rows, columns: self._between(slots[rows], columns)
         )
 
@@ -139,31 +137,33 @@ class Coordinates:
         with np.errstate(over="ignore", under="ignore"):
             for start in range(0, len(left), step):
                 part = slice(start, start + step)
-                apart = self._points[left[part]] - self._points[right[part]]
-                np.einsum("ij,ij->i", apart, apart, out=d2[part])
+                differences = self._points[left[part]] - self._points[right[part]]
+                np.einsum("ij,ij->i", differences, differences, out=d2[part])
         return d2
 
 
-class Table:
-    """Distances that are looked up: some rows at hand, others fetched when they are needed."""
+class DistanceTable:
+    """Distances that are looked up: some rows given, others read when they are needed."""
 
-    def __init__(self, slots: Ints, d2: Floats, others: Callable[[Ints], Floats]) -> None:
-        """Rows d2 (b, n) of ``slots``; ``others`` gives those of any other slots, (b', n).
+    def __init__(self, slots: Ints, d2: Floats, read_rows: Callable[[Ints], Floats]) -> None:
+        """Rows d2 (b, n) of ``slots``; ``read_rows`` gives those of any other slots, (b', n).
 
         Entries of both for the same two slots are the same.
         """
         self._d2 = d2
-        self._others = others
+        self._read_rows = read_rows
         self._at = np.full(d2.shape[1], -1)
         self._at[slots] = np.arange(len(slots))
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def rows(self, slots: Ints) -> Block:
+    def rows(self, slots: Ints) -> DistanceBounds:
         """The distances are their own bounds."""
         at = self._at[slots]
         d2 = self._d2[at] if len(self._d2) else np.empty((len(slots), len(self)))
         if (at < 0).any():
-            d2[at < 0] = self._others(slots[at < 0])
-        return Block(slots, d2, np.zeros(len(self)), lambda rows, columns: d2[rows, columns])
+            d2[at < 0] = self._read_rows(slots[at < 0])
+        return DistanceBounds(
+            slots, d2, np.zeros(len(self)), lambda rows, columns: d2[rows, columns]
+        )

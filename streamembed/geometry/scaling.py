@@ -1,4 +1,4 @@
-"""What the kernel sees of points in the caller's units: centred, scaled, at one bandwidth."""
+"""Points as the kernel sees them: centred and scaled from the caller's units, at one bandwidth."""
 
 from __future__ import annotations
 
@@ -11,24 +11,14 @@ from scipy.spatial.distance import cdist
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.numeric.arrays import Bools, Floats
 
-__all__ = [
-    "LARGEST_BANDWIDTH",
-    "LEAST_SHARE",
-    "SMALLEST_BANDWIDTH",
-    "Scaling",
-    "divisors",
-    "fit_distances",
-    "fit_points",
-]
-
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 
 EPS = float(np.finfo(np.float64).eps)
-# Deviations of n points below n, and at least so many, last bits of the mean are rounding: a gap
-# that was filled with a mean of n equal values is off by so much. Below the second all are.
+# Deviations of n points below n, and at least this many, last bits of the mean are rounding: a
+# gap that was filled with a mean of n equal values is off by as much. Below the second all are.
 FEWEST_BITS = 8
-NOTHING = 1e-150
+NEGLIGIBLE = 1e-150
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
 # as it does (docs/decisions/0012).
 LEAST_SHARE = 0.3
@@ -36,7 +26,7 @@ LEAST_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """What the kernel sees: (x - center) / scale, at this bandwidth.
+    """The input scaling of the kernel: (x - center) / scale, at this bandwidth.
 
     Attributes
     ----------
@@ -44,7 +34,7 @@ class Scaling:
         In the caller's units; the scale is 1 where nothing is scaled.
     bandwidth : float
         sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
-        sqrt(c) times the median of them when the scaling was taken: nothing is computed from it.
+        sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
     """
 
     center: Floats
@@ -58,7 +48,7 @@ class Scaling:
         return result
 
     def of_bandwidth(self, bandwidth: float) -> Self:
-        """The same with another one, or what of the bounds of bandwidths is nearest to it."""
+        """The same with another one, or the nearest of the bounds of bandwidths."""
         return replace(self, bandwidth=min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH))
 
 
@@ -85,7 +75,8 @@ def fit_points(
         features that do not vary are left as they are.
     """
     shares = (masses / masses.sum())[:, None]
-    # from the first point: what is constant then deviates by exactly 0, however many points sum up
+    # from the first point: a constant feature then deviates by exactly 0, however many points sum
+    # up
     deviations = points - points[0]
     step = (deviations * shares).sum(axis=0)
     center = points[0] + step
@@ -93,18 +84,18 @@ def fit_points(
     if scaling is not None:
         deviations -= step
         extent = np.abs(deviations).max(axis=0)
-        varies = _varies(center, extent, len(points))
+        varies = _find_varying(center, extent, len(points))
         safe = np.where(varies, extent, 1.0)
         squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
-        scale = _divisors(safe * np.sqrt(squares), varies, scaling, least_share)
-    found = Scaling(center, scale, 1.0)
+        scale = _choose_divisors(safe * np.sqrt(squares), varies, scaling, least_share)
+    fitted = Scaling(center, scale, 1.0)
     if bandwidth is None:
-        scaled = found.apply(points)
+        scaled = fitted.apply(points)
         bandwidth = choose_bandwidth(cdist(scaled, scaled))
-    return found.of_bandwidth(bandwidth)
+    return fitted.of_bandwidth(bandwidth)
 
 
-def divisors(
+def choose_divisors(
     center: Floats, deviations: Floats, count: float, scaling: str | None, least_share: float
 ) -> Floats:
     """What features are divided by, (d,), where only means and deviations of points are known.
@@ -114,32 +105,32 @@ def divisors(
     """
     if scaling is None:
         return np.ones(len(center))
-    varies = _varies(center, deviations, count)
-    return _divisors(deviations, varies, scaling, least_share)
+    varies = _find_varying(center, deviations, count)
+    return _choose_divisors(deviations, varies, scaling, least_share)
 
 
-def _varies(center: Floats, extent: Floats, count: float) -> Bools:
-    """Which features of so many points have more than the rounding of their mean."""
+def _find_varying(center: Floats, extent: Floats, count: float) -> Bools:
+    """Which features of ``count`` points vary by more than the rounding of their mean."""
     rounding = max(FEWEST_BITS, count) * EPS
-    varies: Bools = extent > np.maximum(rounding * np.abs(center), NOTHING)
+    varies: Bools = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
     return varies
 
 
-def _divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:
+def _choose_divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:
     """What features are divided by, of their standard deviations."""
-    known = deviations[varies]
-    if not len(known):
+    varying = deviations[varies]
+    if not len(varying):
         return np.ones(len(deviations))
     if scaling == "global":
-        largest = known.max()
-        return np.full(len(deviations), largest * np.sqrt(np.mean((known / largest) ** 2)))
-    # a feature that does not vary yet is one that varies little: it may wake
-    least = least_share * float(np.median(known)) or 1.0
+        largest = varying.max()
+        return np.full(len(deviations), largest * np.sqrt(np.mean((varying / largest) ** 2)))
+    # a feature that does not vary yet may vary later: treat it as one that varies little
+    least = least_share * float(np.median(varying)) or 1.0
     divisors = np.where(varies, deviations, least)
     return np.maximum(divisors, least) if least_share else divisors
 
 
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:
     """Distances (n, n) are taken as they are; only a bandwidth of None is chosen."""
-    chosen = choose_bandwidth(d) if bandwidth is None else bandwidth
-    return Scaling(np.zeros(0), np.ones(0), 1.0).of_bandwidth(chosen)
+    sigma = choose_bandwidth(d) if bandwidth is None else bandwidth
+    return Scaling(np.zeros(0), np.ones(0), 1.0).of_bandwidth(sigma)

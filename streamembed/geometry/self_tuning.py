@@ -7,9 +7,9 @@ s_i = the width of point i, W_ij = exp(-d_ij^2 / (c s_i s_j)), W_ii = 1.
 s_i is r_i, but never less than a tenth of the median reach, and raised until point i has weights of
 k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k). Without the first
 guard, tight groups would fall off as parts of their own; without the second, outliers would. A
-width is settled when its slot is filled and frozen: weights between points that stay never change,
-and bordering is exact. A slot whose reach has drifted by a half since is filled again, with the
-point that it holds (`drifted`).
+width is computed when its slot is filled, and frozen: weights between points that stay never
+change, and bordering is exact. A slot whose reach has drifted by a half since is filled again, with
+the same point (`find_drifted`).
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
 duplicates are not counted, the two guards, and c (docs/decisions/0012 measures each).
@@ -27,14 +27,12 @@ import numpy.typing as npt
 from streamembed.geometry.kernel import gaussian
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Rule", "Scales", "drifted", "enough", "place", "raised", "weigh"]
-
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
 # A reach r that has become more than DRIFTED r, or less than r / DRIFTED.
 DRIFTED = 1.5
 # Slots filled again with one chunk, at most: each costs as much as an event.
-MOST_AGAIN = 25
+MOST_REFILLED = 25
 # The running median takes this share of every chunk's own.
 MEDIAN_SHARE = 0.01
 # Rows of distances at a time.
@@ -46,7 +44,7 @@ LARGEST_WIDTH = 1e300
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WidthRule:
     """How widths are chosen: ``n_neighbors`` is k, ``width`` is c."""
 
     n_neighbors: int
@@ -54,15 +52,15 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scales:
+class LocalWidths:
     """The widths of the slots.
 
     Attributes
     ----------
     reaches : (n,)
-        r when the slot was filled: what drift is measured against. 0 where no other point differs.
+        r when the slot was filled: the reference for drift. 0 where no other point differs.
     widths : (n,)
-        s, positive: what the kernel uses.
+        s, positive, of the kernel.
     median : float
         Of the reaches, kept running: the unit of the least width. 0 before any was positive.
     """
@@ -72,7 +70,7 @@ class Scales:
     median: float
 
     @classmethod
-    def empty(cls) -> Scales:
+    def empty(cls) -> LocalWidths:
         """Those of no slot."""
         return cls(np.zeros(0), np.zeros(0), 0.0)
 
@@ -82,14 +80,14 @@ class Scales:
         return float(np.median(self.widths))
 
 
-def place(
-    scales: Scales,
+def fill_widths(
+    scales: LocalWidths,
     slots: Ints,
     reaches: Floats,
     rows: Callable[[Ints], Floats],
     n: int,
-    rule: Rule,
-) -> Scales:
+    rule: WidthRule,
+) -> LocalWidths:
     """The scales after ``slots`` were filled, or filled again.
 
     Parameters
@@ -105,107 +103,109 @@ def place(
     n
         Slots in use afterwards.
     """
-    old = len(scales.widths)
-    after, widths = np.zeros(n), np.ones(n)
-    after[:old], widths[:old] = scales.reaches, scales.widths
-    after[slots] = reaches
-    median = _running_median(scales.median, reaches, len(slots) == n)
+    n_old = len(scales.widths)
+    filled_reaches, widths = np.zeros(n), np.ones(n)
+    filled_reaches[:n_old], widths[:n_old] = scales.reaches, scales.widths
+    filled_reaches[slots] = reaches
+    median = _update_median(scales.median, reaches, len(slots) == n)
     widths[slots] = np.maximum(reaches, LEAST_WIDTH * median) if median > 0.0 else 1.0
     for start in range(0, len(slots), TILE):
         tile = slots[start : start + TILE]
-        widths[tile] = raised(widths[tile], rows(tile), widths, rule, tile)
-    return Scales(after, widths, median)
+        widths[tile] = raise_widths(widths[tile], rows(tile), widths, rule, tile)
+    return LocalWidths(filled_reaches, widths, median)
 
 
-def _running_median(median: float, reaches: Floats, all_of_them: bool) -> float:
+def _update_median(median: float, reaches: Floats, is_everything: bool) -> float:
     positive = reaches[reaches > 0.0]
     if not len(positive):
         return median
-    own = float(np.median(positive))
-    if all_of_them or median == 0.0:
-        return own
-    return (1.0 - MEDIAN_SHARE) * median + MEDIAN_SHARE * own
+    chunk_median = float(np.median(positive))
+    if is_everything or median == 0.0:
+        return chunk_median
+    return (1.0 - MEDIAN_SHARE) * median + MEDIAN_SHARE * chunk_median
 
 
-def raised(
-    own: Floats, d2: Floats, widths: Floats, rule: Rule, slots: Ints | None = None
+def raise_widths(
+    row_widths: Floats, d2: Floats, widths: Floats, rule: WidthRule, slots: Ints | None = None
 ) -> Floats:
-    """Widths of rows, raised where their weights to others are less than `enough` in all.
+    """Widths of rows, raised where their weights to others are less than `required_weight` in all.
 
     Parameters
     ----------
-    own
+    row_widths
         s of the rows, shape (b,).
     d2, widths
         Squared distances to the points of a support, shape (b, n), and s of these, shape (n,).
     slots
         Which of these points every row is, for none weighs itself; None for new points.
     """
-    itself = slots is not None
-    least = enough(rule, len(widths) - itself) + itself
+    counts_itself = slots is not None
+    least = required_weight(rule, len(widths) - counts_itself) + counts_itself
 
-    def lacking(chosen: Ints, width: Floats) -> Floats:
-        weights = weigh(d2[chosen], width, widths, rule.width)
+    def find_lacking(rows: Ints, width: Floats) -> Floats:
+        weights = weigh(d2[rows], width, widths, rule.width)
         if slots is not None:
-            weights[np.arange(len(chosen)), slots[chosen]] = 1.0
-        short: Floats = weights.sum(axis=1) < least
-        return short
+            weights[np.arange(len(rows)), slots[rows]] = 1.0
+        is_lacking: Floats = weights.sum(axis=1) < least
+        return is_lacking
 
-    bad = np.flatnonzero(lacking(np.arange(len(own)), own))
-    if not len(bad):
-        return own
-    result = own.copy()
-    reachable = np.isfinite(d2[bad]).sum(axis=1) >= least
-    bad = bad[reachable]
-    low = high = own[bad]
-    short = np.ones(len(bad), dtype=bool)
-    while short.any():
-        high = np.where(short, np.minimum(high, 0.5 * LARGEST_WIDTH) * 2.0, high)
-        short[short] = (high[short] < LARGEST_WIDTH) & lacking(bad[short], high[short])
-        low = np.where(short, high, low)
+    lacking_rows = np.flatnonzero(find_lacking(np.arange(len(row_widths)), row_widths))
+    if not len(lacking_rows):
+        return row_widths
+    result = row_widths.copy()
+    reachable = np.isfinite(d2[lacking_rows]).sum(axis=1) >= least
+    lacking_rows = lacking_rows[reachable]
+    low = high = row_widths[lacking_rows]
+    is_lacking = np.ones(len(lacking_rows), dtype=bool)
+    while is_lacking.any():
+        high = np.where(is_lacking, np.minimum(high, 0.5 * LARGEST_WIDTH) * 2.0, high)
+        is_lacking[is_lacking] = (high[is_lacking] < LARGEST_WIDTH) & find_lacking(
+            lacking_rows[is_lacking], high[is_lacking]
+        )
+        low = np.where(is_lacking, high, low)
     for _ in range(HALVINGS):
         middle = np.sqrt(low) * np.sqrt(high)
-        less = lacking(bad, middle)
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    result[bad] = high
+        is_less = find_lacking(lacking_rows, middle)
+        low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
+    result[lacking_rows] = high
     return result
 
 
-def enough(rule: Rule, others: int) -> float:
-    """What a point's weights to so many others are at least: k / 2, or a quarter of few."""
-    return min(0.5 * rule.n_neighbors, 0.25 * others)
+def required_weight(rule: WidthRule, n_others: int) -> float:
+    """The least sum of a point's weights to ``n_others``: k / 2, or a quarter of few."""
+    return min(0.5 * rule.n_neighbors, 0.25 * n_others)
 
 
 def weigh(
-    d2: Floats, own: Floats, widths: Floats, width: float, dtype: npt.DTypeLike = np.float64
+    d2: Floats, row_widths: Floats, widths: Floats, width: float, dtype: npt.DTypeLike = np.float64
 ) -> Array:
-    """exp(-d2 / (c s_i s_j)), shape (b, n), for rows of width ``own`` (b,) and columns ``widths``.
+    """exp(-d2 / (c s_i s_j)), shape (b, n), for rows of ``row_widths`` (b,) and columns ``widths``.
 
     Divided by one width after the other: that of an outlier, squared, would leave the doubles.
     """
     with np.errstate(over="ignore", under="ignore"):
-        exponents = d2 / (width * own)[:, None]
+        exponents = d2 / (width * row_widths)[:, None]
         exponents /= widths
     return gaussian(exponents.astype(dtype, copy=False), 1.0)
 
 
-def drifted(scales: Scales, reaches: Floats, filled: Ints, most: int) -> Ints:
-    """Slots to be filled again, the most drifted first, at most ``most``.
+def find_drifted(scales: LocalWidths, reaches: Floats, filled: Ints, limit: int) -> Ints:
+    """Slots to be filled again, the most drifted first, at most ``limit``.
 
     Parameters
     ----------
     reaches
         r of every slot now, shape (n,); below the least width it does not matter.
     filled
-        Slots that have just been filled anyhow.
+        Slots that this chunk has filled.
     """
     least = LEAST_WIDTH * scales.median
     if least == 0.0:  # no two points differed: all widths are 1
         least = float(np.finfo(np.float64).tiny)
-    now, was = np.maximum(reaches, least), np.full(len(reaches), least)
-    was[: len(scales.reaches)] = np.maximum(scales.reaches, least)
+    current, previous = np.maximum(reaches, least), np.full(len(reaches), least)
+    previous[: len(scales.reaches)] = np.maximum(scales.reaches, least)
     with np.errstate(over="ignore"):
-        ratio = np.maximum(now / was, was / now)
+        ratio = np.maximum(current / previous, previous / current)
     ratio[filled] = 1.0
-    far = np.flatnonzero(ratio > DRIFTED)
-    return far[np.argsort(-ratio[far], kind="stable")][: max(0, min(most, MOST_AGAIN))]
+    drifted = np.flatnonzero(ratio > DRIFTED)
+    return drifted[np.argsort(-ratio[drifted], kind="stable")][: max(0, min(limit, MOST_REFILLED))]

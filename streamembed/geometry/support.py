@@ -1,7 +1,7 @@
-"""Which points stay, in which slot, with what mass.
+"""The points of the support: their slots, ids, arrivals and masses.
 
-A support is a set of slots. Each holds a raw point, the id and the stream position (birth) of the
-event that it came from, and a mass: how many events it stands for (1 for a window). Slots are
+A support is a set of slots. Each holds a raw point, the id and the stream position (its arrival) of
+the event that it came from, and a mass: how many events it stands for (1 for a window). Slots are
 reused, so that a full support is a fixed set of arrays.
 """
 
@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.codec import NOT_KEPT
-
-__all__ = ["Support", "fill", "slots_for"]
+from streamembed.numeric.codec import NOT_SAVED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +35,7 @@ class Support:
     """
 
     points: Floats
-    scaled: Floats = field(metadata=NOT_KEPT)
+    scaled: Floats = field(metadata=NOT_SAVED)
     ids: Array
     births: Ints
     masses: Floats
@@ -58,11 +56,11 @@ class Support:
 
     @property
     def oldest_first(self) -> Ints:
-        """Slots in the order of their births, shape (n,)."""
+        """Slots in the order of arrival, shape (n,)."""
         return np.argsort(self.births, kind="stable")
 
 
-def slots_for(position: int, count: int, size: int | None) -> Ints:
+def choose_slots(position: int, count: int, size: int | None) -> Ints:
     """The slots that the next ``count`` events take, shape (count,), distinct.
 
     Event p takes slot p mod size: the slot of the oldest event, once the window is full. With
@@ -78,7 +76,7 @@ def fill(
     points: Floats,
     scaled: Floats,
     ids: Array,
-    births: Ints,
+    positions: Ints,
     masses: Floats,
 ) -> Support:
     """The support with ``slots`` refilled; slots from n on are new, and follow without a hole.
@@ -89,7 +87,7 @@ def fill(
         _fill(support.points, slots, points),
         _fill(support.scaled, slots, scaled),
         _fill(support.ids, slots, ids),
-        _fill(support.births, slots, births),
+        _fill(support.births, slots, positions),
         masses,
     )
 

@@ -2,7 +2,7 @@
 
 A support of fixed size covers the stream: an event nearer to a landmark than the closest pair of
 landmarks are to one another is redundant and adds to that landmark's mass; a novel one takes a
-slot, and where none is free, the lighter of the closest pair makes room and shares its mass out
+slot. Where none is free, the lighter of the closest pair gives up its slot and shares its mass
 among its neighbours. The radius of the cover is that closest pair's distance: no parameter, and
 without forgetting it only grows. Mass is conserved.
 
@@ -24,38 +24,25 @@ from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-__all__ = [
-    "HEIRS",
-    "LEAST_MASS",
-    "STALE",
-    "STALE_AFTER",
-    "Absorbed",
-    "Cover",
-    "Distances",
-    "Points",
-    "absorb",
-    "cover_of",
-]
-
 # A landmark lighter than this share of the mean mass, after so many events a slot, is stale: an
-# outlier, or the place of a mass that has faded. It gives up its slot before any pair does, or else
-# outliers would take one slot after the other from where the mass is.
+# outlier, or the place of a mass that has faded. It gives up its slot before any pair does, or
+# else outliers would take one slot after the other from where the mass is.
 STALE = 0.02
 STALE_AFTER = 10
-# A landmark that gives up its slot shares its mass out among this many neighbours, with weights
-# that fall to 1/e where the squared distance has grown by a squared radius. Beside merging into the
-# nearest, the eigenvalues are up to 3 times nearer to those of a batch map.
-HEIRS = 8
+# A landmark that gives up its slot shares its mass among this many neighbours, with weights that
+# fall to 1/e where the squared distance has grown by a squared radius. Compared with merging into
+# the nearest, the eigenvalues are up to 3 times nearer to those of a batch map.
+MASS_NEIGHBORS = 8
 # Masses below this share of the total are kept there: they add nothing to it in double precision.
 # In units of the total, masses, m a = m q^-alpha and the normalisation s then lie between this
 # share and its inverse, for every alpha in [0, 2]. Products with the ring are taken in float32, of
-# these and of their quotients: eight decades are left to either end of what it holds.
+# these and of their quotients: eight decades are left to either end of its range.
 LEAST_MASS = 1e-15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cover:
-    """The nearest other landmark of each: what tells the closest pair.
+    """The nearest other landmark of each, and so the closest pair.
 
     Attributes
     ----------
@@ -80,8 +67,8 @@ class Cover:
         return float(self.nearest_d2.min())
 
 
-class Geometry(Protocol):
-    """Squared distances between arriving events and whatever the slots hold at the moment."""
+class SlotGeometry(Protocol):
+    """Squared distances between arriving events and the current content of the slots."""
 
     def nearest(self) -> tuple[Ints, Floats]:
         """For every event: the nearest slot as the chunk begins, and the squared distance."""
@@ -96,73 +83,74 @@ class Geometry(Protocol):
         """Put an event into a slot; a slot at the end is new."""
 
 
-class Points:
+class PointGeometry:
     """A geometry of coordinates."""
 
-    def __init__(self, held: Floats, arriving: Floats, size: int) -> None:
-        """Held (n, d) and arriving points (c, d), as the kernel sees them."""
-        self._n = len(held)
-        self._held = np.empty((max(size, len(held)), arriving.shape[1]))
-        self._held[: self._n] = held
+    def __init__(self, points: Floats, arriving: Floats, size: int) -> None:
+        """Points of the slots (n, d) and arriving points (c, d), in scaled units."""
+        self._n = len(points)
+        self._points = np.empty((max(size, len(points)), arriving.shape[1]))
+        self._points[: self._n] = points
         self._arriving = arriving
 
     def nearest(self) -> tuple[Ints, Floats]:
         """One product finds the slot; the distance to it is then taken by differences.
 
-        An event so far off that rounding misleads the product falls through to `row`.
+        An event so far away that rounding misleads the product falls through to `row`.
         """
         c, d = self._arriving.shape
-        held = self._held[: self._n]
-        center = held.mean(axis=0)
+        points = self._points[: self._n]
+        center = points.mean(axis=0)
         left, right = np.ones((c, d + 1)), np.empty((self._n, d + 1))
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(self._arriving, center, out=left[:, :d])
-            np.subtract(held, center, out=right[:, :d])
+            np.subtract(points, center, out=right[:, :d])
             right[:, d] = np.einsum("ij,ij->i", right[:, :d], right[:, :d])
             right[:, :d] *= -2.0
             near = (left @ right.T).argmin(axis=1)
-            apart = self._arriving - held[near]
-            d2: Floats = np.einsum("ij,ij->i", apart, apart)
+            differences = self._arriving - points[near]
+            d2: Floats = np.einsum("ij,ij->i", differences, differences)
         return near, d2
 
     def row(self, event: int) -> Floats:
         """By differences, O(n d)."""
         row: Floats = cdist(
-            self._arriving[event : event + 1], self._held[: self._n], "sqeuclidean"
+            self._arriving[event : event + 1], self._points[: self._n], "sqeuclidean"
         )[0]
         return row
 
     def rows(self, slots: Ints) -> Floats:
         """By differences, O(b n d)."""
-        held = self._held[: self._n]
-        rows: Floats = cdist(held[slots], held, "sqeuclidean")
+        points = self._points[: self._n]
+        rows: Floats = cdist(points[slots], points, "sqeuclidean")
         return rows
 
     def place(self, event: int, slot: int) -> None:
         """O(d)."""
-        self._held[slot] = self._arriving[event]
+        self._points[slot] = self._arriving[event]
         self._n = max(self._n, slot + 1)
 
 
-class Distances:
-    """A geometry of things without coordinates: everything is looked up."""
+class DistanceGeometry:
+    """A geometry of objects without coordinates: everything is looked up."""
 
-    def __init__(self, held: Array, known: Floats, among: Floats, size: int) -> None:
-        """Unsquared distances: held (n, n), known (c, n) of the events to the slots, among (c, c).
+    def __init__(self, slots: Array, to_slots: Floats, to_events: Floats, size: int) -> None:
+        """Unsquared distances: ``slots`` (n, n) between the slots, ``to_slots`` (c, n) and
+        ``to_events`` (c, c) from the events.
 
-        A slot's content is an index into what was held and, behind it, what arrives.
+        A slot's content is an index into the slots as they were, followed by the events.
         """
-        self._n = self._first = len(held)
-        self._held = held
-        self._known = known
-        self._events = np.concatenate([known, among], axis=1)
+        self._n = self._first = len(slots)
+        self._slots = slots
+        self._to_slots = to_slots
+        self._events = np.concatenate([to_slots, to_events], axis=1)
         self._content = np.empty(max(size, self._n), dtype=np.int64)
         self._content[: self._n] = np.arange(self._n)
 
     def nearest(self) -> tuple[Ints, Floats]:
         """Smallest entries."""
-        near = self._known.argmin(axis=1)
-        d = self._known[np.arange(len(near)), near]
+        near = self._to_slots.argmin(axis=1)
+        d = self._to_slots[np.arange(len(near)), near]
         return near, d * d
 
     def row(self, event: int) -> Floats:
@@ -171,15 +159,15 @@ class Distances:
         return d * d
 
     def rows(self, slots: Ints) -> Floats:
-        """A row for each slot, of the ring or of the event that it holds now."""
+        """A row for each slot, of its old content or of the event that it holds now."""
         content = self._content[: self._n]
         rows = np.empty((len(slots), self._n))
-        for i, inside in enumerate(self._content[slots].tolist()):
-            if inside < self._first:
-                whole = np.concatenate([self._held[inside], self._known[:, inside]])
+        for i, index in enumerate(self._content[slots].tolist()):
+            if index < self._first:
+                distances = np.concatenate([self._slots[index], self._to_slots[:, index]])
             else:
-                whole = self._events[inside - self._first]
-            rows[i] = whole[content]
+                distances = self._events[index - self._first]
+            rows[i] = distances[content]
         return rows * rows
 
     def place(self, event: int, slot: int) -> None:
@@ -189,8 +177,8 @@ class Distances:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Absorbed:
-    """What became of a chunk.
+class Absorption:
+    """The result of a chunk.
 
     Attributes
     ----------
@@ -202,8 +190,8 @@ class Absorbed:
         Of all landmarks, afterwards.
     cover : Cover
     near, near_d2 : (c,)
-        For every event the nearest slot as the chunk began, and the squared distance; empty where
-        nothing was held.
+        For every event the nearest slot at the start of the chunk, and the squared distance; empty
+        where there was no landmark.
     """
 
     slots: Ints
@@ -217,11 +205,11 @@ class Absorbed:
 def absorb(
     cover: Cover,
     masses: Floats,
-    geometry: Geometry,
+    geometry: SlotGeometry,
     weights: Floats,
     size: int,
     ages: Ints,
-) -> Absorbed:
+) -> Absorption:
     """Take a chunk of events into a cover of at most ``size`` landmarks.
 
     Parameters
@@ -229,7 +217,7 @@ def absorb(
     cover, masses
         Of the n landmarks before.
     geometry
-        Distances, `Points` or `Distances`; it is used up.
+        Distances, `PointGeometry` or `DistanceGeometry`; it is modified.
     weights
         Mass of each event, shape (c,), positive.
     size
@@ -247,30 +235,33 @@ def absorb(
     --------
     >>> import numpy as np
     >>> line = np.array([[0.0], [10.0], [0.0], [9.0], [30.0]])
-    >>> nothing = np.zeros(0, dtype=np.int64)
-    >>> done = absorb(Cover.empty(), np.zeros(0), Points(line[:0], line, 3), np.ones(5), 3, nothing)
+    >>> no_ages = np.zeros(0, dtype=np.int64)
+    >>> geometry = PointGeometry(line[:0], line, 3)
+    >>> done = absorb(Cover.empty(), np.zeros(0), geometry, np.ones(5), 3, no_ages)
     >>> done.events.tolist(), done.masses.tolist()
     ([0, 1, 4], [2.0, 2.0, 1.0])
     """
-    growing = _Growing(cover, masses, geometry, size, ages > STALE_AFTER * size)
+    growing_cover = _GrowingCover(cover, masses, geometry, size, ages > STALE_AFTER * size)
     near, d2 = np.zeros(0, dtype=np.int64), np.zeros(0)
-    if growing.n:
+    if growing_cover.n:
         near, d2 = geometry.nearest()
-        inside = d2 <= cover.radius2(size)
-        growing.masses[: growing.n] += np.bincount(near[inside], weights[inside], growing.n)
-        novel = np.flatnonzero(~inside)
+        is_covered = d2 <= cover.radius2(size)
+        growing_cover.masses[: growing_cover.n] += np.bincount(
+            near[is_covered], weights[is_covered], growing_cover.n
+        )
+        novel = np.flatnonzero(~is_covered)
     else:
         novel = np.arange(len(weights))
     for event in novel.tolist():
-        growing.take(event, float(weights[event]))
-    return growing.result(near, d2)
+        growing_cover.take(event, float(weights[event]))
+    return growing_cover.result(near, d2)
 
 
-class _Growing:
-    """The cover while one chunk is taken in, event by event."""
+class _GrowingCover:
+    """The cover while the events of a chunk are added one by one."""
 
     def __init__(
-        self, cover: Cover, masses: Floats, geometry: Geometry, size: int, old: Bools
+        self, cover: Cover, masses: Floats, geometry: SlotGeometry, size: int, old: Bools
     ) -> None:
         self.n = len(masses)
         self.geometry = geometry
@@ -288,44 +279,44 @@ class _Growing:
         """Give a slot to one event, or its mass to the nearest landmark."""
         row = self.geometry.row(event)
         if self.n < self.size:
-            close = int(row.argmin()) if self.n else 0
-            if self.n and row[close] <= 0.0:
-                self.masses[close] += weight
+            nearest = int(row.argmin()) if self.n else 0
+            if self.n and row[nearest] <= 0.0:
+                self.masses[nearest] += weight
             else:
                 self._insert(event, self.n, row, weight)
             return
-        close = int(row.argmin())
+        nearest = int(row.argmin())
         pair = int(self.nearest_d2.argmin())
-        if row[close] <= self.nearest_d2[pair]:
-            self.masses[close] += weight
+        if row[nearest] <= self.nearest_d2[pair]:
+            self.masses[nearest] += weight
             return
-        leaving = pair
+        freed = pair
         if self.masses[self.nearest[pair]] <= self.masses[pair]:
-            leaving = int(self.nearest[pair])
+            freed = int(self.nearest[pair])
         if len(self.old):
             lightest = int(self.old[self.masses[self.old].argmin()])
             if self.masses[lightest] < STALE * self.masses.mean():
-                leaving = lightest
-            self.old = self.old[self.old != leaving]
-        self._share_out(leaving)
-        self._insert(event, leaving, row, weight)
+                freed = lightest
+            self.old = self.old[self.old != freed]
+        self._share_mass(freed)
+        self._insert(event, freed, row, weight)
 
-    def _share_out(self, slot: int) -> None:
-        """Leave the mass of a landmark to its neighbours, most of it to the nearest."""
+    def _share_mass(self, slot: int) -> None:
+        """Give the mass of a landmark to its neighbours, most of it to the nearest."""
         d2 = self.geometry.rows(np.array([slot]))[0]
         d2[slot] = np.inf
-        count = min(HEIRS, self.n - 1)
-        heirs = np.argpartition(d2, count - 1)[:count]
+        count = min(MASS_NEIGHBORS, self.n - 1)
+        neighbors = np.argpartition(d2, count - 1)[:count]
         radius2 = self.nearest_d2.min()
         weights = np.zeros(count)
-        weights[d2[heirs].argmin()] = 1.0
+        weights[d2[neighbors].argmin()] = 1.0
         if radius2 > 0.0:
             with np.errstate(under="ignore"):
-                weights = np.exp((d2[heirs].min() - d2[heirs]) / radius2)
-        self.masses[heirs] += weights * (self.masses[slot] / weights.sum())
+                weights = np.exp((d2[neighbors].min() - d2[neighbors]) / radius2)
+        self.masses[neighbors] += weights * (self.masses[slot] / weights.sum())
 
     def _insert(self, event: int, slot: int, row: Floats, weight: float) -> None:
-        """Put an event into a slot, and mend the nearest neighbours of all others."""
+        """Put an event into a slot, and update the nearest neighbours of all others."""
         self.geometry.place(event, slot)
         if slot == self.n:
             self.n += 1
@@ -348,11 +339,11 @@ class _Growing:
         self.masses[slot] = weight
         self.content[slot] = event
 
-    def result(self, near: Ints, near_d2: Floats) -> Absorbed:
+    def result(self, near: Ints, near_d2: Floats) -> Absorption:
         """What `absorb` returns."""
         slots = np.flatnonzero(self.content >= 0)
         masses = np.maximum(self.masses[: self.n], LEAST_MASS * self.masses.sum())
-        return Absorbed(
+        return Absorption(
             slots,
             self.content[slots],
             masses,
@@ -362,8 +353,8 @@ class _Growing:
         )
 
 
-def cover_of(geometry: Geometry, n: int) -> Cover:
-    """The cover of what is held, from scratch. O(n^2 d), n rows at a time in tiles of 256."""
+def compute_cover(geometry: SlotGeometry, n: int) -> Cover:
+    """The cover of the slots, from scratch. O(n^2 d), n rows at a time in tiles of 256."""
     nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
     if n > 1:
         for start in range(0, n, 256):

@@ -1,7 +1,7 @@
-"""Landmarks and masses of a stream, without a map: all that a partition of it needs to keep.
+"""Landmarks and masses of a stream, without a map: the whole state of a partition.
 
-An engine keeps a map beside them, which costs as much again: M^2 weights, a factor, a frame. What
-is done with a chunk is the same to the bit, for both go through `fade` and
+An engine has a map beside them, which costs as much again: M^2 weights, a factor, a frame. Both
+process a chunk to the same bits, by `fade` and
 `streamembed.landmarks.absorption.absorb`.
 
 Symbols: n = landmarks, c = events of the chunk, M = slots, h = half-life, T = clock.
@@ -20,9 +20,7 @@ from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
-__all__ = ["Covering", "fade", "init", "stale", "update"]
-
-# Of an event that is so late that it weighs nothing: weights are positive.
+# The weight of an event that is too late to weigh anything: weights are positive.
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 
 
@@ -35,9 +33,9 @@ class Covering:
     position : int
         Events learned.
     time : float
-        T, as of which masses are: that of the newest event; 0 before the first.
+        T, the time of the newest event, to which the masses refer; 0 before the first.
     support : Support
-        Its ids are the births.
+        Its ids are the arrival positions.
     cover : Cover
     """
 
@@ -48,7 +46,7 @@ class Covering:
 
 
 def init(n_features: int) -> Covering:
-    """Nothing learned."""
+    """The landmarks before any event."""
     return Covering(0, 0.0, Support.empty(n_features, np.int64), Cover.empty())
 
 
@@ -69,20 +67,20 @@ def update(
     half_life
         In units of ``times``; None where nothing fades.
     times
-        Of the events, (c,), in whatever order; None for their positions.
+        Of the events, (c,), in any order; None for their positions.
     """
-    held, position, count = before.support, before.position, len(points)
+    landmarks, position, count = before.support, before.position, len(points)
     if times is None:
         times = np.arange(position, position + count, dtype=np.float64)
-    masses, weights, time = fade(held.masses, before.time, times, half_life)
+    masses, weights, time = fade(landmarks.masses, before.time, times, half_life)
     scaled = scaling.apply(points)
-    ages = position - held.births
-    geometry = absorption.Points(held.scaled, scaled, size)
-    taken = absorption.absorb(before.cover, masses, geometry, weights, size, ages)
-    births = position + taken.events
-    new = points[taken.events], scaled[taken.events]
-    held = support.fill(held, taken.slots, *new, births, births, taken.masses)
-    return Covering(position + count, time, held, taken.cover)
+    ages = position - landmarks.births
+    geometry = absorption.PointGeometry(landmarks.scaled, scaled, size)
+    outcome = absorption.absorb(before.cover, masses, geometry, weights, size, ages)
+    arrivals = position + outcome.events
+    new = points[outcome.events], scaled[outcome.events]
+    landmarks = support.fill(landmarks, outcome.slots, *new, arrivals, arrivals, outcome.masses)
+    return Covering(position + count, time, landmarks, outcome.cover)
 
 
 def fade(
@@ -90,13 +88,13 @@ def fade(
 ) -> tuple[Floats, Floats, float]:
     """Masses (n,) as of the newest event, the weights of a chunk's events, (c,), and that time.
 
-    An event of time t weighs 2^(-(T - t) / h) as of T, whenever it comes: one that is late weighs
-    less from the start, and nothing else is to be done about it.
+    An event of time t weighs 2^(-(T - t) / h) as of T, whenever it comes: a late one
+    weighs less from the start, and needs no other treatment.
 
     Parameters
     ----------
     masses, time
-        As of that time; without masses it does not matter.
+        Masses as of that time; without masses the time does not matter.
     times
         Of the events, (c,).
     """
@@ -111,11 +109,11 @@ def fade(
     return faded, weights, newest
 
 
-def stale(masses: Floats, ages: Ints, size: int) -> Bools:
+def find_stale(masses: Floats, ages: Ints, size: int) -> Bools:
     """Which landmarks give up their slots first, shape (n,); see `landmarks.STALE`.
 
-    Beside the others of their own cover: of a merged one nobody knows the ages.
+    Relative to the others of their own cover: in a merged one ages are unknown.
     """
     light = masses < absorption.STALE * masses.mean() if len(masses) else np.zeros(0, dtype=bool)
-    found: Bools = light & (ages > absorption.STALE_AFTER * size)
-    return found
+    is_stale: Bools = light & (ages > absorption.STALE_AFTER * size)
+    return is_stale

@@ -1,9 +1,9 @@
 """Landmarks of several covers as those of one: all of them, and the heaviest that fit.
 
-`union` puts them in one order that hangs on nothing but themselves, so that whatever is computed
-behind it is the same whoever came first. `thin` takes the heaviest first and leaves out what lies
-within a radius of one that was taken; the radius is the least, found by bisection, at which no more
-than M stay. A landmark that is left out shares its mass among its 8 nearest that stay.
+`union` puts them in one order that depends on nothing but themselves, so that all later results are
+the same in any order of the covers. `thin` takes the heaviest first and drops what lies within a
+radius of one that was taken; the radius is the least, found by bisection, at which no more than M
+stay. A landmark that is dropped shares its mass among its 8 nearest that stay.
 
 Every landmark is then within the radius of one that stays, and those that stay are farther apart
 than that. Rings, rolls and drifting rings of 8 partitions have the eigenvalues of one cover
@@ -22,19 +22,17 @@ from typing import Self
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamembed.landmarks.absorption import HEIRS
+from streamembed.landmarks.absorption import MASS_NEIGHBORS
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
-__all__ = ["Landmarks", "Net", "closest", "thin", "union"]
-
-# Of the bisection in log r^2, from the least double on, for one far landmark may be any number of
-# times as far as the others are apart: it ends after so many halvings, or where this share of M
-# stays. Greedy nets do not shrink steadily as the radius grows, so all of it is part of the answer.
+# The bisection in log r^2 starts at the least double, as one landmark may be arbitrarily far. It
+# ends after this many halvings, or where this share of M stays. Greedy nets do not shrink steadily
+# as the radius grows, so these constants are part of the result.
 LEAST = float(np.finfo(np.float64).tiny)
 HALVINGS = 40
 ENOUGH = 0.995
-# So many squared distances are held at most, 48 MB: rows that the next halving asks for again.
-HELD = 6_000_000
+# Squared distances in the cache, 48 MB: rows that the next halving needs again.
+MAX_STORED = 6_000_000
 TILE = 256
 
 
@@ -49,9 +47,9 @@ class Landmarks:
     masses : (n,)
         Positive.
     keys : (n, 2)
-        Partition, and position in it, of the event that each was; int64.
+        Partition, and position in it, of each landmark's event; int64.
     stale : (n,)
-        Those that their own cover would give up first.
+        Those that their own cover would drop first.
     """
 
     points: Floats
@@ -63,7 +61,7 @@ class Landmarks:
         return len(self.masses)
 
     def take(self, index: Ints) -> Self:
-        """Some of them, in that order."""
+        """The landmarks with these indices, in that order."""
         parts = self.points[index], self.masses[index], self.keys[index], self.stale[index]
         return type(self)(*parts)
 
@@ -71,51 +69,51 @@ class Landmarks:
     def order(self) -> Ints:
         """Indices by coordinates, partition, position and mass, shape (n,)."""
         position, partition = self.keys[:, 1], self.keys[:, 0]
-        found: Ints = np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
-        return found
+        indices: Ints = np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
+        return indices
 
 
 def union(parts: Sequence[Landmarks]) -> Landmarks:
-    """All landmarks of some covers, of equal points one, in the order of `Landmarks.order`.
+    """All landmarks of some covers, one for equal points, in the order of `Landmarks.order`.
 
-    The same bits in whatever order the covers come. Of equal points the smallest key stays, with
+    The same bits in any order of the covers. Of equal points the smallest key stays, with
     their exact sum of masses; it is stale where all are. O(n d log n).
     """
-    every = Landmarks(
+    landmarks = Landmarks(
         np.concatenate([part.points for part in parts]) + 0.0,  # -0.0 becomes 0.0
         np.concatenate([part.masses for part in parts]),
         np.concatenate([part.keys for part in parts]),
         np.concatenate([part.stale for part in parts]),
     )
-    every = every.take(every.order)
-    differs = (every.points[1:] != every.points[:-1]).any(axis=1)
-    starts = np.flatnonzero(np.concatenate([[True], differs])[: len(every)])
-    if len(starts) == len(every):
-        return every
-    kept = every.take(starts)
-    ends = np.append(starts[1:], len(every))
-    for at in np.flatnonzero(ends - starts > 1).tolist():
-        group = slice(starts[at], ends[at])
-        kept.masses[at] = math.fsum(every.masses[group].tolist())
-        kept.stale[at] = every.stale[group].all()
-    return kept
+    landmarks = landmarks.take(landmarks.order)
+    differs = (landmarks.points[1:] != landmarks.points[:-1]).any(axis=1)
+    starts = np.flatnonzero(np.concatenate([[True], differs])[: len(landmarks)])
+    if len(starts) == len(landmarks):
+        return landmarks
+    unique = landmarks.take(starts)
+    ends = np.append(starts[1:], len(landmarks))
+    for i in np.flatnonzero(ends - starts > 1).tolist():
+        group = slice(starts[i], ends[i])
+        unique.masses[i] = math.fsum(landmarks.masses[group].tolist())
+        unique.stale[i] = landmarks.stale[group].all()
+    return unique
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Net:
-    """What is left of landmarks that were too many.
+    """The landmarks that stay when there are too many.
 
     Attributes
     ----------
-    kept : (m,)
+    indices : (m,)
         Indices of those that stay, ascending.
     masses : (m,)
-        Theirs, afterwards.
+        Their masses, afterwards.
     radius : float
-        Within it of one that stays is every landmark; 0 where all stay.
+        Every landmark is within it of one that stays; 0 where all stay.
     """
 
-    kept: Ints
+    indices: Ints
     masses: Floats
     radius: float
 
@@ -126,27 +124,27 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
     Parameters
     ----------
     landmarks
-        In the order of `union`: ties go to those before.
+        In the order of `union`: ties go to the earlier ones.
     scaled
-        Their points as the kernel sees them, (n, d), finite.
+        Their points in scaled units, (n, d), finite.
     size
         M, at least 1.
     first
-        Those that are to stay if they can, (n,): before heavier ones, so that landmarks change
-        little from one merge to the next.
+        Those to keep if possible, (n,): before heavier ones, so that landmarks change little from
+        one merge to the next.
 
     Returns
     -------
-    O(M n d) for each of some 20 halvings, less what is held.
+    O(M n d) for each of some 20 halvings, less what is cached.
 
     Examples
     --------
     >>> line = np.array([[0.0], [1.0], [5.0], [5.5], [9.0]])
-    >>> nobody = np.zeros(5, dtype=bool)
+    >>> none_stale = np.zeros(5, dtype=bool)
     >>> keys = np.column_stack([np.zeros(5, dtype=np.int64), np.arange(5)])
-    >>> five = Landmarks(line, np.array([3.0, 1, 1, 4, 2]), keys, nobody)
+    >>> five = Landmarks(line, np.array([3.0, 1, 1, 4, 2]), keys, none_stale)
     >>> found = thin(five, line, 3)
-    >>> found.kept.tolist(), round(found.masses.sum(), 9).item()
+    >>> found.indices.tolist(), round(found.masses.sum(), 9).item()
     ([0, 3, 4], 11.0)
     """
     n = len(landmarks)
@@ -155,93 +153,95 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
     later = np.zeros(n, dtype=bool) if first is None else ~first
     order = np.lexsort((np.arange(n), -landmarks.masses, landmarks.stale, later))
     ordered = scaled[order]
-    row = _rows_of(ordered)
+    row = _cache_rows(ordered)
     low, high = LEAST, float(row(0).max())
-    found = np.zeros(1, dtype=np.int64)  # within the largest distance to the first it stays alone
+    best = np.zeros(1, dtype=np.int64)  # within the largest distance to the first, it alone stays
     for _ in range(HALVINGS):
         middle = math.sqrt(low) * math.sqrt(high)
-        kept = _greedy(row, n, size, middle)
-        if kept is None:
+        selected = _select_greedily(row, n, size, middle)
+        if selected is None:
             low = middle
             continue
-        found, high = kept, middle
-        if len(kept) >= ENOUGH * size:
+        best, high = selected, middle
+        if len(selected) >= ENOUGH * size:
             break
-    places = np.sort(order[found])
-    masses = _share_out(landmarks.masses, scaled, places, high)
-    return Net(places, masses, math.sqrt(high))
+    indices = np.sort(order[best])
+    masses = _share_masses(landmarks.masses, scaled, indices, high)
+    return Net(indices, masses, math.sqrt(high))
 
 
-def _rows_of(points: Floats) -> Callable[[int], Floats]:
-    """Squared distances of one point to all, by differences; those asked for first are held."""
-    held: dict[int, Floats] = {}
-    room = HELD // len(points)
+def _cache_rows(points: Floats) -> Callable[[int], Floats]:
+    """Squared distances of one point to all, by differences; the first ones computed are cached."""
+    cache: dict[int, Floats] = {}
+    capacity = MAX_STORED // len(points)
 
     def row(i: int) -> Floats:
-        found = held.get(i)
-        if found is None:
-            found = cdist(points[i : i + 1], points, "sqeuclidean")[0]
-            if len(held) < room:
-                held[i] = found
-        return found
+        distances = cache.get(i)
+        if distances is None:
+            distances = cdist(points[i : i + 1], points, "sqeuclidean")[0]
+            if len(cache) < capacity:
+                cache[i] = distances
+        return distances
 
     return row
 
 
-def _greedy(row: Callable[[int], Floats], n: int, size: int, radius2: float) -> Ints | None:
-    """Those that no one before is near, in order; None where more than ``size`` would stay."""
-    free = np.ones(n, dtype=bool)
-    kept: list[int] = []
-    at = 0
+def _select_greedily(
+    row: Callable[[int], Floats], n: int, size: int, radius2: float
+) -> Ints | None:
+    """Those with no earlier one near, in order; None if more than ``size`` would stay."""
+    is_free = np.ones(n, dtype=bool)
+    selected: list[int] = []
+    i = 0
     while True:
-        at += int(free[at:].argmax())
-        if not free[at]:
-            return np.array(kept, dtype=np.int64)
-        if len(kept) == size:
+        i += int(is_free[i:].argmax())
+        if not is_free[i]:
+            return np.array(selected, dtype=np.int64)
+        if len(selected) == size:
             return None
-        kept.append(at)
-        free &= row(at) > radius2
-        free[at] = False  # whatever its distance to itself
+        selected.append(i)
+        is_free &= row(i) > radius2
+        is_free[i] = False  # whatever its distance to itself
 
 
-def _share_out(masses: Floats, scaled: Floats, kept: Ints, radius2: float) -> Floats:
-    """Masses of those that stay, with what the others leave to their nearest.
+def _share_masses(masses: Floats, scaled: Floats, retained: Ints, radius2: float) -> Floats:
+    """Masses of those that stay, with the shares of those that are dropped.
 
-    In the order of the landmarks, each to its heirs by distance and then by order: sums round, and
-    are to round alike.
+    In the order of the landmarks, each to its nearest by distance and then by order, so that sums
+    round in one way.
     """
-    result, heirs_of = masses[kept].copy(), scaled[kept]
-    count = min(HEIRS, len(kept))
-    left = np.delete(np.arange(len(masses)), kept)
-    for start in range(0, len(left), TILE):
-        leaving = left[start : start + TILE]
-        d2 = cdist(scaled[leaving], heirs_of, "sqeuclidean")
-        heirs = _nearest(d2, count)
-        near = np.take_along_axis(d2, heirs, axis=1)
+    result, retained_points = masses[retained].copy(), scaled[retained]
+    count = min(MASS_NEIGHBORS, len(retained))
+    dropped = np.delete(np.arange(len(masses)), retained)
+    for start in range(0, len(dropped), TILE):
+        tile = dropped[start : start + TILE]
+        d2 = cdist(scaled[tile], retained_points, "sqeuclidean")
+        neighbors = _find_nearest(d2, count)
+        near = np.take_along_axis(d2, neighbors, axis=1)
         weights = np.zeros_like(near)
         weights[:, 0] = 1.0
         if radius2 > 0.0:
             with np.errstate(under="ignore"):
                 weights = np.exp((near[:, :1] - near) / radius2)
-        shares = weights * (masses[leaving] / weights.sum(axis=1))[:, None]
-        np.add.at(result, heirs, shares)
+        shares = weights * (masses[tile] / weights.sum(axis=1))[:, None]
+        np.add.at(result, neighbors, shares)
     return result
 
 
-def _nearest(d2: Floats, count: int) -> Ints:
+def _find_nearest(d2: Floats, count: int) -> Ints:
     """Columns of the smallest entries of each row, by (entry, column), shape (rows, count)."""
     if d2.shape[1] <= count:
         return np.argsort(d2, axis=1, kind="stable")
-    some = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
-    near = np.take_along_axis(d2, some, axis=1)
-    found: Ints = np.take_along_axis(some, np.argsort(near, axis=1, kind="stable"), axis=1)
-    # where the last of them ties with one outside, which of the two comes is not told
-    tied = (d2 <= near.max(axis=1)[:, None]).sum(axis=1) > count
-    found[tied] = np.argsort(d2[tied], axis=1, kind="stable")[:, :count]
-    return found
+    candidates = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
+    near = np.take_along_axis(d2, candidates, axis=1)
+    columns: Ints = np.take_along_axis(candidates, np.argsort(near, axis=1, kind="stable"), axis=1)
+    # where the last of them ties with one outside, argpartition may return either
+    is_tied = (d2 <= near.max(axis=1)[:, None]).sum(axis=1) > count
+    columns[is_tied] = np.argsort(d2[is_tied], axis=1, kind="stable")[:, :count]
+    return columns
 
 
-def closest(scaled: Floats) -> float:
+def measure_closest(scaled: Floats) -> float:
     """Distance of the closest pair of points (n, d); 0 where there is none."""
     n, least = len(scaled), np.inf
     for start in range(0, n, TILE):

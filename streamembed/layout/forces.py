@@ -1,13 +1,13 @@
-"""The forces of a picture in the plane: neighbours attract one another, all points repel.
+"""The forces of a layout in the plane: neighbours attract one another, all points repel.
 
     F(Y) = sum_{i<j} rho A_ij log(1 + d_ij^2) + gamma sum_{i<j} 1 / (1 + d_ij^2)
     f_i = -1/2 dF/dy_i = rho sum_j A_ij w_ij (y_j - y_i) + gamma sum_j w_ij^2 (y_i - y_j)
 
 This is t-SNE with an exaggeration rho, whose normalisation Z is no function of the places but the
-constant gamma = n / Z. So a point's force is its own, exact, and a step of a few points is honest.
+constant gamma = n / Z. So a point's force is exact and its own, and a few points can move alone.
 
 All sums are taken one term after the other, in the same order here and where they are compiled
-(`forces_numba`): the bits are those of IEEE arithmetic, whoever computes them.
+(`forces_numba`): the bits are those of IEEE arithmetic in both.
 
 Symbols: n = slots, m = rows asked for, K = neighbours, y = places, A = links, w = 1 / (1 + d^2).
 
@@ -31,14 +31,12 @@ from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = ["Links", "affinities", "attract", "energy", "repel", "sum_of_weights", "weigh"]
-
-# Rows that go over the points together: a few arrays of n by 64 stay in the second cache.
+# Rows per pass over the points: a few arrays of n by 64 stay in the second cache.
 BLOCK = 64
 
 
-def affinities(d2: Floats) -> Floats:
-    """P of some lists: exp(-(d - d_1) / mean(d - d_1)), made to sum to 1.
+def compute_affinities(d2: Floats) -> Floats:
+    """P of some lists: exp(-(d - d_1) / mean(d - d_1)), normalised to sum 1.
 
     Parameters
     ----------
@@ -49,11 +47,11 @@ def affinities(d2: Floats) -> Floats:
     -------
     Shape (m, K); 0 where there is no neighbour.
     """
-    known = np.isfinite(d2)
-    d = np.sqrt(np.where(known, d2, 0.0))
-    beyond = np.where(known, d - d[:, :1], 0.0)
-    mean = beyond.sum(axis=1) / np.maximum(np.count_nonzero(known, axis=1), 1)
-    p = np.exp(-beyond / np.where(mean > 0.0, mean, 1.0)[:, None]) * known
+    is_neighbor = np.isfinite(d2)
+    d = np.sqrt(np.where(is_neighbor, d2, 0.0))
+    excess = np.where(is_neighbor, d - d[:, :1], 0.0)
+    mean = excess.sum(axis=1) / np.maximum(np.count_nonzero(is_neighbor, axis=1), 1)
+    p = np.exp(-excess / np.where(mean > 0.0, mean, 1.0)[:, None]) * is_neighbor
     total = p.sum(axis=1, keepdims=True)
     result: Floats = p / np.where(total > 0.0, total, 1.0)
     return result
@@ -61,17 +59,17 @@ def affinities(d2: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """A = (P + P^T) / 2: what a row's own list says, and behind it who lists the row.
+    """A = (P + P^T) / 2: a row's own list, and then the rows that list it.
 
     Attributes
     ----------
     near : (n, K)
-        Slots; -1 behind the end of a list.
+        Slots; -1 past the end of a list.
     weights : (n, K)
         P / 2.
     starts : (n + 1,)
     slots, back : (starts[-1],)
-        Row by row, who lists it, ascending, and with what P / 2.
+        For each row the rows that list it, ascending, and their P / 2.
     """
 
     near: Slots
@@ -82,9 +80,9 @@ class Links:
 
     @classmethod
     def of(cls, near: Slots, p: Floats) -> Self:
-        """The links by the K nearest of every slot, and their `affinities`, (n, K). O(n K)."""
+        """The links of the K nearest of every slot and their affinities, (n, K). O(n K)."""
         weights, (n, k) = 0.5 * p, near.shape
-        # an entry that is none has weight 0: whom it names does not matter
+        # an empty entry has weight 0: its slot does not matter
         starts = np.arange(0, n * k + 1, k)
         entries = weights.reshape(-1), np.maximum(near, 0).reshape(-1), starts
         back = csr_array(entries, shape=(n, n)).tocsc()
@@ -103,30 +101,32 @@ def attract(links: Links, places: Floats, rows: Ints) -> tuple[Floats, Floats]:
     m, k = len(rows), links.near.shape[1]
     counts = links.starts[rows + 1] - links.starts[rows]
     ends = np.cumsum(counts)
-    at = np.arange(counts.sum()) + np.repeat(links.starts[rows] - (ends - counts), counts)
-    of = np.concatenate([np.repeat(np.arange(m), k), np.repeat(np.arange(m), counts)])
-    others = np.concatenate([links.near[rows].reshape(-1), links.slots[at]])
-    weights = np.concatenate([links.weights[rows].reshape(-1), links.back[at]])
-    dx, dy = (places[others] - places[rows[of]]).T
+    lister_entries = np.arange(counts.sum()) + np.repeat(
+        links.starts[rows] - (ends - counts), counts
+    )
+    targets = np.concatenate([np.repeat(np.arange(m), k), np.repeat(np.arange(m), counts)])
+    others = np.concatenate([links.near[rows].reshape(-1), links.slots[lister_entries]])
+    weights = np.concatenate([links.weights[rows].reshape(-1), links.back[lister_entries]])
+    dx, dy = (places[others] - places[rows[targets]]).T
     pull = weights / (1.0 + (dx * dx + dy * dy))
     parts = pull * dx, pull * dy, pull
-    sums: list[Floats] = [np.bincount(of, part, m).astype(np.float64) for part in parts]
+    sums: list[Floats] = [np.bincount(targets, part, m).astype(np.float64) for part in parts]
     return np.column_stack(sums[:2]), sums[2]
 
 
 def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j^2 (y - y_j) at any points of the plane, (m, 2), computed in ``dtype``. O(m n).
 
-    A place does not repel what is just there.
+    A place does not repel a point that is exactly there.
     """
-    (x, y), (own_x, own_y) = _centred(places, at, dtype)
+    (x, y), (own_x, own_y) = _centre(places, at, dtype)
     pushed = np.empty((2, len(at)), dtype=dtype)
     if forces_numba.available:
         forces_numba.repel(x, y, own_x, own_y, *pushed)
         return pushed.T.astype(np.float64)
     dx, dy, w, squares = work = np.empty((4, len(x), BLOCK), dtype=dtype)
-    for part in _blocks(len(at)):
-        # as many columns in every block: of one numpy would take the sum in another order
+    for part in _split_blocks(len(at)):
+        # every block has 64 columns: of a single one numpy would sum in another order
         np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=dx)
         np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=dy)
         np.multiply(dx, dx, out=w)
@@ -141,14 +141,14 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 
 
 def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
-    """sum_j w_j at any points of the plane, shape (m,); of a place itself 1 is its own. O(m n)."""
-    (x, y), (own_x, own_y) = _centred(places, at, dtype)
+    """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
+    (x, y), (own_x, own_y) = _centre(places, at, dtype)
     sums = np.empty(len(at), dtype=dtype)
     if forces_numba.available:
         forces_numba.weigh(x, y, own_x, own_y, sums)
         return sums.astype(np.float64)
     w, squares = np.empty((2, len(x), BLOCK), dtype=dtype)
-    for part in _blocks(len(at)):
+    for part in _split_blocks(len(at)):
         np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=w)
         np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=squares)
         w *= w
@@ -160,23 +160,23 @@ def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     return sums.astype(np.float64)
 
 
-def _centred(places: Floats, at: Floats, dtype: npt.DTypeLike) -> tuple[Array, Array]:
-    """Both about the middle of the places, (2, n) and (2, m): a picture may have drifted far."""
+def _centre(places: Floats, at: Floats, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+    """Both about the middle of the places, (2, n) and (2, m): a layout may have drifted far."""
     middle = places.mean(axis=0) if len(places) else np.zeros(2)
     both = (places - middle).T, (at - middle).T
     return np.ascontiguousarray(both[0], dtype=dtype), np.ascontiguousarray(both[1], dtype=dtype)
 
 
-def _blocks(m: int) -> Iterator[slice]:
+def _split_blocks(m: int) -> Iterator[slice]:
     return (slice(start, start + BLOCK) for start in range(0, m, BLOCK))
 
 
-def sum_of_weights(places: Floats) -> float:
+def sum_weights(places: Floats) -> float:
     """Z: the sum of w over ordered pairs of different points. O(n^2)."""
     return float((weigh(places, places) - 1.0).sum())
 
 
-def energy(links: Links, places: Floats, rho: float, gamma: float) -> float:
+def compute_energy(links: Links, places: Floats, rho: float, gamma: float) -> float:
     """F. O(n^2)."""
     n = len(links)
     own = places[:, None] - places[links.near]

@@ -1,4 +1,4 @@
-"""The sums of `forces`, compiled where numba is installed; this room can be imported without it.
+"""The sums of `forces`, compiled where numba is installed; the module can be imported without it.
 
 The same terms in the same order, nothing reordered and nothing fused: the bits are those of numpy.
 """
@@ -17,12 +17,9 @@ numba: Any = None
 with suppress(ImportError):  # an optional extra
     import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
 
-__all__ = ["attract", "available", "repel", "weigh"]
-
 available: bool = numba is not None
 
-# Rows that go over the points together: as many as a processor divides side by side, or a few
-# times more.
+# Rows per pass over the points: as many as a processor divides at once, or a few times more.
 LANES = 32
 
 

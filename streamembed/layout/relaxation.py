@@ -14,22 +14,20 @@ from streamembed.layout import forces
 from streamembed.layout.forces import Links
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["breathe", "find_forces", "lay_out", "relax", "shorten", "spread_out"]
-
 # A step is f / (h + this share of rho): that of a point whose neighbours are all far stays bounded.
 LEAST_MAJORISER = 0.05
 DAMPING = 0.5
 # Steps of the rows whose neighbours changed, and how hard, beside h, each is held where it was.
 STEPS, ANCHOR = 4, 2.0
-LONGEST_STEP, LONGEST_BREATH = 1.0, 0.3
-# Of a picture from scratch: steps that gather neighbours, with so much attraction, ...
+LONGEST_STEP, LONGEST_DISPLACEMENT = 1.0, 0.3
+# Of a layout from scratch: steps that gather neighbours, and their attraction, ...
 GATHERING, GATHERED = 100, 12.0
-# ... that spread them out, and that bring them to rest.
+# ... steps that spread them out, and steps that bring them to rest.
 SPREADING, RESTING = 200, 50
 GATHERING_MOMENTUM, SPREADING_MOMENTUM = 0.5, 0.8
 RATE, LONGEST_STRIDE = 4.0, 5.0
-# Steps between two looks at Z.
-RENEWED = 10
+# Steps between two computations of Z.
+STEPS_PER_GAMMA = 10
 START = 1e-2
 
 
@@ -44,21 +42,21 @@ def find_forces(
 
 
 def relax(
-    links: Links, places: Floats, rows: Ints, fresh: Ints, rho: float, gamma: float
+    links: Links, places: Floats, rows: Ints, newcomers: Ints, rho: float, gamma: float
 ) -> Floats:
-    """The places once some rows have come to rest near where they are, and ``fresh`` ones anywhere.
+    """The places once some rows have come to rest near where they are, and ``newcomers`` anywhere.
 
     Parameters
     ----------
     rows
-        Ascending; ``fresh`` are among them.
+        Ascending; ``newcomers`` are among them.
     """
-    places, home = places.copy(), places[rows]
-    anchor = np.where(np.isin(rows, fresh), 0.0, ANCHOR)
-    velocity = np.zeros_like(home)
+    places, old_places = places.copy(), places[rows]
+    anchor = np.where(np.isin(rows, newcomers), 0.0, ANCHOR)
+    velocity = np.zeros_like(old_places)
     for _ in range(STEPS):
         force, h = find_forces(links, places, rows, rho, gamma)
-        force += (anchor * h)[:, None] * (home - places[rows])
+        force += (anchor * h)[:, None] * (old_places - places[rows])
         velocity *= DAMPING
         velocity += DAMPING * force / (h * (1.0 + anchor) + LEAST_MAJORISER * rho)[:, None]
         shorten(velocity, LONGEST_STEP)
@@ -66,26 +64,26 @@ def relax(
     return places
 
 
-def breathe(
-    links: Links, places: Floats, breath: Floats, rows: Ints, rho: float, gamma: float
+def displace_all(
+    links: Links, places: Floats, displacement: Floats, rows: Ints, rho: float, gamma: float
 ) -> tuple[Floats, Floats]:
-    """Places and breath, both (n, 2), after one damped step of the rows."""
+    """Places and displacements, both (n, 2), after one damped step of the rows."""
     force, h = find_forces(links, places, rows, rho, gamma)
-    step = DAMPING * breath[rows] + DAMPING * force / (h + LEAST_MAJORISER * rho)[:, None]
-    shorten(step, LONGEST_BREATH)
-    places, breath = places.copy(), breath.copy()
-    breath[rows] = step
+    step = DAMPING * displacement[rows] + DAMPING * force / (h + LEAST_MAJORISER * rho)[:, None]
+    shorten(step, LONGEST_DISPLACEMENT)
+    places, displacement = places.copy(), displacement.copy()
+    displacement[rows] = step
     places[rows] += step
-    return places, breath
+    return places, displacement
 
 
 def lay_out(links: Links, start: Floats, rho: float) -> tuple[Floats, float]:
-    """Places from scratch, shape (n, 2), and the gamma that belongs to them. O(n^2), 350 times.
+    """Places from scratch, shape (n, 2), and their gamma. O(n^2), 350 times.
 
     Parameters
     ----------
     start
-        Shape (n, 2), where the points are in one another's order, of variance 1.
+        Shape (n, 2): ranks of the points, of variance 1.
     """
     gathered = _descend(links, START * start, GATHERED, GATHERING, GATHERING_MOMENTUM)
     return spread_out(links, gathered, rho)
@@ -94,19 +92,19 @@ def lay_out(links: Links, start: Floats, rho: float) -> tuple[Floats, float]:
 def spread_out(links: Links, places: Floats, rho: float) -> tuple[Floats, float]:
     """Places after all have come to rest together with Z, and gamma. O(n^2), 250 times."""
     places = _descend(links, places, rho, SPREADING, SPREADING_MOMENTUM)
-    rows, breath, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
+    rows, displacement, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
     for step in range(RESTING):
-        if step % RENEWED == 0:
-            gamma = _balance(places)
-        places, breath = breathe(links, places, breath, rows, rho, gamma)
+        if step % STEPS_PER_GAMMA == 0:
+            gamma = _compute_gamma(places)
+        places, displacement = displace_all(links, places, displacement, rows, rho, gamma)
     return places, gamma
 
 
 def _descend(links: Links, places: Floats, rho: float, steps: int, momentum: float) -> Floats:
     rows, velocity, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
     for step in range(steps):
-        if step % RENEWED == 0:
-            gamma = _balance(places)
+        if step % STEPS_PER_GAMMA == 0:
+            gamma = _compute_gamma(places)
         force, _ = find_forces(links, places, rows, rho, gamma)
         velocity = momentum * velocity + (RATE / rho) * force
         shorten(velocity, LONGEST_STRIDE)
@@ -114,13 +112,13 @@ def _descend(links: Links, places: Floats, rho: float, steps: int, momentum: flo
     return places
 
 
-def _balance(places: Floats) -> float:
+def _compute_gamma(places: Floats) -> float:
     """gamma = n / Z, of t-SNE; of a few points that are far apart, less."""
-    return len(places) / max(forces.sum_of_weights(places), 1.0)
+    return len(places) / max(forces.sum_weights(places), 1.0)
 
 
 def shorten(steps: Floats, longest: float) -> Floats:
-    """Steps, shape (m, 2), none of them longer; in place, and returned."""
+    """Steps, shape (m, 2), cut to the ``longest``; in place, and returned."""
     lengths = np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])
     steps /= np.maximum(lengths / longest, 1.0)[:, None]
     return steps

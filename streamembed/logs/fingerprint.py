@@ -1,4 +1,4 @@
-"""What of a log was taken: a fingerprint of its first rows, whatever the pieces it came in."""
+"""Fingerprint of the first rows of a log, independent of how it is split into batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamembed.logs.event_log import LogBatch
 
-WIDE_BITS = 64  # bits of a time in fine units
+WIDE_BITS = 64  # bits of a timestamp in fine units
 
 
 class LogFingerprint:
@@ -19,16 +19,16 @@ class LogFingerprint:
     Attributes
     ----------
     rows : int
-        How many.
+        Number of rows.
     """
 
     def __init__(self, rows: int = 0) -> None:
-        """Nothing is known of so many first rows."""
+        """Start after the first ``rows`` rows, without their checksums."""
         self.rows = rows
         self._sums: dict[str, int] = {}
 
     def update(self, part: LogBatch, stop: int) -> None:
-        """The rows of a batch up to row ``stop`` of the log, behind those that are known."""
+        """Add the rows of a batch up to row ``stop`` of the log; earlier rows are skipped."""
         first, last = self.rows - part.offset, min(stop - part.offset, len(part))
         if last <= first:
             return
@@ -53,13 +53,13 @@ class LogFingerprint:
         self.rows = part.offset + last
 
     def copy(self) -> LogFingerprint:
-        """One that goes on by itself."""
+        """An independent copy."""
         other = LogFingerprint(self.rows)
         other._sums = dict(self._sums)
         return other
 
     def to_dict(self) -> dict[str, int]:
-        """As JSON has it; equal exactly where the rows are, but for one in four billion."""
+        """JSON-ready; equal for equal rows, and for others with a chance of one in four billion."""
         return {"rows": self.rows, **self._sums}
 
     def _add(self, name: str, data: bytes | memoryview) -> None:
@@ -67,7 +67,7 @@ class LogFingerprint:
 
 
 def _encode_column(column: Any, rows: slice) -> bytes:
-    """Some values as text, one behind the other: the same for every split of the column."""
+    """Values as text, concatenated: the same for every split of the column."""
     if isinstance(column, np.ndarray):
         values = column[rows].tolist()
     else:

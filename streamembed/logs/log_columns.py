@@ -1,6 +1,6 @@
-"""The columns of a log file as values: points, distances, ids, and what is carried along.
+"""Decode the columns of a log file: points, distances, ids, and passthrough columns.
 
-What each column is for is decided in `streamembed.data.column_roles`.
+`streamembed.data.column_roles` decides the role of each column.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.column_roles import DISTANCES, Layout
+from streamembed.data.column_roles import DISTANCES, EventColumns
 from streamembed.data.table import read_table
-from streamembed.data.values import column_values, plain_type, vectors_of
-from streamembed.errors import FeatureError, said
+from streamembed.data.values import column_to_floats, decode_type, lists_to_matrix
+from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 # ------------------------------------------------------------------------------------- the events
 
 
-def decode_points(part: Any, layout: Layout) -> tuple[Floats, Bools, dict[int, str]]:
-    """Points of a record batch, (n, d), NaN for null; where the nulls are; and rows of lists of
-    another length than d, by index.
+def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[int, str]]:
+    """Points of a record batch, (n, d), NaN for null; a mask of the nulls; and the rows, by index,
+    whose lists do not have d values.
     """
     if layout.list_column is not None:
         column = part.column(layout.list_column)
-        return vectors_of(column, layout.list_column, len(layout.feature_names))
+        return lists_to_matrix(column, layout.list_column, len(layout.feature_names))
     table = read_table(part.select(list(layout.feature_names)))
     assert table.refused is None
     nulls = table.nulls if table.nulls.size else np.zeros(table.values.shape, bool)
     return table.values, nulls, {}
 
 
-def decode_distances(part: Any, layout: Layout) -> list[Floats | None]:
+def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
     """Every row of a record batch of distances; None for null, NaN for a null in a row."""
     column = part.column(layout.list_column)
-    ends = np.cumsum(_list_lengths(column))
-    flat = np.array(column_values(column.flatten(), DISTANCES))
+    ends = np.cumsum(_count_list_items(column))
+    flat = np.array(column_to_floats(column.flatten(), DISTANCES))
     rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
     if column.null_count:
         for i in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
@@ -47,12 +47,12 @@ def decode_distances(part: Any, layout: Layout) -> list[Floats | None]:
     return rows
 
 
-def split_by_bytes(part: Any, layout: Layout, limit: int) -> Iterator[Any]:
-    """Slices of a record batch with no more bytes of distances than that, or of one row."""
+def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]:
+    """Slices of a record batch with at most ``limit`` bytes of distances, or of one row."""
     if layout.kind == "points":
         yield part
         return
-    ends = 8 * np.cumsum(_list_lengths(part.column(layout.list_column)))
+    ends = 8 * np.cumsum(_count_list_items(part.column(layout.list_column)))
     start = 0
     while start < part.num_rows:
         before = int(ends[start - 1]) if start else 0
@@ -65,8 +65,8 @@ def _decode(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _list_lengths(column: Any) -> Ints:
-    """How many numbers each list holds, 0 for null."""
+def _count_list_items(column: Any) -> Ints:
+    """The number of values in each list, 0 for null."""
     lengths: Ints = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     return lengths
 
@@ -74,18 +74,18 @@ def _list_lengths(column: Any) -> Ints:
 # ------------------------------------------------------------------------------- the other columns
 
 
-def _column_type(file: LogFile, name: str | None) -> Any:
+def _find_column_type(file: LogFile, name: str | None) -> Any:
     return None if name is None else dict(file.columns or ()).get(name)
 
 
 def describe_ids(file: LogFile, name: str | None) -> str:
-    """What the ids of one file are, in words."""
-    kind = _column_type(file, name)
+    """The kind of the ids of a file, for messages."""
+    kind = _find_column_type(file, name)
     if kind is None:
         return "no ids"
-    if pa.types.is_integer(plain_type(kind)):
+    if pa.types.is_integer(decode_type(kind)):
         return "whole numbers as ids"
-    if not _is_castable(plain_type(kind), pa.large_string()):
+    if not _is_castable(decode_type(kind), pa.large_string()):
         raise FeatureError(
             f"the column {name!r} of {file} has type {kind}; it must contain integers or strings"
         )
@@ -93,19 +93,20 @@ def describe_ids(file: LogFile, name: str | None) -> str:
 
 
 def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array | None:
-    """Ids as int64, or as objects where one is null or they are not integers; None without."""
+    """Ids as int64, or as objects where an id is null or not an integer; None without ids."""
     if name not in part.schema.names:
         return None
     column = _decode(part.column(name))
     whole = pa.types.is_integer(column.type)
-    if column.type == pa.uuid():  # the cast would take its 16 bytes for text
+    if column.type == pa.uuid():  # the cast would read its 16 bytes as text
         column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
     try:
         column = column.cast(pa.int64() if whole else pa.large_string())
     except pa.ArrowException as error:
         raise FeatureError(
             f"the column {name!r} of {file} has values that are neither 64-bit integers nor text, "
-            f"from row {offset} of the log on ({said(error)}); write ids as int64 or as strings"
+            f"from row {offset} of the log on ({summarise_error(error)}); "
+            "write ids as int64 or as strings"
         ) from error
     if whole and not column.null_count:
         return np.array(column, dtype=np.int64)
@@ -113,28 +114,28 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
 
 
 def find_passthrough_type(files: Sequence[LogFile], name: str | None) -> Any:
-    """The type of a carried column: that of the first file that has it, decoded.
+    """The type of a passthrough column: that of the first file that has it, decoded.
 
-    None where no file has it; a file with nothing but nulls leaves the choice to the next.
+    None where no file has it; a file with only nulls does not determine the type.
     """
     first, kind = None, None
     for file in files:
-        own = plain_type(_column_type(file, name))
-        if own is None or own == kind:
+        file_type = decode_type(_find_column_type(file, name))
+        if file_type is None or file_type == kind:
             continue
         if first is None or kind == pa.null():
-            first, kind = file, own
-        elif not _is_castable(own, kind):
+            first, kind = file, file_type
+        elif not _is_castable(file_type, kind):
             raise FeatureError(
-                f"the column {name!r} of {file} has type {own}, which cannot be converted to the "
-                f"{kind} of {first}; all files of a log must have the same type: read the files "
-                "separately"
+                f"the column {name!r} of {file} has type {file_type}, which cannot be converted to "
+                f"the {kind} of {first}; all files of a log must have the same type: read the "
+                "files separately"
             )
     return kind
 
 
 def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file: LogFile) -> Any:
-    """The values of a carried column in that type, nulls if this file lacks it; else None."""
+    """The values of a passthrough column in its type, nulls where this file lacks it; or None."""
     if kind is None:
         return None
     if name not in part.schema.names:
@@ -145,7 +146,8 @@ def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file
     except pa.ArrowException as error:
         raise FeatureError(
             f"the column {name!r} of {file} has values, from row {offset} of the log on, that are "
-            f"not {kind}, its type in the first file ({said(error)}); write it in that type"
+            f"not {kind}, its type in the first file ({summarise_error(error)}); "
+            "write it in that type"
         ) from error
 
 

@@ -1,10 +1,10 @@
 """One file of a log: its format, visible damage, and its complete rows, part by part.
 
-Arrow IPC streams, Arrow IPC files and Parquet, told apart by their first bytes. Reading hands out
-every whole row before the first damage and then raises `LogError`; no exception of pyarrow escapes.
-Memory does not grow with the file: IPC files are mapped, streams read message by message, Parquet
-page by page. Standard input is such a file too, which can be read once: a stream as it comes, the
-others, which cannot be read from front to back, from a temporary file.
+Arrow IPC streams, Arrow IPC files and Parquet are recognised by their first bytes. Reading returns
+every complete row before the first damage and then raises `LogError`; no exception of pyarrow
+escapes. Memory does not grow with the file: IPC files are mapped, streams read message by message,
+Parquet page by page. Standard input is such a file too, and can be read once: a stream as it
+arrives, the other formats, which need random access, from a temporary file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamembed.errors import LogError, ParameterError, said
+from streamembed.errors import LogError, ParameterError, summarise_error
 from streamembed.logs.stdin import END_OF_STREAM, HEAD, STDIN, Stdin
 
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
@@ -29,19 +29,19 @@ FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer 
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 # What pyarrow raises on damaged bytes; the last two come from its Python side.
 READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
-# A MemoryError is damage where more bytes are asked for than so many times those of the file.
+# A MemoryError is damage where Arrow requests more than this multiple of the bytes of the file.
 EXPANSION = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file, by what is known without reading its rows; as text, its path."""
+    """One file, as described without reading its rows; as text, its path."""
 
     path: Path
     format: str
-    rows: int | None  # None where it cannot tell
+    rows: int | None  # None where unknown
     columns: tuple[tuple[str, Any], ...] | None  # names and Arrow types; None if these are damaged
-    damage: str | None  # as far as it shows
+    damage: str | None  # as far as it is visible without reading the rows
     stdin: Stdin | None = None
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class LogFile:
 
     @property
     def bytes_path(self) -> Path:
-        """Where the bytes are, unless they come as a stream through standard input."""
+        """Path of the bytes, unless they arrive as a stream through standard input."""
         return (
             self.path
             if self.stdin is None or self.stdin.copy_path is None
@@ -67,35 +67,35 @@ def probe(path: Path) -> LogFile:
         with path.open("rb") as source:
             head = source.read(HEAD)
     except OSError as error:
-        raise LogError(f"{path} cannot be opened ({said(error)})") from error
+        raise LogError(f"{path} cannot be opened ({summarise_error(error)})") from error
     return _probe_format(path, _detect_format(head, str(path)))
 
 
 def is_arrow(path: Path) -> bool:
-    """Whether a file begins as one of the formats does, or is empty, or cannot be opened."""
+    """Whether a file begins like one of the formats, is empty, or cannot be opened."""
     try:
         with path.open("rb") as source:
             head = source.read(HEAD)
     except OSError:
-        return True  # `probe` says so
+        return True  # `probe` raises
     return not head or head.startswith(tuple(FORMATS.values()))
 
 
 def probe_stdin() -> LogFile:
-    """The same for standard input; what is not a stream is copied to a temporary file.
+    """`probe` for standard input; other formats than a stream are copied to a temporary file.
 
     Raises
     ------
     LogError
         It is empty, not Arrow, or cannot be copied.
     ParameterError
-        It is a terminal, or there is none.
+        It is a terminal, or there is no standard input.
     """
     source = getattr(sys.stdin, "buffer", None)
     if source is None or sys.stdin.isatty():
-        what = "there is no standard input" if source is None else "standard input is a terminal"
+        fault = "there is no standard input" if source is None else "standard input is a terminal"
         raise ParameterError(
-            f"paths is '-', but {what}: pipe a log into it (producer | streamembed replay - ...), "
+            f"paths is '-', but {fault}: pipe a log into it (producer | streamembed replay - ...), "
             "or name files"
         )
     stdin = Stdin(source)
@@ -105,7 +105,7 @@ def probe_stdin() -> LogFile:
     try:
         stdin.reader = pa.ipc.open_stream(pa.PythonFile(stdin, mode="r"))
     except READ_ERRORS as error:
-        damage = f"its schema cannot be read ({said(error)})"
+        damage = f"its schema cannot be read ({summarise_error(error)})"
         return LogFile(STDIN, kind, None, None, damage, stdin)
     columns = tuple((column.name, column.type) for column in stdin.reader.schema)
     return LogFile(STDIN, kind, None, columns, None, stdin)
@@ -136,12 +136,12 @@ def _probe_format(path: Path, kind: str) -> LogFile:
                 rows, schema = _read_footer(path)
             except READ_ERRORS as error:
                 _check_damage(error, path)
-                damage = f"its footer is missing or damaged ({said(error)})"
+                damage = f"its footer is missing or damaged ({summarise_error(error)})"
                 schema = _read_stream_schema(path, FILE_HEAD)
         columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
         _check_damage(error, path)
-        rows, damage = None, f"its schema cannot be read ({said(error)})"
+        rows, damage = None, f"its schema cannot be read ({summarise_error(error)})"
     return LogFile(path, kind, rows, columns, damage)
 
 
@@ -162,29 +162,29 @@ def _map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def peek_rows(file: LogFile, wanted: set[str], rows: int) -> Iterator[Any]:
-    """Valid record batches of the wanted columns with the first rows, which `read_rows` has too.
+def peek_rows(file: LogFile, column_names: set[str], rows: int) -> Iterator[Any]:
+    """Record batches of the wanted columns with the first rows; `read_rows` returns them again.
 
-    Of a stream through standard input it is the first batch alone, for its writer may wait for an
-    answer before the next; it is held until it is read.
+    Of a stream through standard input it is the first batch only, because its writer may wait for
+    an answer before the next; the batch is stored until it is read. All of them are valid.
     """
     stdin = file.stdin
     if stdin is not None and stdin.copy_path is not None:
         file = replace(file, path=stdin.copy_path, stdin=None)
     if file.stdin is None:
-        yield from read_rows(file, wanted, rows)
+        yield from read_rows(file, column_names, rows)
         return
-    names = [name for name in file.names if name in wanted]
+    names = [name for name in file.names if name in column_names]
     if stdin is not None and stdin.reader is not None:
         stdin.peeked.append(_read_next_batch(stdin.reader, stdin))
         batch = stdin.peeked[-1][1]
         if isinstance(batch, pa.RecordBatch):
-            with suppress(*READ_ERRORS):  # whoever reads the rows is told
+            with suppress(*READ_ERRORS):  # reading the rows raises it
                 yield from _split_valid(batch, names, rows, 0)
 
 
 def _read_next_batch(reader: Any, source: Stdin | _StreamEnd) -> tuple[int, Any]:
-    """Where a record batch begins, and it; None at the end, an exception where it is damaged."""
+    """Position and value of the next record batch; None at the end, an exception where damaged."""
     before = source.tell()
     try:
         return before, reader.read_next_batch()
@@ -194,23 +194,23 @@ def _read_next_batch(reader: Any, source: Stdin | _StreamEnd) -> tuple[int, Any]
         return before, error
 
 
-def read_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> Iterator[Any]:
+def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0) -> Iterator[Any]:
     """Valid record batches of the wanted columns, until the end or the `LogError`.
 
-    Rows before ``start`` are passed over: in their place come whole numbers, how many of them.
-    Their record batches and row groups are not decoded where the format tells how long they are.
+    Rows before ``start`` are skipped: integers, their numbers, are returned in their place. Their
+    record batches and row groups are not decoded where the format has their lengths.
     """
     if file.stdin is not None:
         file.stdin.claim()
     rows = 0
-    parts = _read_parts(file, [name for name in file.names if name in wanted], limit, start)
+    parts = _read_parts(file, [name for name in file.names if name in column_names], limit, start)
     try:
         while True:
             try:
                 part = next(parts, None)
             except READ_ERRORS as error:
                 _check_damage(error, file.bytes_path)
-                raise damage_error(file, rows, said(error)) from error
+                raise build_damage_error(file, rows, summarise_error(error)) from error
             if part is None:
                 break
             yield part
@@ -220,23 +220,23 @@ def read_rows(file: LogFile, wanted: set[str], limit: int, start: int = 0) -> It
         if file.stdin is not None:
             file.stdin.delete_copy()
     if file.rows is not None and rows != file.rows:
-        raise damage_error(file, rows, f"its footer promises {file.rows} rows")
+        raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
 
 
 def _check_damage(error: BaseException, path: Path) -> None:
-    """Raise an error that says nothing about the bytes: memory is short."""
+    """Raise the error again where it is no damage: memory is short."""
     if not isinstance(error, MemoryError):
         return
-    asked = re.search(r"size (\d+) failed", str(error))  # as Arrow says it
-    size = path.stat().st_size if path.is_file() else 1 << 30  # of a stream it is not known
-    if asked is None or int(asked[1]) <= EXPANSION * size:
+    request = re.search(r"size (\d+) failed", str(error))  # in Arrow's message
+    size = path.stat().st_size if path.is_file() else 1 << 30  # unknown for a stream
+    if request is None or int(request[1]) <= EXPANSION * size:
         raise error
 
 
 def _read_parts(
     file: LogFile, columns: list[str], limit: int, start: int
 ) -> Generator[Any, None, None]:
-    """The same, with pyarrow's exceptions, and with its own where pyarrow is content too soon."""
+    """The rows, with pyarrow's exceptions, and with more of them where pyarrow misses damage."""
     if file.columns is None:
         raise pa.ArrowInvalid(file.damage)
     if file.format == "parquet":
@@ -257,7 +257,7 @@ def _read_parts(
 
 
 class _StreamEnd:
-    """The end of a stream in a file, as `Stdin` tells it of what it handed out."""
+    """The end of a stream in a file, with the same methods as `Stdin`."""
 
     def __init__(self, source: Any, must_end: bool) -> None:
         self._source = source
@@ -271,18 +271,18 @@ class _StreamEnd:
         return data
 
     def count_rest(self) -> int:
-        """0 in an IPC file, for its footer follows."""
+        """Bytes after the stream; 0 in an IPC file, whose footer follows."""
         return self._source.size() - self._source.tell() if self._must_end else 0
 
 
 def _read_stream(
     reader: Any, source: Stdin | _StreamEnd, columns: list[str], limit: int, start: int
 ) -> Iterator[Any]:
-    """An IPC stream; it is read, not mapped, for its writer may still be at work on it.
+    """An IPC stream; it is read, not mapped, because its writer may still be writing.
 
-    pyarrow takes a stream that was cut between two batches for a complete one, and does not look
-    behind the end-of-stream marker. The last eight bytes of a file alone do not tell: int32 values
-    -1, 0 at the end of a batch are the bytes of the marker.
+    pyarrow accepts a stream that was cut between two batches as complete, and does not look after
+    the end-of-stream marker. The last eight bytes of a file are no proof: int32 values -1, 0 at the
+    end of a batch are the bytes of the marker.
     """
     while True:
         before, batch = source.peeked.pop(0) if source.peeked else _read_next_batch(reader, source)
@@ -294,17 +294,17 @@ def _read_stream(
         start -= batch.num_rows
     if source.last_bytes(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:
         raise pa.ArrowInvalid("its end-of-stream marker is missing")
-    if more := source.count_rest():
-        raise pa.ArrowInvalid(f"{more} bytes follow its end-of-stream marker")
+    if n_rest := source.count_rest():
+        raise pa.ArrowInvalid(f"{n_rest} bytes follow its end-of-stream marker")
 
 
 def _read_file(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    """An IPC file; it is mapped whole, for reading chosen fields would copy the record batch."""
+    """An IPC file; it is mapped whole, because reading chosen fields would copy the batch."""
     mapped = _map_file(path)
     reader = pa.ipc.open_file(pa.py_buffer(mapped))
     first, batches = 0, reader.num_record_batches
     if start > 0:
-        # one column of plain numbers tells the length of a record batch, and is soon decompressed
+        # a column of numbers has the length of a record batch, and is decompressed fast
         kinds = enumerate(reader.schema.types)
         plain = next((i for i, kind in kinds if pa.types.is_primitive(kind)), 0)
         options = pa.ipc.IpcReadOptions(included_fields=[plain])
@@ -317,7 +317,7 @@ def _read_file(path: Path, columns: list[str], limit: int, start: int) -> Iterat
         batch = reader.get_batch(index)
         for part in _split_valid(batch, columns, limit, start):
             yield part
-            if hasattr(mmap, "MADV_DONTNEED"):  # pages that were read would count as resident
+            if hasattr(mmap, "MADV_DONTNEED"):  # pages that are read count as resident
                 mapped.madvise(mmap.MADV_DONTNEED)
         start -= batch.num_rows
 
@@ -339,18 +339,18 @@ def _read_parquet(path: Path, columns: list[str], limit: int, start: int) -> Ite
 
 
 def _split_valid(batch: Any, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    """Valid slices from that row of the batch on; before them, how many rows were passed over."""
+    """Valid slices from a row of the batch on; before them, the number of skipped rows."""
     first = min(max(start, 0), batch.num_rows)
     if first:
         yield first
     for row in range(first, batch.num_rows, limit):
         part = batch.select(columns).slice(row, limit)
-        part.validate(full=True)  # a damaged offset or dictionary index would read foreign memory
-        len(part.columns)  # a damaged type may be one that Python has no name for
+        part.validate(full=True)  # a damaged offset or dictionary index would read memory beyond it
+        len(part.columns)  # a damaged type may be unknown to Python
         yield part
 
 
-def damage_error(file: LogFile, rows: int, why: str) -> LogError:
+def build_damage_error(file: LogFile, rows: int, why: str) -> LogError:
     return LogError(
         f"{file} (Arrow {file.format}) cannot be read to the end: {why}; {rows} complete rows were "
         "read. If its writer is still running, let it close the file; otherwise write the file "

@@ -13,14 +13,21 @@ import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import DISTANCES, RESERVED
 from streamembed.data.distance_rows import read_row
-from streamembed.data.table import array_values, feature_name
-from streamembed.data.values import sequence_of
-from streamembed.errors import FeatureError, InputError, LogError, MissingFileError, said, shown
+from streamembed.data.table import read_array, to_feature_name
+from streamembed.data.values import to_list
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    LogError,
+    MissingFileError,
+    quote,
+    summarise_error,
+)
 from streamembed.logs.log_file import FORMATS
 from streamembed.logs.paths import Location
 from streamembed.numeric.arrays import Floats
-from streamembed.storage.archive import writable
-from streamembed.validation import one_of, whole
+from streamembed.storage.archive import check_writable
+from streamembed.validation import check_choice, check_whole
 
 
 def write_log(
@@ -44,7 +51,7 @@ def write_log(
     feature_names
         d different names, none of them reserved.
     ids, labels
-        n of anything that Arrow takes for a column, or None.
+        n values of any type that Arrow converts to a column, or None.
     format
         "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
     rows_per_batch
@@ -59,8 +66,8 @@ def write_log(
     ParameterError
         No such format, or less than one row in a batch.
     """
-    format = one_of("format", format, tuple(FORMATS))
-    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    format = check_choice("format", format, tuple(FORMATS))
+    rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
     rows = _build_record_batch(points, _check_names(feature_names), ids, labels)
     starts = range(0, rows.num_rows, rows_per_batch)
     parts = (rows.slice(start, rows_per_batch) for start in starts)
@@ -68,13 +75,13 @@ def write_log(
 
 
 def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    """The columns id and label, where given, and the features."""
+    """A record batch of the columns id and label, where given, and the features."""
     if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
             f"feature_names={names} must be different names, at least one, and none of "
             f"{list(RESERVED)}"
         )
-    values = array_values(points)
+    values = read_array(points)
     if values.shape[1] != len(names):
         raise FeatureError(
             f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
@@ -96,9 +103,9 @@ def _check_names(feature_names: Any) -> list[str]:
     is_list = is_array or isinstance(feature_names, Sequence)
     if not is_list or not all(isinstance(name, str) for name in feature_names):
         raise FeatureError(
-            f"feature_names={shown(feature_names)} must be a list of different names"
+            f"feature_names={quote(feature_names)} must be a list of different names"
         )
-    return [feature_name(name) for name in feature_names]
+    return [to_feature_name(name) for name in feature_names]
 
 
 def write_distance_log(
@@ -121,39 +128,39 @@ def write_distance_log(
         them, oldest first; row 0 is empty. None is written as null. For `streamembed transform`,
         the distances to the items of a snapshot, in the order of its ids.
     ids, labels
-        n of anything that Arrow takes for a column, or None.
+        n values of any type that Arrow converts to a column, or None.
     format
         "stream" or "file" (Arrow IPC), or "parquet" (with page checksums).
     rows_per_batch
-        Rows in one record batch or row group, at least 1; a batch of a stream is held whole when
-        it is read.
+        Rows in one record batch or row group, at least 1; a batch of a stream is read into memory
+        as a whole.
 
     Raises
     ------
     InputError
-        A row that is no row of numbers; ids or labels of another length.
+        A row that is not a row of numbers; ids or labels of another length.
     LogError
         The file cannot be written.
     ParameterError
         No such format, or less than one row in a batch.
     """
-    format = one_of("format", format, tuple(FORMATS))
-    rows_per_batch = whole("rows_per_batch", rows_per_batch, 1)
+    format = check_choice("format", format, tuple(FORMATS))
+    rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
     given: Any = np.asarray(rows) if isinstance(rows, memoryview) else rows
     is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
     if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
         raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
     numbers = [_check_row(row, i) for i, row in enumerate(given)]
-    beside = {}
+    columns = {}
     for name, given in (("id", ids), ("label", labels)):
         if given is not None:
-            beside[name] = _build_column(name, given, len(numbers))
-    fields = [(name, column.type) for name, column in beside.items()]
+            columns[name] = _build_column(name, given, len(numbers))
+    fields = [(name, column.type) for name, column in columns.items()]
     schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
     parts = (
         pa.record_batch(
             [
-                *(column.slice(start, rows_per_batch) for column in beside.values()),
+                *(column.slice(start, rows_per_batch) for column in columns.values()),
                 _build_list_column(numbers[start : start + rows_per_batch]),
             ],
             schema=schema,
@@ -169,29 +176,31 @@ def _check_row(row: Any, index: int) -> Floats | None:
     values = read_row(row)
     if values is None:
         raise InputError(
-            f"row {index} of rows is not a row of numbers ({shown(row)}); it must be (L,), one "
+            f"row {index} of rows is not a row of numbers ({quote(row)}); it must be (L,), one "
             "distance per object"
         )
     return values
 
 
-def _build_column(name: str, given: Any, n: int) -> Any:
-    is_column = isinstance(given, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(given)
-    values = given if is_column else sequence_of(given, n, f"{name}s")
+def _build_column(name: str, data: Any, n: int) -> Any:
+    is_column = isinstance(data, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(data)
+    values = data if is_column else to_list(data, n, f"{name}s")
     try:
         column = pa.array(values)
     except MemoryError:
         raise
-    # what a label is, is the caller's: an object of somebody else's raises what it likes
+    # labels are objects of the caller, which may raise any exception
     except Exception as error:
-        raise InputError(f"{name}s are not a column of {n} rows ({said(error)})") from error
+        raise InputError(
+            f"{name}s are not a column of {n} rows ({summarise_error(error)})"
+        ) from error
     if len(column) != n:
         raise InputError(f"there are {len(column)} {name}s; there must be {n}, one per row")
     return column
 
 
 def _build_list_column(rows: list[Floats | None]) -> Any:
-    """A column of lists; None is a null."""
+    """A column of lists; None is written as null."""
     ends = accumulate((0 if row is None else len(row) for row in rows), initial=0)
     values = np.concatenate([np.zeros(0), *(row for row in rows if row is not None)])
     nulls = pa.array([row is None for row in rows])
@@ -199,9 +208,9 @@ def _build_list_column(rows: list[Floats | None]) -> Any:
 
 
 def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
-    """Write record batches as one file; never into a pipe, which would wait for a reader."""
+    """Write record batches as one file; not into a pipe, where writing waits for a reader."""
     try:
-        target = writable(path)
+        target = check_writable(path)
     except MissingFileError as error:
         raise LogError(str(error)) from error
     try:
@@ -209,7 +218,9 @@ def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> 
             for part in batches:
                 writer.write_batch(part)
     except (pa.ArrowException, OSError) as error:
-        raise LogError(f"{path} cannot be written ({said(error)}); try another folder") from error
+        raise LogError(
+            f"{path} cannot be written ({summarise_error(error)}); try another folder"
+        ) from error
 
 
 def open_writer(sink: Any, schema: Any, format: str, compression: str = "snappy") -> Any:

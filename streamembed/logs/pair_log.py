@@ -1,7 +1,7 @@
 """Pair logs: rows of two points, and whether they are similar.
 
-A pair log is the user's own Arrow files, as an event log is: for every feature ``x`` the columns
-``x_1`` and ``x_2``, and a column ``similar`` of booleans (or 0 and 1).
+A pair log is made of Arrow files, like an event log. It has the columns ``x_1`` and ``x_2`` for
+every feature ``x``, and a column ``similar`` of booleans (or 0 and 1).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import Choice
-from streamembed.data.table import column_order
-from streamembed.data.table import in_order as order_of
+from streamembed.data.column_roles import ColumnChoice
+from streamembed.data.table import find_columns
+from streamembed.data.table import sort_names as order_of
 from streamembed.errors import FeatureError
 from streamembed.logs.event_log import EventLog, LogBatch, open_with_choice
 from streamembed.logs.paths import Paths
@@ -34,7 +34,7 @@ class PairBatch:
         Finite, columns in the order of ``PairLog.feature_names``.
     similar : (p,)
     rejected : tuple of Rejected
-        The other rows, by their number in the log.
+        The rejected rows, by their number in the log.
     """
 
     left: Floats
@@ -50,7 +50,7 @@ class PairLog:
     Attributes
     ----------
     log : EventLog
-        The same columns as an event log has them.
+        The same files as an event log.
     feature_names : tuple of str
         Without their ``_1`` and ``_2``, in the order of an event log.
     """
@@ -60,21 +60,21 @@ class PairLog:
 
     def __iter__(self) -> Iterator[PairBatch]:
         for part in self.log:
-            yield self._batch(part)
+            yield self._check_pairs(part)
 
-    def _batch(self, part: LogBatch) -> PairBatch:
+    def _check_pairs(self, part: LogBatch) -> PairBatch:
         names = self.log.feature_names
         read = batch.check_table(part.points, names, False, part.nulls, {}, None, "skip")
         rejected = [Rejected(part.offset + row.index, None, row.reason) for row in read.rejected]
         kinds = read.points[:, names.index(SIMILAR)]
-        known = (kinds == 0.0) | (kinds == 1.0)
-        for row, kind in zip(read.kept[~known].tolist(), kinds[~known].tolist(), strict=True):
+        is_valid = (kinds == 0.0) | (kinds == 1.0)
+        for row, kind in zip(read.kept[~is_valid].tolist(), kinds[~is_valid].tolist(), strict=True):
             reason = f"'similar' is {kind:g}; it must be true or false"
             rejected.append(Rejected(part.offset + row, None, reason))
         sides = [[f"{name}_{side}" for name in self.feature_names] for side in (1, 2)]
-        left, right = (read.points[known][:, column_order(names, side)] for side in sides)
+        left, right = (read.points[is_valid][:, find_columns(names, side)] for side in sides)
         rejected.sort(key=lambda row: row.index)
-        return PairBatch(left, right, kinds[known] == 1.0, tuple(rejected))
+        return PairBatch(left, right, kinds[is_valid] == 1.0, tuple(rejected))
 
 
 def open_pairs(paths: Paths) -> PairLog:
@@ -94,7 +94,7 @@ def open_pairs(paths: Paths) -> PairLog:
     ...     [(part.left.tolist(), part.similar.tolist()) for part in open_pairs(f"{folder}/p")]
     [([[1.0]], [True])]
     """
-    log = open_with_choice(paths, Choice(trusted=True))
+    log = open_with_choice(paths, ColumnChoice(trusted=True))
     names = set(log.feature_names)
     if SIMILAR not in names:
         raise FeatureError(
@@ -113,12 +113,12 @@ def open_pairs(paths: Paths) -> PairLog:
 
 
 def match_features(log: PairLog, names: tuple[str, ...]) -> Ints:
-    """Where the features ``names`` are among those of the log.
+    """Positions of the features ``names`` among those of the log.
 
     Raises
     ------
     FeatureError
-        They are not the same.
+        The two have different features.
     """
     if set(names) != set(log.feature_names):
         raise FeatureError(

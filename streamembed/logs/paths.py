@@ -1,4 +1,4 @@
-"""The files of a log, from what was given: files, folders of them, patterns, or ``-``."""
+"""The files of a log, from paths of files, folders or patterns, or from ``-``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from glob import glob
 from itertools import chain
 from pathlib import Path
 
-from streamembed.errors import LogError, ParameterError, path_text, said, shown
+from streamembed.errors import LogError, ParameterError, check_path, quote, summarise_error
 from streamembed.logs.log_file import LogFile, is_arrow, probe, probe_stdin
 from streamembed.logs.stdin import STDIN
 
@@ -17,89 +17,89 @@ Paths = Location | Sequence[Location]
 
 
 def list_paths(paths: Paths) -> list[str]:
-    """The paths as text; ParameterError if one is not a path."""
+    """The paths as text; ParameterError where a value is not a path."""
     if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
-        return [path_text(path, "paths") for path in paths]
-    return [path_text(paths, "paths")]
+        return [check_path(path, "paths") for path in paths]
+    return [check_path(paths, "paths")]
 
 
 def probe_files(paths: Paths) -> tuple[LogFile, ...]:
-    """Every file, in reading order, as it looks from outside."""
-    given = list_paths(paths)
-    if all(os.fspath(path) != str(STDIN) for path in given):
-        return tuple(probe(path) for path in _find_files(given))
-    if len(given) > 1:
+    """Describe every file, in reading order, without reading its rows."""
+    names = list_paths(paths)
+    if all(os.fspath(name) != str(STDIN) for name in names):
+        return tuple(probe(path) for path in _find_files(names))
+    if len(names) > 1:
         raise ParameterError(
-            f"paths contains '-', standard input, among {len(given)}; it must be the only one"
+            f"paths contains '-', standard input, among {len(names)} paths; it must be the only one"
         )
     return (probe_stdin(),)
 
 
-def _find_files(given: list[str]) -> list[Path]:
+def _find_files(names: list[str]) -> list[Path]:
     """The files of files, folders and patterns, in reading order."""
-    if not given:
+    if not names:
         raise ParameterError("paths=[] must name at least one file or folder")
     files: list[Path] = []
-    for path in chain.from_iterable(map(_expand_pattern, given)):
+    for path in chain.from_iterable(map(_expand_pattern, names)):
         try:
             is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
         except OSError as error:
-            raise LogError(f"{path} cannot be opened ({said(error)})") from error
+            raise LogError(f"{path} cannot be opened ({summarise_error(error)})") from error
         if is_file:
             files.append(path)
             continue
-        if not is_folder:  # a pipe would be waited for
-            what = "neither a file nor a folder" if exists else "missing"
-            raise LogError(f"{path} is {what}; a log is a file, or a folder of files")
+        if not is_folder:  # reading a pipe would wait
+            fault = "neither a file nor a folder" if exists else "missing"
+            raise LogError(f"{path} is {fault}; a log is a file, or a folder of files")
         files += _list_folder_files(path)
     return files
 
 
-def _expand_pattern(given: str) -> list[Path]:
-    """A path, or the paths that a pattern stands for, in the order of their names."""
-    path = Path(given)
-    if os.path.lexists(path) or not any(sign in given for sign in "*?["):
+def _expand_pattern(name: str) -> list[Path]:
+    """A path, or the paths that match a pattern, in the order of their names."""
+    path = Path(name)
+    if os.path.lexists(path) or not any(sign in name for sign in "*?["):
         return [path]
-    found = sorted(glob(given, recursive=True))
-    if not found:
+    matches = sorted(glob(name, recursive=True))
+    if not matches:
         raise ParameterError(
-            f"paths has the pattern {given!r}, which matches nothing; it must name files or folders"
+            f"paths has the pattern {name!r}, which matches nothing; it must name files or folders"
         )
-    return list(map(Path, found))
+    return list(map(Path, matches))
 
 
 def _list_folder_files(folder: Path) -> list[Path]:
-    """The log files of a folder, and of those in it that are named ``key=value``."""
-    others: list[str] = []
-    found = list(_iterate_folder(folder, others))
-    if not found:
-        inside = f"; it has the folders {shown(sorted(others))}" if others else ""
+    """The log files of a folder, and of its subfolders named ``key=value``."""
+    skipped: list[str] = []
+    files = list(_iterate_folder(folder, skipped))
+    if not files:
+        inside = f"; it has the folders {quote(sorted(skipped))}" if skipped else ""
         raise ParameterError(
             f"{folder} is a folder without log files{inside}: name the files, or another folder "
             "(subfolders not named key=value, and names starting with '.' or '_', are ignored)"
         )
-    if not any(is_arrow(path) for path in found):
+    if not any(is_arrow(path) for path in files):
         raise ParameterError(
-            f"{folder} is a folder without log files: none of its {len(found)} files is Arrow IPC "
-            f"or Parquet ({shown(sorted(path.name for path in found)[:3])}): name the files, or "
+            f"{folder} is a folder without log files: none of its {len(files)} files is Arrow IPC "
+            f"or Parquet ({quote(sorted(path.name for path in files)[:3])}): name the files, or "
             "another folder"
         )
-    return found
+    return files
 
 
-def _iterate_folder(folder: Path, others: list[str]) -> Iterator[Path]:
-    """Files in the order of their names; ``others`` takes the folders that are passed over."""
+def _iterate_folder(folder: Path, skipped: list[str]) -> Iterator[Path]:
+    """Files in the order of their names; skipped folders are appended to ``skipped``."""
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
         kinds = [(entry, entry.is_file(), entry.is_dir()) for entry in entries]
     except OSError as error:
-        raise LogError(f"{folder} cannot be listed ({said(error)})") from error
+        raise LogError(f"{folder} cannot be listed ({summarise_error(error)})") from error
     for entry, is_file, is_folder in kinds:
         if entry.name.startswith((".", "_")):
             continue
         if is_file:
             yield entry
         elif is_folder and "=" in entry.name[1:]:
-            yield from _iterate_folder(entry, others)
+            yield from _iterate_folder(entry, skipped)
         elif is_folder:
-            others.append(entry.name)
+            skipped.append(entry.name)

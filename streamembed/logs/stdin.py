@@ -1,4 +1,4 @@
-"""Standard input as a log: read once, a stream as it comes, what is no stream from a copy of it."""
+"""Standard input as a log: read once, a stream as it arrives, other formats from a copy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import weakref
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamembed.errors import LogError, said
+from streamembed.errors import LogError, summarise_error
 
-HEAD = 8  # bytes that tell the format
+HEAD = 8  # bytes that identify the format
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 STDIN = Path("-")
-PIECE = 2**20  # bytes that are copied at once
+PIECE = 2**20  # bytes to copy at once
 
 
 class Stdin:
     """Standard input: its first bytes, then the rest, once.
 
-    As much of a file as `pyarrow.PythonFile` asks for: `read`, `tell`, `closed`, `close`.
+    It has the methods of a file that `pyarrow.PythonFile` needs: `read`, `tell`, `closed`, `close`.
     """
 
     closed = False
@@ -27,47 +27,45 @@ class Stdin:
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
         self.head = source.read(HEAD)
-        self._buffered = self.head  # looked at, not handed out yet
+        self._buffered = self.head  # read ahead, not returned yet
         self._position = 0
-        self._last = b""  # of what was handed out
+        self._last = b""  # the last bytes that were returned
         self._is_claimed = False
-        self.reader: Any = None  # of a stream, behind its schema
-        self.peeked: list[
-            tuple[int, Any]
-        ] = []  # record batches that were looked at, not handed out
+        self.reader: Any = None  # of a stream, after its schema
+        self.peeked: list[tuple[int, Any]] = []  # record batches read ahead, not returned yet
         self.copy_path: Path | None = None
         self._delete_copy: Any = lambda: None
 
     def read(self, size: int) -> bytes:
-        """The next bytes: that many, or all there are until the end."""
+        """The next bytes: ``size`` of them, or fewer at the end."""
         data, self._buffered = self._buffered[:size], self._buffered[size:]
         if len(data) < size:
-            more = self._source.read(size - len(data))
-            data = data + more if data else more
+            rest = self._source.read(size - len(data))
+            data = data + rest if data else rest
         self._position += len(data)
         self._last = (self._last + data[-len(END_OF_STREAM) :])[-len(END_OF_STREAM) :]
         return data
 
     def tell(self) -> int:
-        """Bytes handed out so far."""
+        """Number of bytes returned so far."""
         return self._position
 
     def close(self) -> None:
-        """Nothing: standard input is not ours to close."""
+        """Do nothing: standard input stays open."""
 
     def last_bytes(self, size: int) -> bytes:
-        """The last of the bytes handed out, no more than 8."""
+        """The last of the returned bytes, at most 8."""
         return self._last[-size:] if size else b""
 
     def count_rest(self) -> int:
-        """How many bytes come yet; they are passed over."""
+        """Number of the remaining bytes; they are read and skipped."""
         before = self._position
         while self.read(PIECE):
             pass
         return self._position - before
 
     def copy_to_disk(self) -> Path:
-        """All of it, in a temporary file that goes with this object, if not before."""
+        """Copy all of it to a temporary file, deleted with this object or earlier."""
         handle, name = tempfile.mkstemp(prefix="streamembed-")
         self._delete_copy = weakref.finalize(self, Path(name).unlink, missing_ok=True)
         try:
@@ -76,14 +74,15 @@ class Stdin:
                     sink.write(data)
         except OSError as error:
             raise LogError(
-                f"standard input cannot be copied to {name} ({said(error)}), which its format "
-                "requires; set TMPDIR to a folder with enough space, or send an Arrow IPC stream"
+                f"standard input cannot be copied to {name} ({summarise_error(error)}), "
+                "which its format requires; set TMPDIR to a folder with enough space, or send an "
+                "Arrow IPC stream"
             ) from error
         self.copy_path = Path(name)
         return self.copy_path
 
     def claim(self) -> None:
-        """Begin to read its rows; LogError for the second time."""
+        """Begin to read its rows; LogError where they have been read."""
         if self._is_claimed:
             raise LogError(
                 "standard input has already been read and cannot be read twice: save it to a file "

@@ -1,9 +1,9 @@
 """Locally linear embedding: every point from its neighbours, and the smoothest map that keeps it.
 
 Each point is written as a weighted mean of its neighbours. The coordinates are those that the same
-weights rebuild best: the bottom of a sparse positive operator, whose wanted eigenvalues are 1e-10
-to 1e-5 of its largest. No polynomial gets there. A few steps of inverse iteration with fresh
-factors do, from the vectors of the last time, which are near.
+weights reconstruct best: the bottom of a sparse positive operator, whose wanted eigenvalues are
+1e-10 to 1e-5 of its largest. No polynomial reaches these. A few steps of inverse iteration with new
+factors do, from the previous vectors, which are near.
 
 Symbols: n = points, K = neighbours, x_i = a point, w_ij = weights with sum_j w_ij = 1, W = (n, n)
 of them, m_i = masses, D = diag(m), B = D^1/2 (I - W) D^-1/2, M = B^T B, v and mu with M v = mu v,
@@ -32,20 +32,8 @@ from streamembed.geometry.pairwise import CELLS
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.inertia import Inertia, count_above
 
-__all__ = [
-    "Bottom",
-    "Report",
-    "alignment",
-    "extend",
-    "missed",
-    "refill",
-    "solve",
-    "weights_between",
-    "weights_of",
-]
-
-# Columns beyond the wanted ones: guards, the last of which is drawn anew with every solve, so that
-# a part that arrived whole, which no older column knows, is found.
+# Columns beyond the wanted ones: guards. Every solve draws the last of them again, to find a part
+# that arrived whole and is in no older column.
 GUARDS = 7
 # Beside M's diagonal, which is at least 1: far above the rounding of its factors, 1e-14, and as
 # small as the least values that are wanted; where masses or weights make M large, this share of it.
@@ -60,7 +48,7 @@ SLACK_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bottom:
+class BottomPairs:
     """The bottom of M without v_0: what persists from one solve to the next.
 
     Attributes
@@ -76,17 +64,17 @@ class Bottom:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """What a solve found.
+class SolveReport:
+    """The report of a solve.
 
     Attributes
     ----------
     errors : (n, c)
         M v - mu v of the wanted columns, absolute.
     relative : (c,)
-        Their norms beside mu of the column after the wanted ones: with a gap there, about the sine
-        of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any of a
-        larger null space, of parts or of duplicates.
+        Their norms relative to mu of the column after the wanted ones: with a gap there, about the
+        sine of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any of
+        a larger null space, of parts or of duplicates.
     steps : int
         Of inverse iteration.
     met : bool
@@ -94,7 +82,7 @@ class Report:
     inverse : callable
         (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
     norm, shift : float
-        A bound on the norm of M, and what its factors have beside it.
+        A bound on the norm of M, and what is added to its diagonal before it is factorised.
     """
 
     errors: Floats
@@ -106,8 +94,10 @@ class Report:
     shift: float
 
 
-def weights_of(points: Floats, near: Slots, slots: Ints | None = None, reg: float = 1e-3) -> Floats:
-    """Weights by which the neighbours of some slots rebuild their points.
+def compute_weights(
+    points: Floats, near: Slots, slots: Ints | None = None, reg: float = 1e-3
+) -> Floats:
+    """Weights by which the neighbours of some slots reconstruct their points.
 
     argmin over w of ||x_i - sum_j w_ij x_j||^2 + reg tr(C) ||w||^2 with sum_j w_ij = 1; C is the
     Gram matrix of the differences to the K neighbours.
@@ -121,66 +111,68 @@ def weights_of(points: Floats, near: Slots, slots: Ints | None = None, reg: floa
     slots
         Shape (b,); None for all.
     reg
-        Ridge, positive, as a share of tr(C); itself where all neighbours are duplicates.
+        Ridge, positive, as a share of tr(C); absolute where all neighbours are duplicates.
 
     Returns
     -------
     Shape (b, K), in the order of the lists, 0 at -1; every row sums to 1, or to 0 where there is no
-    neighbour. The same bits whichever slots are asked for together. O(b K^2 (K + d)).
+    neighbour. The same bits whichever slots are computed together. O(b K^2 (K + d)).
 
     Notes
     -----
-    Not changed by rotation, shift or scale, up to rounding. A mass is no matter of the weights.
+    Not changed by rotation, shift or scale, up to rounding. Masses do not affect the weights.
 
     Examples
     --------
     >>> import numpy as np
     >>> line = np.array([[0.0], [1.0], [3.0]])
     >>> near = np.array([[1, 2], [0, 2], [1, 0]], dtype=np.int32)
-    >>> weights_of(line, near, np.array([1]), reg=1e-9).round(6).tolist()
+    >>> compute_weights(line, near, np.array([1]), reg=1e-9).round(6).tolist()
     [[0.666667, 0.333333]]
     """
     if slots is None:
-        return weights_between(points, points, near, reg)
-    return weights_between(points[slots], points, near[slots], reg)
+        return compute_weights_between(points, points, near, reg)
+    return compute_weights_between(points[slots], points, near[slots], reg)
 
 
-def weights_between(new: Floats, points: Floats, near: Slots, reg: float = 1e-3) -> Floats:
-    """As `weights_of`, of points ``new`` (b, d) whose neighbours ``near`` (b, K) are slots."""
+def compute_weights_between(new: Floats, points: Floats, near: Slots, reg: float = 1e-3) -> Floats:
+    """As `compute_weights`, of points ``new`` (b, d) whose neighbours ``near`` (b, K) are slots."""
     weights = np.zeros(near.shape)
     k = near.shape[1]
     step = max(1, CELLS // max(1, k * max(k, points.shape[1])))
     for start in range(0, len(near) if k else 0, step):
         part = slice(start, start + step)
-        weights[part] = _rebuilding(points[near[part]] - new[part, None], near[part] >= 0, reg)
+        weights[part] = _solve_weights(points[near[part]] - new[part, None], near[part] >= 0, reg)
     return weights
 
 
-def _rebuilding(apart: Floats, known: Array, reg: float) -> Floats:
+def _solve_weights(differences: Floats, is_neighbor: Array, reg: float) -> Floats:
     """Weights (b, K) of the differences (b, K, d) to neighbours, which are written over."""
-    apart[~known] = 0.0
-    size: Floats = np.abs(apart).max(axis=(1, 2), initial=0.0)  # no square over- or underflows
-    apart /= np.where(size > 0, size, 1.0)[:, None, None]
-    gram = apart @ apart.transpose(0, 2, 1)
+    differences[~is_neighbor] = 0.0
+    size: Floats = np.abs(differences).max(
+        axis=(1, 2), initial=0.0
+    )  # no square over- or underflows
+    differences /= np.where(size > 0, size, 1.0)[:, None, None]
+    gram = differences @ differences.transpose(0, 2, 1)
     trace = np.einsum("bii->b", gram)
     diagonal = np.arange(gram.shape[1])
     gram[:, diagonal, diagonal] += (reg * np.where(trace > 0, trace, 1.0))[:, None]
-    # what is not known has a row and a column of its own: its weight is exactly 0
-    weights = np.asarray(np.linalg.solve(gram, known[:, :, None] * 1.0)[:, :, 0], np.float64)
-    total = np.where(known.any(axis=1), weights.sum(axis=1), 1.0)
+    # an empty entry has a row and a column of its own: its weight is exactly 0
+    weights = np.asarray(np.linalg.solve(gram, is_neighbor[:, :, None] * 1.0)[:, :, 0], np.float64)
+    total = np.where(is_neighbor.any(axis=1), weights.sum(axis=1), 1.0)
     weights /= total[:, None]
     return weights
 
 
-def alignment(
+def build_alignment(
     near: Slots, weights: Floats, masses: Floats | None = None
 ) -> tuple[csr_array, csr_array]:
-    """B and M = B^T B of weights that rebuild: sparse, M symmetric to the last bit.
+    """B and M = B^T B of reconstruction weights: sparse, M symmetric to the last bit.
 
     Parameters
     ----------
     near, weights
-        Shape (n, K), as `weights_of` takes and gives them.
+        Shape (n, K), as `compute_weights` takes and gives them.
     masses
         m, positive, shape (n,); None for 1.
 
@@ -191,28 +183,28 @@ def alignment(
 
     Notes
     -----
-    A mass of m is m copies of a point that are rebuilt alike, and that share what weight the point
-    has in others: all that the copies add to the spectrum is eigenvalues 1. It is not what the
-    lists of data with duplicates would give: the nearest of a copy are the other copies.
+    A mass of m is m copies of a point that are reconstructed alike and share the point's weight in
+    others: the copies add only eigenvalues 1 to the spectrum. The lists of data with duplicates
+    would give another result: the nearest of a copy are the other copies.
 
     Examples
     --------
     >>> import numpy as np
     >>> near = np.array([[1], [0]], dtype=np.int32)
-    >>> B, M = alignment(near, np.ones((2, 1)))
+    >>> B, M = build_alignment(near, np.ones((2, 1)))
     >>> B.toarray().tolist(), M.toarray().tolist()
     ([[1.0, -1.0], [-1.0, 1.0]], [[2.0, -2.0], [-2.0, 2.0]])
     """
     n = len(near)
-    known = near >= 0
-    full = np.column_stack([known.any(axis=1), known])
+    is_neighbor = near >= 0
+    is_entry = np.column_stack([is_neighbor.any(axis=1), is_neighbor])
     columns = np.column_stack([np.arange(n, dtype=np.int32), near])
     entries = np.column_stack([np.ones(n), -weights])
     if masses is not None:
         root = np.sqrt(masses)
         entries *= root[:, None] / root[columns]
-    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(full, axis=1))]).astype(np.int32)
-    B = csr_array((entries[full], columns[full], starts), shape=(n, n))
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(is_entry, axis=1))]).astype(np.int32)
+    B = csr_array((entries[is_entry], columns[is_entry], starts), shape=(n, n))
     B.sort_indices()
     # sums run over the rows of B in their order, for an entry and its mirror image alike
     M = csr_array(B.T.tocsr() @ B)
@@ -221,7 +213,7 @@ def alignment(
 
 
 def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats:
-    """Columns as a start once ``slots`` hold other points: these from their neighbours.
+    """Columns as a start after ``slots`` were refilled: their rows come from their neighbours.
 
     Parameters
     ----------
@@ -234,15 +226,15 @@ def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats
 
     Returns
     -------
-    Shape (n, m): at a refilled slot the mean over the neighbours that stayed, once more passed
-    through the weights; 0 where none did.
+    Shape (n, m): at a refilled slot the mean over the neighbours that stayed, then the weighted
+    mean; 0 where none did.
     """
     n = len(near)
     result = np.concatenate([vectors, np.zeros((n - len(vectors), vectors.shape[1]))])
-    stays = np.ones(n + 1, dtype=bool)  # the last for the slot -1
-    stays[slots], stays[-1] = False, False
-    known = stays[near[slots]]
-    shares = known / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    is_unchanged = np.ones(n + 1, dtype=bool)  # the last for the slot -1
+    is_unchanged[slots], is_unchanged[-1] = False, False
+    is_known = is_unchanged[near[slots]]
+    shares = is_known / np.maximum(is_known.sum(axis=1, keepdims=True), 1)
     result[slots] = np.einsum("bk,bkm->bm", shares, result[near[slots]])
     result[slots] = np.einsum("bk,bkm->bm", weights[slots], result[near[slots]])
     return result
@@ -256,45 +248,45 @@ def solve(
     generator: np.random.Generator,
     masses: Floats | None = None,
     tolerance: float = 1e-2,
-    most: int = 4,
-) -> tuple[Bottom, Report]:
+    max_steps: int = 4,
+) -> tuple[BottomPairs, SolveReport]:
     """The ``count`` least eigenpairs of M beside v_0: argmin of ||B V||^2 with V^T [v_0 V] = [0 I].
 
     Parameters
     ----------
     B, M
-        Of `alignment`.
+        Of `build_alignment`.
     start
-        Columns that are near, shape (n, m'), as `refill` gives them; None for random ones.
+        Columns near the solution, shape (n, m'), as `refill` gives them; None for random ones.
     count
         Wanted columns, at least 1.
     generator
-        Of random columns: all without a start, else those that it lacks and the last guard.
+        For random columns: all without a start, else the missing ones and the last guard.
     masses
-        Those of `alignment`.
+        Those of `build_alignment`.
     tolerance
-        Of `Report.relative`; without a start a tenth of it is asked for.
-    most
-        Steps at most, at least 1; two are always made where it allows. Without a start 24.
+        Of `SolveReport.relative`; a tenth of it without a start.
+    max_steps
+        At least 1; two are always made where it allows. Without a start at least 24.
 
     Returns
     -------
     bottom, report
-        min(count + 7, n - 1) columns: fewer than wanted where there are no more. With parts beside
-        the largest the first values are 0 up to rounding. Signs are any. The cost is that of the
+        min(count + 7, n - 1) columns: fewer than wanted where there are no more. With several
+        parts the first values are 0 up to rounding. Signs are arbitrary. The cost is that of the
         factors; a step is O(fill m + n m^2).
 
     Notes
     -----
-    Ritz values are those of (B V)^T (B V): V^T M V would have lost them, which are 1e-10 of M, to
-    rounding. Orthogonality to v_0 and of columns is that of one QR of all, 1e-15.
+    Ritz values are those of (B V)^T (B V): in V^T M V rounding would hide values of 1e-10 of M. One
+    QR of all columns makes them orthogonal to each other and to v_0, to 1e-15.
     """
     n = M.shape[0]
     width = max(0, min(count + GUARDS, n - 1))
     count = min(count, width)
     block = np.zeros((n, 0)) if start is None else start[:, :width]
-    if cold := block.shape[1] < count:
-        most, tolerance = max(most, COLD), COLD_SHARE * tolerance
+    if from_random := block.shape[1] < count:
+        max_steps, tolerance = max(max_steps, COLD), COLD_SHARE * tolerance
     elif count < width:
         block = block[:, : width - 1]
     block = np.hstack([block, generator.standard_normal((n, width - block.shape[1]))])
@@ -304,27 +296,29 @@ def solve(
     least = float(np.finfo(np.float64).eps) * norm  # of mu, what rounding hides
     shift = max(SHIFT, LEAST_SHIFT * norm)
     if not width:
-        nothing = Report(block, np.zeros(0), 0, True, np.zeros_like, norm, shift)
-        return Bottom(block, np.zeros(0)), nothing
-    factors = _factors(M, shift)
-    block = _orthonormal(constant, block)
-    steps, met = 0, False
+        no_report = SolveReport(block, np.zeros(0), 0, True, np.zeros_like, norm, shift)
+        return BottomPairs(block, np.zeros(0)), no_report
+    factors = _factorise(M, shift)
+    block = _orthonormalise(constant, block)
+    steps, is_met = 0, False
     while True:
-        block = _orthonormal(constant, factors.solve(block))
-        values, block, errors = _ritz(B, block, count)
-        beyond = float(values[min(count, width - 1)])
-        relative = np.linalg.norm(errors, axis=0) / max(beyond, least)
-        met = bool((relative <= tolerance).all())
+        block = _orthonormalise(constant, factors.solve(block))
+        values, block, errors = _compute_ritz_pairs(B, block, count)
+        next_value = float(values[min(count, width - 1)])
+        relative = np.linalg.norm(errors, axis=0) / max(next_value, least)
+        is_met = bool((relative <= tolerance).all())
         steps += 1
-        if steps >= most or (met and steps >= LEAST):
+        if steps >= max_steps or (is_met and steps >= LEAST):
             break
-    if cold:
-        met = bool((relative <= tolerance / COLD_SHARE).all())
-    return Bottom(block, values), Report(errors, relative, steps, met, factors.solve, norm, shift)
+    if from_random:
+        is_met = bool((relative <= tolerance / COLD_SHARE).all())
+    return BottomPairs(block, values), SolveReport(
+        errors, relative, steps, is_met, factors.solve, norm, shift
+    )
 
 
-def _factors(M: csr_array, shift: float) -> SuperLU:
-    """Of M + shift I, which is positive: no pivots are needed."""
+def _factorise(M: csr_array, shift: float) -> SuperLU:
+    """The factors of M + shift I, which is positive definite: no pivots are needed."""
     return splu(
         (M + shift * eye_array(M.shape[0])).tocsc(),
         permc_spec="MMD_AT_PLUS_A",
@@ -333,71 +327,71 @@ def _factors(M: csr_array, shift: float) -> SuperLU:
     )
 
 
-def _orthonormal(constant: Floats, block: Floats) -> Floats:
+def _orthonormalise(constant: Floats, block: Floats) -> Floats:
     """An orthonormal basis of the block's columns without the constant: both to the last digit."""
     basis: Floats = np.linalg.qr(np.column_stack([constant, block]))[0][:, 1:]
     return basis
 
 
-def _ritz(B: csr_array, basis: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+def _compute_ritz_pairs(B: csr_array, basis: Floats, count: int) -> tuple[Floats, Floats, Floats]:
     """Values (m,) ascending, vectors (n, m), and M v - mu v of the first ``count``."""
     image = B @ basis
-    values, turn = np.linalg.eigh(image.T @ image)
+    values, rotation = np.linalg.eigh(image.T @ image)
     values = np.maximum(values, 0.0)
-    vectors = basis @ turn
-    errors = B.T @ (image @ turn[:, :count]) - vectors[:, :count] * values[:count]
+    vectors = basis @ rotation
+    errors = B.T @ (image @ rotation[:, :count]) - vectors[:, :count] * values[:count]
     return values, vectors, errors
 
 
-def missed(M: csr_array, values: Floats, error: float, room: float = np.inf) -> Inertia:
+def count_missed(M: csr_array, values: Floats, error: float, margin: float = np.inf) -> Inertia:
     """Whether a smaller eigenvalue of M is missing among published ones: a proof by inertia.
 
     Parameters
     ----------
     M
-        Of `alignment`.
+        Of `build_alignment`.
     values
         mu of orthonormal columns that are orthogonal to v_0, ascending, shape (k,), k at least 1;
-        with a guard's behind them, the wanted ones can all be covered.
+        with a guard's value after them, all wanted ones can be covered.
     error
-        Spectral norm of `Report.errors`, or a bound on it.
-    room
+        Spectral norm of `SolveReport.errors`, or a bound on it.
+    margin
         By how much a missing eigenvalue may be smaller than the last value without being counted.
 
     Returns
     -------
     ``missed`` are the eigenvalues below ``cut`` that are not among the values, None where that
-    cannot be told; ``cut`` is in the widest gap among 0 and the values, and ``covered`` of them are
-    below it.
+    cannot be decided; ``cut`` is in the widest gap among 0 and the values, and ``covered`` of them
+    are below it.
 
     Notes
     -----
     As `streamembed.spectral.inertia.missed`, whose proof holds here, of -M. The factors may be off
-    by a tenth of the distance to the next value: they are so by 1e-12 to 1e-9, so that of gaps
-    below 1e-8 often nothing can be told.
+    by a tenth of the distance to the next value. Their error is 1e-12 to 1e-9, so that gaps below
+    1e-8 often decide nothing.
     """
     last = float(values[-1])
     below = np.append(0.0, values[:-1])
-    middle = np.maximum(0.5 * (below + values), last - room)
-    apart = np.minimum(values - middle, middle - below)
-    covered = int(np.argmax(apart))
-    cut, gap = float(middle[covered]), float(apart[covered])
+    middle = np.maximum(0.5 * (below + values), last - margin)
+    distance = np.minimum(values - middle, middle - below)
+    covered = int(np.argmax(distance))
+    cut, gap = float(middle[covered]), float(distance[covered])
     if not gap > 0.0:
         return Inertia(None, cut, covered)
     slack = SLACK_SHARE * gap
-    found = count_above(-M, -cut, slack)
-    if found is None or found < covered + 1:
+    count = count_above(-M, -cut, slack)
+    if count is None or count < covered + 1:
         return Inertia(None, cut, covered)
-    more = found - covered - 1
-    if more and gap <= error + slack:
+    n_missed = count - covered - 1
+    if n_missed and gap <= error + slack:
         return Inertia(None, cut, covered)
-    return Inertia(more, cut, covered)
+    return Inertia(n_missed, cut, covered)
 
 
 def extend(
     new: Floats, support: Floats, coordinates: Floats, n_neighbors: int, reg: float = 1e-3
 ) -> Floats:
-    """Coordinates of new points: of their nearest in the support, by the weights that rebuild them.
+    """Coordinates of new points: of their nearest in the support, by reconstruction weights.
 
     Parameters
     ----------
@@ -406,23 +400,23 @@ def extend(
     support, coordinates
         Shapes (n, d) and (n, k).
     n_neighbors
-        K; fewer points in the support are all taken. A point of the support that a new one
-        equals is among them.
+        K; a smaller support is taken whole. A point of the support that equals a new one is
+        among them.
     reg
-        As in `weights_of`.
+        As in `compute_weights`.
 
     Returns
     -------
     Shape (b, k): what scikit-learn's ``transform`` gives. Which of equally near points are taken is
-    not said. O(b n d).
+    not specified. O(b n d).
     """
     n, k = len(support), min(n_neighbors, len(support))
     result = np.empty((len(new), coordinates.shape[1]))
     step = max(1, CELLS // max(1, n))
     for start in range(0, len(new), step):
         part = slice(start, start + step)
-        apart = cdist(new[part], support, "sqeuclidean")
-        near = np.argpartition(apart, k - 1, axis=1)[:, :k].astype(np.int32)
-        weights = weights_between(new[part], support, near, reg)
+        d2 = cdist(new[part], support, "sqeuclidean")
+        near = np.argpartition(d2, k - 1, axis=1)[:, :k].astype(np.int32)
+        weights = compute_weights_between(new[part], support, near, reg)
         result[part] = np.einsum("bk,bkm->bm", weights, coordinates[near])
     return result

@@ -1,13 +1,13 @@
-"""The view of a factor of a symmetric matrix whose mean is taken out of rows and columns.
+"""The view of a factor of a symmetric matrix, centred in rows and columns.
 
 Symbols: H = symmetric (n, n), m = masses, M = sum(m), p = m / M, J = 1 - 1 p^T, v_0 = sqrt(p),
 S = diag(sqrt(m)) J H J^T diag(sqrt(m)) = (1 - v_0 v_0^T) diag(sqrt(m)) H diag(sqrt(m))
 (1 - v_0 v_0^T), H ~ U diag(lambda) U^T the tracked factor, v, V = eigenpairs of S.
 
-H itself is tracked: a new point changes one row of it, and every entry of S. The mean is taken out
-in the view, by an r x r problem. Coordinates are V sqrt(v) / sqrt(m): with masses those of a point
-that is there m times. For H = -D^2 / 2 their distances are D (classical scaling); for a kernel
-they are principal components in its feature space.
+H itself is tracked: a new point changes one row of it, and every entry of S. The view is centred,
+by an r x r problem. Coordinates are V sqrt(v) / sqrt(m): a mass of m counts as m copies of a point.
+For H = -D^2 / 2 their distances are D (classical scaling); for a kernel they are principal
+components in its feature space.
 
 Source: Gower (1966), "Some distance properties of latent root and vector methods"; Schoelkopf,
 Smola & Mueller (1998), "Nonlinear component analysis as a kernel eigenvalue problem", appendix A.
@@ -23,17 +23,15 @@ import numpy as np
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["View", "center_rows", "deflate", "view"]
-
 # Of the largest square of a direction of the centred factor, below which it is rounding.
-NOTHING = 1e-14
-# The same, below which a direction is not orthogonal to others by more than eight digits.
-FAINT = 1e-8
+NO_DIRECTION = 1e-14
+# The same, below which a direction is orthogonal to others to eight digits only.
+NEARLY_DEPENDENT = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """A factor of S, and the eigenpairs of what it says S is.
+class CenteredView:
+    """A factor of S, and the eigenpairs of S by this factor.
 
     Attributes
     ----------
@@ -53,8 +51,8 @@ class View:
     weights: Floats
 
 
-def view(vectors: Array, values: Floats, masses: Floats, count: int) -> View:
-    """Eigenpairs of S as the factor has them, at most ``count`` vectors, of positive value.
+def view(vectors: Array, values: Floats, masses: Floats, count: int) -> CenteredView:
+    """Eigenpairs of S by the factor, at most ``count`` vectors, of positive value.
 
     Parameters
     ----------
@@ -71,33 +69,35 @@ def view(vectors: Array, values: Floats, masses: Floats, count: int) -> View:
     shares = masses / masses.sum()
     centred = root[:, None] * (vectors - shares @ vectors)
     squares, turn = descending_eigh(centred.T @ centred)
-    real = squares > NOTHING * max(float(squares[0]), 0.0) if len(squares) else squares > 0
-    squares, turn = squares[real], turn[:, real]
-    half, into = turn * np.sqrt(squares), turn / np.sqrt(squares)
-    if len(squares) and squares[-1] < FAINT * squares[0]:  # known to few digits: once more
-        basis = centred @ into
+    is_nonzero = (
+        squares > NO_DIRECTION * max(float(squares[0]), 0.0) if len(squares) else squares > 0
+    )
+    squares, turn = squares[is_nonzero], turn[:, is_nonzero]
+    half, whitener = turn * np.sqrt(squares), turn / np.sqrt(squares)
+    if len(squares) and squares[-1] < NEARLY_DEPENDENT * squares[0]:  # known to few digits: repeat
+        basis = centred @ whitener
         again, right = descending_eigh(basis.T @ basis)
-        into = into @ (right / np.sqrt(again))
-        half = centred.T @ (centred @ into)
-    found, mix = descending_eigh(half.T @ (values[:, None] * half))
-    keep = min(count, int(np.count_nonzero(found > 0.0)))
-    chosen: Floats = centred @ (into @ mix[:, :keep])
-    return View(found, deflate(chosen, np.sqrt(shares)), centred, values)
+        whitener = whitener @ (right / np.sqrt(again))
+        half = centred.T @ (centred @ whitener)
+    eigenvalues, mix = descending_eigh(half.T @ (values[:, None] * half))
+    n_vectors = min(count, int(np.count_nonzero(eigenvalues > 0.0)))
+    leading: Floats = centred @ (whitener @ mix[:, :n_vectors])
+    return CenteredView(eigenvalues, deflate(leading, np.sqrt(shares)), centred, values)
 
 
 def deflate(block: Floats, constant: Floats) -> Floats:
     """``block`` (n, c) without its part along v_0."""
-    rest: Floats = block - np.outer(constant, constant @ block)
-    return rest
+    deflated: Floats = block - np.outer(constant, constant @ block)
+    return deflated
 
 
 def center_rows(rows: Floats, mean_row: Floats, shares: Floats) -> Floats:
-    """Rows of H for new things, shape (b, n), less the mean row and their own means.
+    """Rows of H for new objects, shape (b, n), minus the mean row and their own means.
 
     Parameters
     ----------
     rows
-        H between new things and the support.
+        H between new objects and the support.
     mean_row
         p^T H, shape (n,).
     shares
@@ -105,9 +105,9 @@ def center_rows(rows: Floats, mean_row: Floats, shares: Floats) -> Floats:
 
     Notes
     -----
-    Without the second half of it a new point keeps an offset that is none of the coordinates'; with
-    neither half, the mean of H is taken for structure.
+    Without the second subtraction a new point keeps an offset that the coordinates do not have;
+    without both, the mean of H counts as structure.
     """
-    rest: Floats = rows - mean_row
-    rest -= (rest @ shares)[:, None]
-    return rest
+    centred: Floats = rows - mean_row
+    centred -= (centred @ shares)[:, None]
+    return centred

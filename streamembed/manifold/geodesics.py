@@ -1,8 +1,8 @@
-"""Shortest paths on a graph of neighbours: all pairs, kept while points are replaced.
+"""Shortest paths on a graph of neighbours: all pairs, updated while points are replaced.
 
 A chunk of ten points changes 5 to 30 % of all lengths, so that an update is a repair of rows: see
 `streamembed.manifold.geodesics_numba`, which needs a compiler. Without one, only rows and columns
-of new points are put in; the rest grows stale, which a few fresh rows measure.
+of new points are recomputed; the rest grows stale, which a few exact rows measure.
 
 Symbols: n = points, G_st = length of the shortest path from s to t, K = neighbours, d2 = squared
 distances.
@@ -26,25 +26,13 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from streamembed.geometry.lists import Slots
-from streamembed.numeric.arrays import Floats, Ints, frozen
-from streamembed.numeric.codec import NOT_KEPT
+from streamembed.numeric.arrays import Floats, Ints, freeze
+from streamembed.numeric.codec import NOT_SAVED
 
-__all__ = [
-    "Geodesics",
-    "extend",
-    "graph_of",
-    "graph_of_edges",
-    "parts",
-    "patch",
-    "rows",
-    "shown",
-    "staleness",
-]
-
-# The length of an edge between duplicates: a stored 0 would be no edge. Added to any other, it is
-# nothing.
+# The length of an edge between duplicates: a stored 0 would be no edge. Added to any other length
+# it changes nothing.
 NO_LENGTH = 1e-300
-# A path of nothing but such edges is shorter. Any other is longer: the smallest distance is the
+# A path of such edges only is shorter. Any other is longer: the smallest distance is the
 # root of 5e-324.
 LEAST_LENGTH = 1e-290
 # Rows whose staleness is that of all to a factor of 1.5: it is a mean over pairs.
@@ -53,7 +41,7 @@ SAMPLE = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geodesics:
-    """The lengths of shortest paths to all slots: a value, whose arrays are never written.
+    """The lengths of shortest paths to all slots: a value whose arrays are never written.
 
     Attributes
     ----------
@@ -63,27 +51,29 @@ class Geodesics:
         Slots, ascending; None where every slot is one.
     parents : (m, n) or None
         The slot before t on a shortest path from s, -1 where there is none; None where rows are
-        stale, and cannot be repaired. Not kept in files: paths made afresh have the same lengths.
+        stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
     """
 
     lengths: Annotated[Floats, "m n"]
     sources: Annotated[Ints, "m"] | None = None
-    parents: Slots | None = field(default=None, metadata=NOT_KEPT)
+    parents: Slots | None = field(default=None, metadata=NOT_SAVED)
 
     @classmethod
     def build(cls, graph: csr_array, sources: Ints | None = None) -> Geodesics:
-        """All rows afresh, or those of some sources: O(m n (K + log n)).
+        """All rows from scratch, or those of some sources: O(m n (K + log n)).
 
         Examples
         --------
         >>> import numpy as np
-        >>> line = graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 9.0]), 4)
+        >>> line = build_graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 9.0]), 4)
         >>> geodesics = Geodesics.build(line)
         >>> geodesics.lengths[0].tolist(), geodesics.parents[0].tolist()
         ([0.0, 2.0, 5.0, inf], [-1, 0, 1, -1])
         """
-        lengths, parents = rows(graph, np.arange(graph.shape[0]) if sources is None else sources)
-        return cls(frozen(lengths), sources, frozen(parents))
+        lengths, parents = compute_rows(
+            graph, np.arange(graph.shape[0]) if sources is None else sources
+        )
+        return cls(freeze(lengths), sources, freeze(parents))
 
     def __len__(self) -> int:
         return int(self.lengths.shape[1])
@@ -94,7 +84,7 @@ class Geodesics:
         return np.arange(len(self)) if self.sources is None else self.sources
 
 
-def graph_of(near: Slots, d2: Floats) -> csr_array:
+def build_graph(near: Slots, d2: Floats) -> csr_array:
     """The graph that joins two slots where either is in the list of the other, by their distance.
 
     Parameters
@@ -111,30 +101,36 @@ def graph_of(near: Slots, d2: Floats) -> csr_array:
     --------
     >>> import numpy as np
     >>> near = np.array([[1], [0], [1]], dtype=np.int32)
-    >>> graph_of(near, np.array([[4.0], [4.0], [1.0]])).toarray().tolist()
+    >>> build_graph(near, np.array([[4.0], [4.0], [1.0]])).toarray().tolist()
     [[0.0, 2.0, 0.0], [2.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     """
-    known = near >= 0
-    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(known, axis=1))]).astype(np.int32)
-    lengths = np.maximum(np.sqrt(d2[known]), NO_LENGTH)
-    graph = csr_array((lengths, near[known], starts), shape=(len(near), len(near)))
-    return _in_order(graph.maximum(graph.T.tocsr()))  # not the sum: mutual edges would be double
+    is_neighbor = near >= 0
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(is_neighbor, axis=1))]).astype(
+        np.int32
+    )
+    lengths = np.maximum(np.sqrt(d2[is_neighbor]), NO_LENGTH)
+    graph = csr_array((lengths, near[is_neighbor], starts), shape=(len(near), len(near)))
+    return _sort_indices(
+        graph.maximum(graph.T.tocsr())
+    )  # not the sum: mutual edges would be double
 
 
-def graph_of_edges(i: Ints | Slots, j: Ints | Slots, d2: Floats, n: int) -> csr_array:
-    """As `graph_of`, of the edges between slots i and j, each named once, shapes (m,)."""
+def build_graph_of_edges(i: Ints | Slots, j: Ints | Slots, d2: Floats, n: int) -> csr_array:
+    """As `build_graph`, of the edges between slots i and j, each given once, shapes (m,)."""
     lengths = np.maximum(np.sqrt(d2), NO_LENGTH)
     ends = (np.concatenate([i, j]).astype(np.int32), np.concatenate([j, i]).astype(np.int32))
-    return _in_order(coo_array((np.concatenate([lengths, lengths]), ends), shape=(n, n)).tocsr())
+    return _sort_indices(
+        coo_array((np.concatenate([lengths, lengths]), ends), shape=(n, n)).tocsr()
+    )
 
 
-def _in_order(graph: csr_array) -> csr_array:
+def _sort_indices(graph: csr_array) -> csr_array:
     graph.sort_indices()
     return graph
 
 
-def rows(graph: csr_array, sources: Ints) -> tuple[Floats, Slots]:
-    """The rows of some sources afresh, by Dijkstra.
+def compute_rows(graph: csr_array, sources: Ints) -> tuple[Floats, Slots]:
+    """The rows of some sources from scratch, by Dijkstra.
 
     Returns
     -------
@@ -144,21 +140,21 @@ def rows(graph: csr_array, sources: Ints) -> tuple[Floats, Slots]:
     n = graph.shape[0]
     if not len(sources):
         return np.zeros((0, n)), np.zeros((0, n), dtype=np.int32)
-    # the graph is symmetric, and taken as directed needs no transposed copy
+    # the graph is symmetric: as a directed one it needs no transposed copy
     lengths, before = dijkstra(graph, directed=True, indices=sources, return_predecessors=True)
     parents: Slots = np.maximum(before, -1).astype(np.int32, copy=False)
     return lengths, parents
 
 
 def patch(geodesics: Geodesics, graph: csr_array, refilled: Ints) -> Geodesics:
-    """Lengths with fresh rows and columns of new points; between all others they stay as they were.
+    """Lengths with exact rows and columns of new points; between all others they do not change.
 
     Parameters
     ----------
     graph
         Afterwards, of n slots.
     refilled
-        Shape (b,), distinct; among them all that are new, which follow without a hole.
+        Shape (b,), distinct; they include all new slots, which follow the old ones without a gap.
 
     Returns
     -------
@@ -167,59 +163,61 @@ def patch(geodesics: Geodesics, graph: csr_array, refilled: Ints) -> Geodesics:
     n, before = graph.shape[0], len(geodesics)
     lengths = np.full((n, n), np.inf)
     lengths[:before, :before] = geodesics.lengths
-    fresh, _ = rows(graph, refilled)
-    lengths[:, refilled] = fresh.T
-    lengths[refilled] = fresh
-    return Geodesics(frozen(lengths))
+    exact, _ = compute_rows(graph, refilled)
+    lengths[:, refilled] = exact.T
+    lengths[refilled] = exact
+    return Geodesics(freeze(lengths))
 
 
-def shown(lengths: Floats) -> Floats:
+def zero_duplicates(lengths: Floats) -> Floats:
     """Lengths with 0 between duplicates; the same array where there are none.
 
     Examples
     --------
-    >>> shown(np.array([[0.0, 2e-300, 1.5]])).tolist()
+    >>> zero_duplicates(np.array([[0.0, 2e-300, 1.5]])).tolist()
     [[0.0, 0.0, 1.5]]
     """
-    none = (lengths > 0.0) & (lengths < LEAST_LENGTH)
-    return frozen(np.where(none, 0.0, lengths)) if none.any() else lengths
+    is_duplicate = (lengths > 0.0) & (lengths < LEAST_LENGTH)
+    return freeze(np.where(is_duplicate, 0.0, lengths)) if is_duplicate.any() else lengths
 
 
-def staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> float:
-    """How far kept lengths are from true ones, as a share of these: mean |G - G*| / mean G*.
+def measure_staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> float:
+    """How far stored lengths are from exact ones, as a share of these: mean |G - G*| / mean G*.
 
     Parameters
     ----------
     sources
-        Rows that are compared, 32 random ones (`SAMPLE`) or all.
+        Rows that are compared: 32 random ones (`SAMPLE`), or all.
 
     Returns
     -------
     Over pairs that have a path in both, and 1 more where some pair has one in only one of them.
-    0 where every row is right.
+    0 where every row is exact.
     """
-    kept, (true, _) = geodesics.lengths[sources], rows(graph, sources)
-    reached = np.isfinite(true)
-    both = reached & np.isfinite(kept)
-    apart = float(np.abs(kept[both] - true[both]).sum())
-    share = 0.0 if apart == 0.0 else min(apart / max(float(true[both].sum()), NO_LENGTH), 1e300)
-    return share + float(not np.array_equal(reached, np.isfinite(kept)))
+    stored, (exact, _) = geodesics.lengths[sources], compute_rows(graph, sources)
+    is_reached = np.isfinite(exact)
+    is_finite = is_reached & np.isfinite(stored)
+    error = float(np.abs(stored[is_finite] - exact[is_finite]).sum())
+    share = (
+        0.0 if error == 0.0 else min(error / max(float(exact[is_finite].sum()), NO_LENGTH), 1e300)
+    )
+    return share + float(not np.array_equal(is_reached, np.isfinite(stored)))
 
 
-def parts(graph: csr_array, births: Ints | None = None) -> Ints:
-    """The connected part of every slot, the largest named 0 and so on, shape (n,).
+def label_parts(graph: csr_array, arrivals: Ints | None = None) -> Ints:
+    """The connected part of every slot, shape (n,): 0 is the largest, and so on.
 
     Parameters
     ----------
-    births
-        Unique, shape (n,): of equally large parts the one with the oldest slot is first; None for
-        the order of slots.
+    arrivals
+        Arrival positions, unique, shape (n,): of equally large parts the one with the oldest slot
+        is first; None for the order of slots.
     """
     n = graph.shape[0]
-    # of a symmetric graph the strong parts are all, and need no transposed copy
+    # in a symmetric graph strong parts are all parts, and need no transposed copy
     count, raw = connected_components(graph, connection="strong")
     oldest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(oldest, raw, np.arange(n) if births is None else births)
+    np.minimum.at(oldest, raw, np.arange(n) if arrivals is None else arrivals)
     names = np.empty(count, dtype=np.int64)
     names[np.lexsort((oldest, -np.bincount(raw, minlength=count)))] = np.arange(count)
     labels: Ints = names[raw]
@@ -242,7 +240,7 @@ def extend(d_near: Floats, near: Slots, lengths: Floats) -> Floats:
     """
     result = np.full((len(near), lengths.shape[1]), np.inf)
     for column in range(near.shape[1]):
-        known = near[:, column] >= 0
-        way = d_near[known, column, None] + lengths[near[known, column]]
-        result[known] = np.minimum(result[known], way)
+        is_neighbor = near[:, column] >= 0
+        through = d_near[is_neighbor, column, None] + lengths[near[is_neighbor, column]]
+        result[is_neighbor] = np.minimum(result[is_neighbor], through)
     return result

@@ -1,11 +1,11 @@
-"""Principal axes of a stream: its moments, or their leading part, and the axes read off either.
+"""Principal axes of a stream: its moments, or their leading part, and the axes of either.
 
 Symbols: x = rows, n = how many count (not whole under forgetting), S = sum (x - mean)(x - mean)^T;
 theta, v = eigenvalues and eigenvectors of S; s = sqrt(theta), the singular values of the centred
 rows; b = rows that come or go at once; r = columns of a truncated state.
 
-`Moments` are exact, can let rows leave again, and take d^2 numbers. `OneSided` keeps r axes, for
-many features. `view` shows either.
+`Moments` are exact, can remove rows again, and take d^2 numbers. `OneSided` keeps r axes, for many
+features. `view` reads either.
 
 Source: docs/algorithms/pca.md; Chan, Golub & LeVeque (1983), The American Statistician 37(3),
 242-247 (moments); Ross, Lim, Lin & Yang (2008), Int. J. Computer Vision 77, 125-141 (the row of the
@@ -24,50 +24,36 @@ from scipy.linalg.blas import dgemm
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
 
-__all__ = [
-    "Axes",
-    "Moments",
-    "OneSided",
-    "Principal",
-    "auto_rank",
-    "followed",
-    "inverse_transform",
-    "reference",
-    "transform",
-    "view",
-    "whitening",
-]
-
 EPS = float(np.finfo(np.float64).eps)
-# Singular values below this share of the largest have no direction that arithmetic could know.
+# Singular values below this share of the largest have no direction in double precision.
 NO_VARIANCE = 1e-12
-# New directions below this share of what there is are rounding: products of some thousand terms.
+# New directions below this share of the whole are rounding: products of some thousand terms.
 ROUNDING = 1e-13
 # Up to here all of S is decomposed: 3 ms at most, what a round of the block costs at 250.
 SMALL = 128
-# Columns followed beyond those that are shown, and columns of noise in a block, for directions that
-# appeared since and that it is blind to. Six and two made a round dearer, and not fewer.
+# Columns beyond those that are published, and columns of noise in a block, for new directions that
+# the block does not contain. Six and two made rounds costlier, and not fewer.
 GUARDS, PROBES = 2, 1
-# Products of a round behind the first: from a reference of a hundred events ago two or three do,
-# and a restart loses what the space knew.
+# Products of a round after the first: from a reference of a hundred events ago two or three are
+# enough, and a restart loses the Krylov space.
 DEPTH = 5
-# Rounds after which the whole decomposition, which costs about as much as four, is surer.
+# Rounds after which the whole decomposition, which costs about as much as four, is safer.
 ROUNDS = 4
-# Of its eigenvalue, the residual at which an axis is found: at a gap of 1e-1 an angle of 1e-4.
+# Of its eigenvalue, the residual at which an axis has converged: at a gap of 1e-1 an angle of 1e-4.
 SOLVED = 1e-5
-# Below this overlap with every axis of the reference, an axis was not there: its sign is its own.
-STRANGE = 0.1
-# Of the smallest of them, how far eigenvalues lie apart whose axes are held still together: the
-# residual is less, and whitened coordinates are correlated by less.
+# Below this overlap with every axis of the reference an axis is new: its sign is its own.
+LEAST_OVERLAP = 0.1
+# Eigenvalues nearer than this share of the smaller one are a cluster, whose axes are aligned
+# together: residuals and correlations of whitened coordinates are smaller than that.
 NEAR = 1e-3
 
 
-def auto_rank(n_components: int) -> int:
-    """Columns with which a `OneSided` shows so many well: as many are wrong on chunks of ten.
+def choose_rank(n_components: int) -> int:
+    """The rank with which `OneSided` has so many accurate axes, on chunks of ten.
 
     Examples
     --------
-    >>> auto_rank(2), auto_rank(10)
+    >>> choose_rank(2), choose_rank(10)
     (22, 40)
     """
     return max(4 * n_components, n_components + 20)
@@ -107,24 +93,24 @@ class Moments:
         """With these rows (b, d) too, each counting once or as much as its weight. O(b d^2)."""
         if not len(rows):
             return self
-        weight, mean, spread = _centred(self, rows, weights)
+        weight, mean, spread = _centre(self, rows, weights)
         n = self.count + weight
-        return replace(self, count=n, mean=mean, scatter=_plus(self.scatter, spread))
+        return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
     def leave(self, rows: Floats) -> Self:
         """Without these rows (b, d), which had joined with weight 1. O(b d^2).
 
-        Rounding stays behind: a part in 1e16 of what S ever was, a row.
+        Rounding remains: 1e-16 of the largest S so far, per row.
         """
         return self.slide(rows[:0], rows)
 
     def slide(self, rows: Floats, leaving: Floats) -> Self:
-        """With some rows (b, d) joined, and then others (c, d) gone: `join` and `leave` in one."""
+        """With some rows (b, d) joined, then others (c, d) removed: `join` and `leave` in one."""
         if not len(leaving):
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
         if len(rows):
-            weight, mean, gained = _centred(self, rows, None)
+            weight, mean, gained = _centre(self, rows, None)
             n += weight
         rest = n - len(leaving)
         if rest <= 0.0:
@@ -132,11 +118,11 @@ class Moments:
         steps = leaving - mean
         step = steps.mean(axis=0)
         lost = np.concatenate([steps - step, np.sqrt(len(leaving) * n / rest) * step[None]])
-        scatter = _plus(self.scatter, np.concatenate([gained, lost]), len(lost))
+        scatter = _add_products(self.scatter, np.concatenate([gained, lost]), len(lost))
         return replace(self, count=rest, mean=mean - len(leaving) / rest * step, scatter=scatter)
 
     def forget(self, factor: float) -> Self:
-        """Every row counting ``factor`` times what it did."""
+        """Every row counts ``factor`` times as much as before."""
         return replace(self, count=factor * self.count, scatter=factor * self.scatter)
 
     def merge(self, other: Self) -> Self:
@@ -201,11 +187,11 @@ class OneSided:
         """
         if not len(rows):
             return self
-        weight, mean, spread = _centred(self, rows, weights)
+        weight, mean, spread = _centre(self, rows, weights)
         return self._append(spread, replace(self, count=self.count + weight, mean=mean))
 
     def forget(self, factor: float) -> Self:
-        """Every row counting ``factor`` times what it did."""
+        """Every row counts ``factor`` times as much as before."""
         return replace(
             self,
             count=factor * self.count,
@@ -214,7 +200,7 @@ class OneSided:
         )
 
     def merge(self, other: Self) -> Self:
-        """Of both sets of rows, what either has cut off apart."""
+        """Of both sets of rows, except what either has cut off."""
         if not self.count or not other.count:
             return self if self.count else other
         n = self.count + other.count
@@ -226,33 +212,33 @@ class OneSided:
         return self._append(rows, base)
 
     def _append(self, rows: Floats, base: Self) -> Self:
-        """``base`` with the axes of this and of centred rows."""
+        """``base`` with the axes of this state and of centred rows."""
         scale = max(self.values[:1].max(initial=0.0), float(np.linalg.norm(rows)))
         if scale == 0.0:
             return base
         r = len(self.values)
         inside = rows @ self.axes  # (b, r)
         outside = rows.T - self.axes @ inside.T  # (d, b)
-        again = self.axes.T @ outside
-        outside -= self.axes @ again
-        inside += again.T
-        basis = _basis(outside, self.axes, scale)
+        remainder = self.axes.T @ outside
+        outside -= self.axes @ remainder
+        inside += remainder.T
+        basis = _build_basis(outside, self.axes, scale)
         core = np.zeros((r + len(rows), r + basis.shape[1]))
         core[:r, :r] = np.diag(self.values)
         core[r:, :r] = inside
         core[r:, r:] = outside.T @ basis
         _, values, turn = np.linalg.svd(core, full_matrices=False)
-        kept = min(self.rank, int(np.count_nonzero(values > ROUNDING * values[0])))
-        axes = self.axes @ turn[:kept, :r].T + basis @ turn[:kept, r:].T
-        tail = base.tail + float(values[kept:] @ values[kept:])
-        return replace(base, values=values[:kept].copy(), axes=axes, tail=tail)
+        n_kept = min(self.rank, int(np.count_nonzero(values > ROUNDING * values[0])))
+        axes = self.axes @ turn[:n_kept, :r].T + basis @ turn[:n_kept, r:].T
+        tail = base.tail + float(values[n_kept:] @ values[n_kept:])
+        return replace(base, values=values[:n_kept].copy(), axes=axes, tail=tail)
 
 
-def _centred(
+def _centre(
     state: Moments | OneSided, rows: Floats, weights: Floats | None
 ) -> tuple[float, Floats, Floats]:
     """Weight of the rows, the mean with them, and rows (b + 1, d) whose squares S grows by."""
-    # from the first row where nothing is known: a constant feature then has a scatter of exactly 0
+    # without a mean relative to the first row: a constant feature has a scatter of exactly 0
     base = state.mean if state.count else rows[0]
     steps = rows - base
     if weights is None:
@@ -269,8 +255,8 @@ def _centred(
     return weight, base + share * step, spread
 
 
-def _plus(scatter: Floats, rows: Floats, lost: int = 0) -> Floats:
-    """S + rows^T rows, fresh, where the last ``lost`` of the rows count negative.
+def _add_products(scatter: Floats, rows: Floats, lost: int = 0) -> Floats:
+    """S + rows^T rows, a new array, where the last ``lost`` of the rows count negative.
 
     BLAS adds in place, for half the time of a sum of two arrays.
     """
@@ -284,13 +270,13 @@ def _plus(scatter: Floats, rows: Floats, lost: int = 0) -> Floats:
     return total
 
 
-def _basis(block: Floats, known: Floats, scale: float) -> Floats:
-    """Orthonormal basis of a block (d, b) outside ``known`` (d, r), without what is rounding."""
+def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
+    """Orthonormal basis of a block (d, b) orthogonal to ``axes`` (d, r), without rounding."""
     basis, triangle = np.linalg.qr(block)
     turn, sizes, _ = np.linalg.svd(triangle)
     basis = basis @ turn[:, : len(sizes)][:, sizes > ROUNDING * scale]
-    # of what is known, rounding of the whole is left in a small direction
-    basis -= known @ (known.T @ basis)
+    # rounding leaves a little of the axes in a small direction
+    basis -= axes @ (axes.T @ basis)
     clean: Floats = np.linalg.qr(basis)[0]
     return clean
 
@@ -299,8 +285,8 @@ def _basis(block: Floats, known: Floats, scale: float) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Principal:
-    """Principal axes of what a state holds.
+class PrincipalView:
+    """Principal axes of a state.
 
     Attributes
     ----------
@@ -318,9 +304,9 @@ class Principal:
     total_variance : float
         Of all features together, exact whatever was cut off.
     residual : float or None
-        max ||S v - theta v|| / theta_1 over the components, measured; None where S is not held.
+        max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
     tail : float
-        Share of the total variance of which no direction is held, in [0, 1].
+        Share of the total variance whose directions are not stored, in [0, 1].
     cut : tuple of int
         Components without variance.
     """
@@ -337,17 +323,17 @@ class Principal:
     cut: tuple[int, ...]
 
 
-def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> Principal:
-    """The leading k axes of what a state holds.
+def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> PrincipalView:
+    """The leading k axes of a state.
 
     Parameters
     ----------
     k
         Components; those beyond the features, or without variance, are zeros.
     reference
-        Shape (d, m), what `reference` gave earlier: axes keep the signs that they have there, and
-        those whose eigenvalues are within 1e-3 of each other are turned among themselves to where
-        they were. None: the largest loading of each is positive.
+        Shape (d, m), what `compute_reference` gave earlier: axes keep the signs that they have
+        there, and those whose eigenvalues are within 1e-3 of each other are rotated among
+        themselves to where they were. None: the largest loading of each is positive.
 
     Returns
     -------
@@ -357,141 +343,141 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
     Notes
     -----
     Directions count as without variance where s is below 1e-12 s_1; of moments, where theta is
-    below 4 max(d, 100) eps theta_1, for squares are known no better.
+    below 4 max(d, 100) eps theta_1, as squares are not known better.
     """
-    values, vectors = _leading(state, k, reference)
-    # (columns that are turned among themselves keep their eigenvalues: exact ones, in order)
-    vectors = _held_still(values, vectors, reference)
-    found = len(values)
+    values, vectors = _find_leading(state, k, reference)
+    # columns that are rotated among themselves keep their eigenvalues: exact ones, in order
+    vectors = _align(values, vectors, reference)
+    n_found = len(values)
     d, total = len(state.mean), state.total
     theta, components = np.zeros(k), np.zeros((k, d))
-    theta[:found], components[:found] = values, vectors.T + 0.0  # (makes an end of -0)
+    theta[:n_found], components[:n_found] = values, vectors.T + 0.0  # -0.0 becomes 0.0
     residual = None
     if isinstance(state, Moments):
         residual = 0.0
-        if found:
-            product = _times(state.scatter, vectors)
-            residual = float(_residuals(product, vectors, values).max())
+        if n_found:
+            product = _multiply(state.scatter, vectors)
+            residual = float(_compute_residuals(product, vectors, values).max())
     divisor = state.count - 1.0
-    known = divisor > 0.0
+    has_variance = divisor > 0.0
     tail = state.tail if isinstance(state, OneSided) else 0.0
-    return Principal(
+    return PrincipalView(
         components=components,
-        explained_variance=theta / divisor if known else np.zeros(k),
+        explained_variance=theta / divisor if has_variance else np.zeros(k),
         explained_variance_ratio=theta / total if total > 0.0 else np.zeros(k),
         singular_values=np.sqrt(theta),
         mean=state.mean.copy(),
         count=state.count,
-        total_variance=total / divisor if known else 0.0,
+        total_variance=total / divisor if has_variance else 0.0,
         residual=residual,
         tail=tail / total if total > 0.0 else 0.0,
-        cut=tuple(range(found, k)),
+        cut=tuple(range(n_found, k)),
     )
 
 
-def reference(state: Moments | OneSided, k: int, earlier: Floats | None = None) -> Floats:
-    """Axes (d, m) that later views are to be still against, and start from; aligned to earlier."""
-    values, vectors = _leading(state, k, earlier, guards=GUARDS)
-    return _held_still(values, vectors, earlier)
+def compute_reference(state: Moments | OneSided, k: int, earlier: Floats | None = None) -> Floats:
+    """Axes (d, m) that later views start from and are aligned to; aligned to ``earlier``."""
+    values, vectors = _find_leading(state, k, earlier, guards=GUARDS)
+    return _align(values, vectors, earlier)
 
 
-def followed(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
-    """The same axes (d, m) after a chunk, nearly: one product instead of a solution, aligned to it.
+def follow(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
+    """The axes (d, m) after a chunk, approximately: one product instead of a solution, aligned.
 
-    Of moments these are the Nystrom pairs of the reference: blind to directions outside of it.
+    Of moments these are the Nystrom pairs of the reference: without directions outside of it.
     """
     if isinstance(state, OneSided):
-        values, vectors = _leading(state, k, reference, guards=GUARDS)
+        values, vectors = _find_leading(state, k, reference, guards=GUARDS)
     else:
-        product = _times(state.scatter, reference)
+        product = _multiply(state.scatter, reference)
         values, vectors = nystrom_pairs(reference, product, floor=NO_VARIANCE)
-    return _held_still(values, vectors, reference)
+    return _align(values, vectors, reference)
 
 
-def _leading(
+def _find_leading(
     state: Moments | OneSided, k: int, start: Floats | None, guards: int = 0
 ) -> tuple[Floats, Floats]:
-    """Eigenvalues and eigenvectors of S, k or fewer; up to ``guards`` more, known less well."""
+    """Eigenvalues and eigenvectors of S, k or fewer; up to ``guards`` more, less accurate."""
     if isinstance(state, OneSided):
         s = state.values
-        found = min(k + guards, int(np.count_nonzero(s > NO_VARIANCE * s.max(initial=0.0))))
-        return s[:found] ** 2, state.axes[:, :found]
+        n_found = min(k + guards, int(np.count_nonzero(s > NO_VARIANCE * s.max(initial=0.0))))
+        return s[:n_found] ** 2, state.axes[:, :n_found]
     d = len(state.mean)
     pairs = None
     if d > SMALL and k + GUARDS + PROBES <= d // 4:
-        pairs = _iterated(state.scatter, k, start)
+        pairs = _iterate(state.scatter, k, start)
     values, vectors = pairs or descending_eigh(state.scatter)
     least = 4.0 * max(d, 100) * EPS * max(values[0], 0.0)
-    found = min(k + guards, int(np.count_nonzero(values > least)))
-    return values[:found], vectors[:, :found]
+    n_found = min(k + guards, int(np.count_nonzero(values > least)))
+    return values[:n_found], vectors[:, :n_found]
 
 
-def _iterated(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
-    """The leading pairs of S from where they were: block Krylov spaces, restarted.
+def _iterate(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
+    """The leading pairs of S from earlier ones: block Krylov spaces, restarted.
 
-    k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more are as they come.
-    None where that is too far off. A product costs O(d^2 m + d m^2), m = k + 3.
+    k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more have no such bound.
+    None where convergence is too slow. A product costs O(d^2 m + d m^2), m = k + 3.
     """
     d, m = len(scatter), k + GUARDS + PROBES
-    wanted = np.zeros((d, 0)) if start is None else start[:, : m - PROBES]
-    # the same noise every time: what it must not depend on is the data
-    noise = np.random.default_rng(0).standard_normal((d, m - wanted.shape[1]))
-    block = np.linalg.qr(np.concatenate([wanted, noise], axis=1))[0]
-    product = _times(scatter, block)
+    start_columns = np.zeros((d, 0)) if start is None else start[:, : m - PROBES]
+    # the same noise every time: it must not depend on the data
+    noise = np.random.default_rng(0).standard_normal((d, m - start_columns.shape[1]))
+    block = np.linalg.qr(np.concatenate([start_columns, noise], axis=1))[0]
+    product = _multiply(scatter, block)
     scale = float(np.abs(product).max())
     if scale == 0.0:
         return np.zeros(1), np.zeros((d, 1))
-    before = np.inf
+    last_excess = np.inf
     for round_ in range(ROUNDS):
         basis, products, last = block, product, product
         for _ in range(DEPTH):
-            fresh = _basis(last - basis @ (basis.T @ last), basis, scale)
-            if fresh.shape[1]:  # or else the space is invariant, and its pairs are exact
-                last = _times(scatter, fresh)
-                basis = np.concatenate([basis, fresh], axis=1)
+            new = _build_basis(last - basis @ (basis.T @ last), basis, scale)
+            if new.shape[1]:  # otherwise the space is invariant, and its pairs are exact
+                last = _multiply(scatter, new)
+                basis = np.concatenate([basis, new], axis=1)
                 products = np.concatenate([products, last], axis=1)
             values, turn = descending_eigh(basis.T @ products)
             values, turn = values[:m], turn[:, :m]
             block, product = basis @ turn, products @ turn
-            left = _residuals(product[:, :k], block[:, :k], values[:k])
-            # (eigenvalues of rounding have no residual that is small beside them)
-            far = (left / np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).max()
-            if far <= 1.0:
+            residuals = _compute_residuals(product[:, :k], block[:, :k], values[:k])
+            # (eigenvalues that are rounding have no relatively small residual)
+            excess = (residuals / np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).max()
+            if excess <= 1.0:
                 return values[: m - PROBES], block[:, : m - PROBES]
-            if not fresh.shape[1]:
+            if not new.shape[1]:
                 break
-        if far * (far / before) ** (ROUNDS - 1 - round_) > 1.0:
-            return None  # at this rate the rounds that are left will not do
-        before = far
+        if excess * (excess / last_excess) ** (ROUNDS - 1 - round_) > 1.0:
+            return None  # at this rate the remaining rounds are too few
+        last_excess = excess
     return None
 
 
-def _residuals(product: Floats, vectors: Floats, values: Floats) -> Floats:
-    """||S v - theta v|| / theta_1 of each column, (k,); squares of S itself may not be doubles."""
-    left: Floats = np.linalg.norm((product - vectors * values) / values[0], axis=0)
-    return left
+def _compute_residuals(product: Floats, vectors: Floats, values: Floats) -> Floats:
+    """||S v - theta v|| / theta_1 of each column, (k,); squares of S itself could overflow."""
+    residuals: Floats = np.linalg.norm((product - vectors * values) / values[0], axis=0)
+    return residuals
 
 
-def _times(scatter: Floats, block: Floats) -> Floats:
-    """S times a block, by S^T = S: two thirds of the time, for rows that are few and long."""
+def _multiply(scatter: Floats, block: Floats) -> Floats:
+    """S times a block, by S^T = S: two thirds of the time, with few long rows."""
     product: Floats = (block.T @ scatter).T
     return product
 
 
-def _held_still(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
-    """The same eigenvectors, as near to the reference as signs and turns in clusters bring them."""
+def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
+    """Eigenvectors nearest to the reference, by signs and by rotations in clusters."""
     if not len(values):
         return vectors
     if reference is None or not reference.shape[1]:
-        return vectors * _signs(vectors)
+        return vectors * _compute_signs(vectors)
     overlap = vectors.T @ reference  # (k, m)
-    near = overlap[np.arange(len(overlap)), np.abs(overlap).argmax(axis=1)]
-    signs = np.where(near < 0, -1.0, 1.0)
-    if np.abs(near).min() < STRANGE:
-        signs = np.where(np.abs(near) < STRANGE, _signs(vectors), signs)
-    turned = vectors * signs
+    best_overlap = overlap[np.arange(len(overlap)), np.abs(overlap).argmax(axis=1)]
+    signs = np.where(best_overlap < 0, -1.0, 1.0)
+    if np.abs(best_overlap).min() < LEAST_OVERLAP:
+        signs = np.where(np.abs(best_overlap) < LEAST_OVERLAP, _compute_signs(vectors), signs)
+    aligned = vectors * signs
     if (values[:-1] - values[1:] > NEAR * values[1:]).all():
-        return turned
+        return aligned
     start = 0
     while start < len(values):
         stop = start + 1
@@ -499,17 +485,17 @@ def _held_still(values: Floats, vectors: Floats, reference: Floats | None) -> Fl
             stop += 1
         if 1 < stop - start <= reference.shape[1]:
             rows = overlap[start:stop]
-            # the columns of the reference that these axes were, in their order there
+            # the columns of the reference that match these axes, in their order there
             weight = np.einsum("ij,ij->j", rows, rows)
-            were = np.sort(np.argsort(-weight, kind="stable")[: stop - start])
-            left, _, right = np.linalg.svd(rows[:, were])
-            turned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
+            matches = np.sort(np.argsort(-weight, kind="stable")[: stop - start])
+            left, _, right = np.linalg.svd(rows[:, matches])
+            aligned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
         start = stop
-    return turned
+    return aligned
 
 
-def _signs(vectors: Floats) -> Floats:
-    """What makes the largest loading of each column positive, (k,)."""
+def _compute_signs(vectors: Floats) -> Floats:
+    """Signs that make the largest loading of each column positive, (k,)."""
     largest = np.abs(vectors).argmax(axis=0)
     return np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
@@ -518,7 +504,7 @@ def _signs(vectors: Floats) -> Floats:
 
 
 class Axes(Protocol):
-    """What coordinates take of a `Principal`."""
+    """The part of a `PrincipalView` that coordinates need."""
 
     @property
     def components(self) -> Floats: ...
@@ -530,8 +516,8 @@ class Axes(Protocol):
     def mean(self) -> Floats: ...
 
 
-def whitening(principal: Axes) -> Floats:
-    """What coordinates are multiplied by so that each has variance 1, (k,); 0 where it has none."""
+def compute_whitening(principal: Axes) -> Floats:
+    """Factors that give each coordinate variance 1, (k,); 0 where it has none."""
     deviations = np.sqrt(principal.explained_variance)
     scale: Floats = np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
     return scale
@@ -540,11 +526,11 @@ def whitening(principal: Axes) -> Floats:
 def transform(principal: Axes, points: Floats, whiten: bool = False) -> Floats:
     """Coordinates (n, k) of points (n, d), each row by itself. O(n d k)."""
     coordinates: Floats = (points - principal.mean) @ principal.components.T
-    return coordinates * whitening(principal) if whiten else coordinates
+    return coordinates * compute_whitening(principal) if whiten else coordinates
 
 
 def inverse_transform(principal: Axes, coordinates: Floats, whiten: bool = False) -> Floats:
-    """The points (n, d) nearest to what has these coordinates (n, k), among those of the axes."""
+    """The points (n, d) in the span of the axes that have these coordinates (n, k)."""
     if whiten:
         coordinates = coordinates * np.sqrt(principal.explained_variance)
     points: Floats = coordinates @ principal.components + principal.mean

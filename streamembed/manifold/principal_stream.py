@@ -1,9 +1,9 @@
-"""A stream whose principal axes are followed: chunks by position, a window or a half-life, a frame.
+"""Principal axes of a stream: chunks by position, a window or a half-life, a frame.
 
-Rows wait until their chunk of ten is whole, so that calls do not matter; whoever reads sees them
-joined. A window keeps its rows, in blocks as they were learned, and lets them leave the moments one
-by one; after every turn of the window, and where rows left that had carried nearly all there was,
-the moments are taken anew from the rows that are held, so that rounding does not add up.
+Rows wait until their chunk of ten is whole, so that calls do not matter; a reader sees them
+joined. A window keeps its rows, in blocks as they were learned, and removes them from the moments
+one by one. After every turn of the window, and where rows left that carried nearly all the scatter,
+the moments are computed from scratch from the rows of the window, so that rounding does not add up.
 
 Source: docs/algorithms/pca.md.
 """
@@ -15,29 +15,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.manifold import principal
-from streamembed.manifold.principal import Moments, OneSided, Principal
+from streamembed.manifold.principal import Moments, OneSided, PrincipalView
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import Chunks
-from streamembed.numeric.moments import Spread
+from streamembed.numeric.moments import FeatureMoments
 
-__all__ = ["CHUNK", "SETTLING", "Followed", "Settings", "extend", "flush", "init", "merge", "read"]
-
-# Events a chunk. A larger one is cheaper to learn, and dearer to read before it is whole.
+# Events per chunk. A larger one is cheaper to learn, and costs more to read before it is whole.
 CHUNK = 10
 # Events of the first chunk, which settle the features.
 SETTLING = 20
-# Events between two solutions for the reference of the frame, each worth four chunks or so. With
-# every chunk in between it follows by one product.
+# Events between two solutions for the reference of the frame, each of which costs about four
+# chunks. Every chunk in between updates it by one product.
 RENEWAL = 100
-# Where the scatter has shrunk by this factor since it was last exact, rounding of what has left is
-# a part in 1e12 of the rest.
-SHRUNK = 1e4
+# Where the scatter has shrunk by this factor since it was last exact, rounding of the rows that
+# left is 1e-12 of the rest.
+LARGEST_SHRINKAGE = 1e4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is kept: ``solver`` is "moments" or "svd", and a window takes moments.
+class PrincipalSettings:
+    """The options: ``solver`` is "moments" or "svd", and a window needs moments.
 
     Attributes
     ----------
@@ -59,13 +57,13 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Followed:
-    """What persists of a stream.
+class PrincipalStream:
+    """The state of a stream.
 
     Attributes
     ----------
     spread : Spread
-        Means of the features over all whole chunks: what gaps are filled with.
+        Means of the features over all whole chunks, with which gaps are filled.
     waiting : (b, d)
         Rows of the chunk that is filling, NaN where a value is missing.
     learned : int
@@ -76,14 +74,14 @@ class Followed:
     gone : int
         Rows of the first block that have left.
     turned : int
-        Rows that have left since the moments were taken anew.
+        Rows that have left since the moments were last computed from scratch.
     peak : float
         Largest trace of the scatter since then.
     reference : (d, m)
-        Axes that views are held still against; m is 0 before the first chunk.
+        Axes that views are aligned to; m is 0 before the first chunk.
     """
 
-    spread: Spread
+    spread: FeatureMoments
     waiting: Floats
     learned: int
     state: Moments | OneSided
@@ -99,64 +97,68 @@ class Followed:
         return self.learned + len(self.waiting)
 
 
-def init(n_features: int, settings: Settings) -> Followed:
+def init(n_features: int, settings: PrincipalSettings) -> PrincipalStream:
     """Before any event."""
-    state = _fresh(n_features, settings)
-    none = np.zeros((0, n_features))
-    return Followed(spread.init(n_features), none, 0, state, (), 0, 0, 0.0, none.T)
+    state = _init_state(n_features, settings)
+    no_rows = np.zeros((0, n_features))
+    return PrincipalStream(spread.init(n_features), no_rows, 0, state, (), 0, 0, 0.0, no_rows.T)
 
 
-def _fresh(d: int, settings: Settings) -> Moments | OneSided:
+def _init_state(d: int, settings: PrincipalSettings) -> Moments | OneSided:
     if settings.solver == "moments":
         return Moments.init(d)
     return OneSided.init(d, settings.rank)
 
 
-def extend(followed: Followed, rows: Floats, settings: Settings) -> Followed:
+def extend(stream: PrincipalStream, rows: Floats, settings: PrincipalSettings) -> PrincipalStream:
     """With these rows (n, d) too, NaN where a value is missing; whole chunks are learned.
 
     Moments: O(d^2) a row, twice that in a window; one-sided: O(d (r + 10)^2) a chunk.
     """
     chunks = Chunks(CHUNK, SETTLING)
-    for part, whole in chunks.split(followed.learned, len(followed.waiting), len(rows)):
-        followed = replace(followed, waiting=np.concatenate([followed.waiting, rows[part]]))
-        followed = flush(followed, settings) if whole else followed
-    return followed
+    for part, is_whole in chunks.split(stream.learned, len(stream.waiting), len(rows)):
+        stream = replace(stream, waiting=np.concatenate([stream.waiting, rows[part]]))
+        stream = flush(stream, settings) if is_whole else stream
+    return stream
 
 
-def flush(followed: Followed, settings: Settings) -> Followed:
-    """What waits is learned, as a short chunk if it is none; an event of the stream."""
-    after = _joined(followed, settings)
-    if after is followed:
+def flush(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStream:
+    """Learn the waiting rows, as a short chunk if it is not whole."""
+    after = _join_waiting(stream, settings)
+    if after is stream:
         return after
-    earlier, k = _earlier(followed), settings.n_components
-    if earlier is None or after.learned % RENEWAL == 0:
-        fresh = principal.reference(after.state, k, earlier)
+    reference, k = _get_reference(stream), settings.n_components
+    if reference is None or after.learned % RENEWAL == 0:
+        new_reference = principal.compute_reference(after.state, k, reference)
     else:
-        fresh = principal.followed(after.state, k, earlier)
-    return replace(after, reference=np.ascontiguousarray(fresh))
+        new_reference = principal.follow(after.state, k, reference)
+    return replace(after, reference=np.ascontiguousarray(new_reference))
 
 
-def read(followed: Followed, settings: Settings) -> tuple[Spread, Principal]:
-    """Means of the features, and the axes, over every event that came: those that wait, too."""
-    shown = _joined(followed, settings)
-    return shown.spread, principal.view(shown.state, settings.n_components, _earlier(followed))
+def read_axes(
+    stream: PrincipalStream, settings: PrincipalSettings
+) -> tuple[FeatureMoments, PrincipalView]:
+    """Means of the features, and the axes, over all events, waiting ones included."""
+    current = _join_waiting(stream, settings)
+    return current.spread, principal.view(
+        current.state, settings.n_components, _get_reference(stream)
+    )
 
 
-def _earlier(followed: Followed) -> Floats | None:
-    return followed.reference if followed.reference.shape[1] else None
+def _get_reference(stream: PrincipalStream) -> Floats | None:
+    return stream.reference if stream.reference.shape[1] else None
 
 
-def _joined(followed: Followed, settings: Settings) -> Followed:
-    """What waits has joined the rest; the frame is as it was."""
-    if not len(followed.waiting):
-        return followed
-    seen = spread.update(followed.spread, followed.waiting)
-    rows = seen.fill_gaps(followed.waiting)
-    after = replace(followed, spread=seen, waiting=rows[:0].copy(), learned=followed.position)
+def _join_waiting(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStream:
+    """Join the waiting rows to the rest; the frame does not change."""
+    if not len(stream.waiting):
+        return stream
+    observed = spread.update(stream.spread, stream.waiting)
+    rows = observed.fill_gaps(stream.waiting)
+    after = replace(stream, spread=observed, waiting=rows[:0].copy(), learned=stream.position)
     if settings.window is not None:
         return _slide(after, rows, settings.window)
-    state = followed.state
+    state = stream.state
     if settings.half_life is not None:
         factor = 0.5 ** (1.0 / settings.half_life)
         ages = np.arange(len(rows) - 1, -1, -1)
@@ -166,42 +168,46 @@ def _joined(followed: Followed, settings: Settings) -> Followed:
     return replace(after, state=state)
 
 
-def _slide(followed: Followed, rows: Floats, window: int) -> Followed:
-    """These rows join the window, and the oldest leave it."""
-    assert isinstance(followed.state, Moments)
-    held = int(followed.state.count)
-    leaving = max(0, held + len(rows) - window)
-    if leaving >= held:  # whatever was there goes, and perhaps some of the new rows
+def _slide(stream: PrincipalStream, rows: Floats, window: int) -> PrincipalStream:
+    """Join rows to the window, and remove the oldest."""
+    assert isinstance(stream.state, Moments)
+    n_rows = int(stream.state.count)
+    n_leaving = max(0, n_rows + len(rows) - window)
+    if n_leaving >= n_rows:  # all old rows leave, and perhaps some of the new ones
         rows = rows[-window:].copy()
-        return _anew(replace(followed, blocks=(rows,), gone=0))
-    old, rest = [], leaving + followed.gone
-    blocks = [*followed.blocks, rows]
-    while rest and rest >= len(blocks[0]):
-        rest -= len(blocks[0])
-        old.append(blocks.pop(0))
-    old.append(blocks[0][:rest])
-    state = followed.state.slide(rows, np.concatenate(old)[followed.gone :])
-    peak = max(followed.peak, followed.state.total, state.total)
-    turned = followed.turned + leaving
+        return _recompute(replace(stream, blocks=(rows,), gone=0))
+    leaving_blocks, n_removed = [], n_leaving + stream.gone
+    blocks = [*stream.blocks, rows]
+    while n_removed and n_removed >= len(blocks[0]):
+        n_removed -= len(blocks[0])
+        leaving_blocks.append(blocks.pop(0))
+    leaving_blocks.append(blocks[0][:n_removed])
+    state = stream.state.slide(rows, np.concatenate(leaving_blocks)[stream.gone :])
+    peak = max(stream.peak, stream.state.total, state.total)
+    n_left = stream.turned + n_leaving
     after = replace(
-        followed, state=state, blocks=tuple(blocks), gone=rest, turned=turned, peak=peak
+        stream, state=state, blocks=tuple(blocks), gone=n_removed, turned=n_left, peak=peak
     )
-    return _anew(after) if turned >= window or state.total * SHRUNK < peak else after
+    return (
+        _recompute(after) if n_left >= window or state.total * LARGEST_SHRINKAGE < peak else after
+    )
 
 
-def _anew(followed: Followed) -> Followed:
-    """The moments of the rows that are held, from the rows. O(window d^2)."""
-    rows = np.concatenate(followed.blocks)[followed.gone :]
+def _recompute(stream: PrincipalStream) -> PrincipalStream:
+    """The moments of the window, from its rows. O(window d^2)."""
+    rows = np.concatenate(stream.blocks)[stream.gone :]
     state = Moments.init(rows.shape[1]).join(rows)
-    return replace(followed, state=state, turned=0, peak=state.total)
+    return replace(stream, state=state, turned=0, peak=state.total)
 
 
-def merge(left: Followed, right: Followed, settings: Settings) -> Followed:
+def merge(
+    left: PrincipalStream, right: PrincipalStream, settings: PrincipalSettings
+) -> PrincipalStream:
     """Both streams as one, as if they had run side by side; what waits in either is learned.
 
     The frame is that of ``left``. Without a window.
     """
-    left, right = _joined(left, settings), _joined(right, settings)
+    left, right = _join_waiting(left, settings), _join_waiting(right, settings)
     state: Moments | OneSided
     if isinstance(left.state, Moments) and isinstance(right.state, Moments):
         state = left.state.merge(right.state)

@@ -1,1 +1,1 @@
-"""What several streams have learned as one: sets of landmarks, their agreement, their merge."""
+"""Sets of landmarks of several streams, their agreement, and their merge."""

@@ -1,4 +1,4 @@
-"""What sets of landmarks must have in common before they are merged."""
+"""The settings that sets of landmarks must share before they are merged."""
 
 from __future__ import annotations
 
@@ -10,35 +10,33 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamembed.errors import shown
+from streamembed.errors import quote
 from streamembed.geometry.scaling import Scaling
 from streamembed.numeric.arrays import Floats
-
-__all__ = ["Agreement"]
 
 DIGEST = 16  # bytes
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What makes distances and masses of two sets comparable.
+    """The settings that make distances and masses of two sets comparable.
 
     Attributes
     ----------
     features : tuple of str
         In order.
     ordered : bool
-        Whether the features are places, as those of an array.
+        Whether features are known by position, as those of an array.
     scale : tuple of float
-        What features are divided by; distances do not know what is subtracted before.
+        What features are divided by; what is subtracted first does not change distances.
     bandwidth : float or None
         Of a gaussian kernel, in scaled units; None where points have widths of their own.
     half_life : float or None
         In units of the clock, after which a mass has halved.
     clock : str
-        What masses fade by.
+        The clock by which masses fade.
     epoch : int
-        How often it was made anew.
+        How often it was recomputed.
     """
 
     features: tuple[str, ...]
@@ -51,24 +49,24 @@ class Agreement:
 
     @cached_property
     def hash(self) -> str:
-        """32 hexadecimal digits that two agreements share only if they are equal to the bit."""
-        told = {name: _exact(value) for name, value in asdict(self).items()}
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        """32 hexadecimal digits, equal for two agreements only if these are equal to the bit."""
+        exact = {name: _to_exact(value) for name, value in asdict(self).items()}
+        text = json.dumps(exact, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=DIGEST).hexdigest()
 
     def scaling(self, center: Floats | None = None) -> Scaling:
-        """Of points, with a center (d,), or 0; its bandwidth is 1 where there is none."""
+        """The scaling of points, with a center (d,) or 0; bandwidth 1 where there is none."""
         scale = np.array(self.scale, dtype=np.float64)
-        made = Scaling(np.zeros(len(scale)) if center is None else center, scale, 1.0)
-        return made.of_bandwidth(self.bandwidth or 1.0)
+        scaling = Scaling(np.zeros(len(scale)) if center is None else center, scale, 1.0)
+        return scaling.of_bandwidth(self.bandwidth or 1.0)
 
     def differences(self, other: Agreement) -> list[str]:
-        """What the other has otherwise, a phrase each."""
-        mine, theirs = asdict(self), asdict(other)
+        """The fields in which the other differs, a phrase each."""
+        own, theirs = asdict(self), asdict(other)
         return [
-            f"{name} is {shown(_brief(theirs[name]))} there and {shown(_brief(value))} here"
-            for name, value in mine.items()
-            if _exact(value) != _exact(theirs[name])
+            f"{name} is {quote(_shorten(theirs[name]))} there and {quote(_shorten(value))} here"
+            for name, value in own.items()
+            if _to_exact(value) != _to_exact(theirs[name])
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,23 +74,23 @@ class Agreement:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> Self:
-        """What `as_dict` gave; TypeError, ValueError or KeyError for anything else."""
-        lists = {name: tuple(told[name]) for name in ("features", "scale")}
-        made = cls(**{**told, **lists})
-        made.check()
-        return made
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The agreement of such fields; TypeError, ValueError or KeyError for anything else."""
+        tuples = {name: tuple(fields[name]) for name in ("features", "scale")}
+        agreement = cls(**{**fields, **tuples})
+        agreement.check()
+        return agreement
 
     def check(self) -> None:
-        """ValueError where no stream can be learned so."""
+        """ValueError for an agreement that no stream can have."""
         if not all(type(name) is str for name in self.features):
             raise ValueError("features are not text")
         if type(self.ordered) is not bool or type(self.epoch) is not int:
             raise ValueError("ordered or epoch")
         if type(self.clock) is not str:
             raise ValueError("clock")
-        given = [value for value in (self.bandwidth, self.half_life) if value is not None]
-        numbers = [*self.scale, *given]
+        optional = [value for value in (self.bandwidth, self.half_life) if value is not None]
+        numbers = [*self.scale, *optional]
         if not all(type(value) is float and np.isfinite(value) for value in numbers):
             raise ValueError("a number is not finite")
         if len(self.scale) != len(self.features):
@@ -101,12 +99,12 @@ class Agreement:
             raise ValueError("a scale, bandwidth or half-life is not positive")
 
 
-def _exact(value: Any) -> Any:
-    """The same for JSON, numbers to the last bit."""
+def _to_exact(value: Any) -> Any:
+    """The value for JSON, numbers to the last bit."""
     if isinstance(value, float):
         return value.hex()
-    return [_exact(one) for one in value] if isinstance(value, (tuple, list)) else value
+    return [_to_exact(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
-def _brief(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     return value[:3] if isinstance(value, tuple) and len(value) > 3 else value

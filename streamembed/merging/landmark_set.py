@@ -1,7 +1,7 @@
-"""A set of landmarks: what one partition of a stream has learned, or several together.
+"""A set of landmarks: what one partition of a stream, or several together, have learned.
 
-It is the whole state of a partition as of a position, never a change: sent twice, late or out of
-order, it says the same, and the newest of each partition is all that counts.
+It is the whole state of a partition as of a position, never a change. So it may come twice, late or
+out of order: the newest of each partition counts.
 """
 
 from __future__ import annotations
@@ -28,33 +28,23 @@ from streamembed.landmarks.net import Landmarks
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.numeric.arrays import Bools, Floats, Ints, frozen
+from streamembed.numeric.arrays import Bools, Floats, Ints, freeze
 from streamembed.storage import stream
 from streamembed.storage.archive import (
-    bytes_of,
-    matrix_of,
+    check_writable,
     must,
-    replacing,
-    sound,
-    vectors_of,
-    writable,
+    raise_damaged,
+    read_bytes,
+    replace_file,
+    to_list_column,
+    to_matrix,
 )
-from streamembed.validation import binary
-
-__all__ = [
-    "LARGEST_PARTITION",
-    "LandmarkSet",
-    "of_covering",
-    "of_state",
-    "parameters_of",
-    "renumbered",
-    "support_of",
-]
+from streamembed.validation import check_bytes
 
 KIND = "landmark set"
-# A key fits into 63 bits: so many partitions, of so many events each.
+# A key fits into 63 bits: limits for partitions, and for events of each.
 LARGEST_PARTITION, LARGEST_POSITION = 2**16 - 1, 2**47 - 1
-# No event weighs more than 1: masses in all are no more than events, but for rounding.
+# No event weighs more than 1: the total mass is at most the number of events, but for rounding.
 SLACK = 1e-9
 # The newest event weighs 1, and masses are as of its time; they round. An engine keeps masses above
 # `LEAST_MASS` of all of them, and merging above half of that.
@@ -67,8 +57,8 @@ COLUMNS = ("points", "masses", "partition", "position", "stale")
 class LandmarkSet:
     """Landmarks and masses of one or more partitions of a stream, as of a position in each.
 
-    `Engine.landmark_set` gives one, `merge` makes one of several, and `Engine.of_landmarks` has
-    the map. Arrays are read-only; the order is by coordinates, so that equal sets are equal bytes.
+    `Engine.landmark_set` returns one, `merge` combines several, and `Engine.of_landmarks` maps
+    one. Arrays are read-only; the order is by coordinates, so that equal sets are equal bytes.
 
     Attributes
     ----------
@@ -79,23 +69,23 @@ class LandmarkSet:
     keys : (n, 2)
         Partition, and position in it, of the event that each landmark was; int64.
     stale : (n,)
-        bool: those that their own partition would give up first.
+        bool: those that their own partition would drop first.
     agreement : Agreement
-        What sets must have in common to be merged; its ``hash`` tells in brief.
+        The settings that sets must share to be merged; its ``hash`` compares them.
     positions : mapping of int to int
         Events learned of each partition.
     time : float
-        Of the clock, as of which masses are.
+        Time of the clock that the masses refer to.
     size : int
-        M, the most landmarks that it can have.
+        M, the maximum number of landmarks.
     radius : float
         Distance of the closest pair in scaled units, within which events are represented; 0 where
-        there was a place for each.
+        every event has a landmark.
 
     Raises
     ------
     InputError
-        Parts that do not fit together; of a file or of bytes, DamagedFileError.
+        The parts are inconsistent; of a file or of bytes, DamagedFileError.
     """
 
     points: Floats
@@ -109,16 +99,16 @@ class LandmarkSet:
     radius: float
 
     def __post_init__(self) -> None:
-        """Check all of it: a set may come from anywhere."""
+        """Check everything: a set may come from any source."""
         try:
-            _check(self)
+            _check_set(self)
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError(
                 f"these are no landmarks of a stream: {error}; take them from Engine.landmark_set, "
                 "LandmarkSet.load or merge"
             ) from error
         for array in (self.points, self.masses, self.keys, self.stale):
-            frozen(array)
+            freeze(array)
         ordered = dict(sorted(self.positions.items()))
         object.__setattr__(self, "positions", MappingProxyType(ordered))
 
@@ -131,7 +121,7 @@ class LandmarkSet:
         return f"<LandmarkSet of {len(self):,} landmarks, {events:,} events of {what}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its bytes, and checked when it comes back."""
+        """Pickled as its bytes, and checked when unpickled."""
         return type(self).from_bytes, (self.to_bytes(),)
 
     @property
@@ -141,18 +131,18 @@ class LandmarkSet:
 
     @property
     def landmarks(self) -> Landmarks:
-        """What is merged of it."""
+        """Its landmarks, as `merge` takes them."""
         return Landmarks(self.points, self.masses, self.keys, self.stale)
 
     @property
     def scaled(self) -> Floats:
-        """The points as the kernel sees them, but for a shift, (n, d)."""
+        """The points in scaled units, up to a shift, (n, d)."""
         return self.agreement.scaling().apply(self.points)
 
     def to_bytes(self) -> bytes:
         """As one Arrow IPC stream with a checksum: at most n (8 d + 24) bytes, and 2 kB + 22 d."""
         columns = {
-            "points": vectors_of(self.points),
+            "points": to_list_column(self.points),
             "masses": pa.array(self.masses),
             "partition": pa.array(self.keys[:, 0].astype(np.uint16)),
             "position": pa.array(self.keys[:, 1]),
@@ -161,7 +151,7 @@ class LandmarkSet:
         header = {
             "agreement": self.agreement.as_dict(),
             "hash": self.agreement.hash,
-            "positions": [[partition, at] for partition, at in self.positions.items()],
+            "positions": [[partition, position] for partition, position in self.positions.items()],
             "time": self.time,
             "size": self.size,
             "radius": self.radius,
@@ -171,34 +161,34 @@ class LandmarkSet:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` gave, checked; DamagedFileError where it is anything else."""
-        return cls._of(binary("data", data), "data")
+        """The set that `to_bytes` wrote, checked; DamagedFileError for anything else."""
+        return cls._of(check_bytes("data", data), "data")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_bytes` to a file, whole or not at all; FileError where that cannot be."""
-        target = writable(path)
-        with replacing(target) as temporary:
+        """Write `to_bytes` to a file, whole or not at all; FileError if that is impossible."""
+        target = check_writable(path)
+        with replace_file(target) as temporary:
             temporary.write_bytes(self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What `save` wrote.
+        """The set that `save` wrote.
 
         Raises
         ------
         DamagedFileError
-            The bytes are not what was written, or are no set of landmarks.
+            The bytes are damaged, or are no set of landmarks.
         FileError
             The file is missing, or cannot be read.
         """
-        return cls._of(bytes_of(path), path)
+        return cls._of(read_bytes(path), path)
 
     @classmethod
     def _of(cls, data: bytes, path: str | os.PathLike[str]) -> Self:
         batch, header = stream.unseal(data, KIND, path)
-        with sound(path, KIND):
+        with raise_damaged(path, KIND):
             must(tuple(batch.schema.names) == COLUMNS, "its columns have other names")
-            points = matrix_of(pa.chunked_array([batch.column("points")]))
+            points = to_matrix(pa.chunked_array([batch.column("points")]))
             masses, partition, position = (
                 batch.column(name).to_numpy().copy() for name in COLUMNS[1:4]
             )
@@ -208,7 +198,7 @@ class LandmarkSet:
             must(agreement.hash == header["hash"], "its agreement is not that of its hash")
             pairs = header["positions"]
             must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
-            found = cls(
+            landmark_set = cls(
                 points,
                 masses,
                 keys,
@@ -219,73 +209,96 @@ class LandmarkSet:
                 header["size"],
                 header["radius"],
             )
-            must(found.mass == header["mass"], "masses are not what they are in all")
-        return found
+            must(landmark_set.mass == header["mass"], "masses are not what they are in all")
+        return landmark_set
 
 
-def _check(found: LandmarkSet) -> None:
-    """ValueError where a set is none that a stream can lead to."""
-    found.agreement.check()
-    n, d = len(found.masses), len(found.agreement.features)
+def _check_set(landmark_set: LandmarkSet) -> None:
+    """ValueError for a set that no stream can have."""
+    landmark_set.agreement.check()
+    n, d = len(landmark_set.masses), len(landmark_set.agreement.features)
     shapes = {"points": (n, d), "masses": (n,), "keys": (n, 2), "stale": (n,)}
     kinds = {"points": np.float64, "masses": np.float64, "keys": np.int64, "stale": np.bool_}
     for name, shape in shapes.items():
-        array = getattr(found, name)
+        array = getattr(landmark_set, name)
         must(array.shape == shape, f"{name} has shape {array.shape}, and must have {shape}")
         must(array.dtype == kinds[name], f"{name} has dtype {array.dtype}")
-    must(d >= 1, "it has no features: things known by their distances alone cannot be merged")
-    must(type(found.size) is int and n <= found.size, f"{n} landmarks of at most {found.size}")
-    must(np.isfinite(found.points).all(), "a point is not finite")
-    must((np.abs(found.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}")
+    must(d >= 1, "it has no features: objects known by their distances alone cannot be merged")
+    must(
+        type(landmark_set.size) is int and n <= landmark_set.size,
+        f"{n} landmarks of at most {landmark_set.size}",
+    )
+    must(np.isfinite(landmark_set.points).all(), "a point is not finite")
+    must(
+        (np.abs(landmark_set.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}"
+    )
     with np.errstate(over="ignore"):
-        far = np.abs(found.scaled) > LARGEST_VALUE
-    must(not far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
-    must(found.positions, "it is of no partition")
-    for partition, at in found.positions.items():
+        is_far = np.abs(landmark_set.scaled) > LARGEST_VALUE
+    must(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
+    must(landmark_set.positions, "it is of no partition")
+    for partition, position in landmark_set.positions.items():
         must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
-        must(type(at) is int and 0 <= at <= LARGEST_POSITION, "position")
-    events = sum(found.positions.values())
+        must(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
+    events = sum(landmark_set.positions.values())
     must(n <= events, f"{n} landmarks of {events} events")
-    must(np.isfinite(found.masses).all() and (found.masses > 0).all(), "a mass is not positive")
+    must(
+        np.isfinite(landmark_set.masses).all() and (landmark_set.masses > 0).all(),
+        "a mass is not positive",
+    )
     most = events * (1.0 + SLACK)
     must(
-        (found.masses <= most).all() and found.mass <= most,  # first, or the sum overflows
-        f"masses has {found.masses.max(initial=0.0):g}; the sum must be at most {events}, the "
-        "number of events",
+        (landmark_set.masses <= most).all()
+        and landmark_set.mass <= most,  # first, or the sum overflows
+        f"masses has {landmark_set.masses.max(initial=0.0):g}; the sum must be at most {events}, "
+        "the number of events",
     )
-    must(not n or found.mass >= LEAST_OF_ALL, f"masses are {found.mass:g} in all, less than 1")
-    must((found.masses >= LEAST_SHARE * found.mass).all(), "a mass is next to nothing")
-    for partition in np.unique(found.keys[:, 0]).tolist():
-        must(partition in found.positions, f"a landmark of partition {partition}, which has none")
-        own = found.keys[found.keys[:, 0] == partition, 1]
-        must(((own >= 0) & (own < found.positions[partition])).all(), "a key is out of range")
-        must(len(np.unique(own)) == len(own), "two landmarks are one event")
-    must(type(found.time) is float and math.isfinite(found.time), f"time is {found.time!r}")
-    must(type(found.radius) is float and 0.0 <= found.radius < np.inf, "radius")
-    must((found.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
+    must(
+        not n or landmark_set.mass >= LEAST_OF_ALL,
+        f"masses are {landmark_set.mass:g} in all, less than 1",
+    )
+    must(
+        (landmark_set.masses >= LEAST_SHARE * landmark_set.mass).all(), "a mass is next to nothing"
+    )
+    for partition in np.unique(landmark_set.keys[:, 0]).tolist():
+        must(
+            partition in landmark_set.positions,
+            f"a landmark of partition {partition}, which has none",
+        )
+        arrivals = landmark_set.keys[landmark_set.keys[:, 0] == partition, 1]
+        must(
+            ((arrivals >= 0) & (arrivals < landmark_set.positions[partition])).all(),
+            "a key is out of range",
+        )
+        must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
+    must(
+        type(landmark_set.time) is float and math.isfinite(landmark_set.time),
+        f"time is {landmark_set.time!r}",
+    )
+    must(type(landmark_set.radius) is float and 0.0 <= landmark_set.radius < np.inf, "radius")
+    must((landmark_set.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
 
 
-def of_covering(
-    held: covering.Covering, agreement: Agreement, partition: int, size: int
+def from_covering(
+    state: covering.Covering, agreement: Agreement, partition: int, size: int
 ) -> LandmarkSet:
-    """What a partition has learned."""
-    support, radius = held.support, math.sqrt(held.cover.radius2(size))
-    stale = covering.stale(support.masses, held.position - support.births, size)
+    """The set of a partition without a map."""
+    support, radius = state.support, math.sqrt(state.cover.radius2(size))
+    stale = covering.find_stale(support.masses, state.position - support.births, size)
     keys = np.column_stack([np.full(len(support), partition, dtype=np.int64), support.births])
-    # a zero has no sign in a set, for equal points are to be equal bytes
-    every = Landmarks(support.points + 0.0, support.masses, keys, stale)
-    found = every.take(every.order)
-    parts = found.points, found.masses, found.keys, found.stale
-    return LandmarkSet(*parts, agreement, {partition: held.position}, held.time, size, radius)
+    # -0.0 becomes 0.0: equal points must be equal bytes
+    landmarks = Landmarks(support.points + 0.0, support.masses, keys, stale)
+    ordered = landmarks.take(landmarks.order)
+    parts = ordered.points, ordered.masses, ordered.keys, ordered.stale
+    return LandmarkSet(*parts, agreement, {partition: state.position}, state.time, size, radius)
 
 
-def of_state(
+def from_state(
     state: State, config: Config, features: tuple[tuple[str, ...], bool], partition: int
 ) -> LandmarkSet:
-    """What an engine has learned, if it has landmarks with coordinates."""
+    """The set of an engine, whose landmarks have coordinates."""
     assert state.cover is not None
     scaling = state.scaling
-    bandwidth = None if config.has_widths or config.room != "dense" else scaling.bandwidth
+    bandwidth = None if config.has_widths or config.family != "kernel" else scaling.bandwidth
     agreement = Agreement(
         *features,
         tuple(scaling.scale.tolist()),
@@ -294,38 +307,49 @@ def of_state(
         config.clock,
     )
     time = state.position - 1.0 if state.time is None else state.time
-    held = covering.Covering(state.position, time, state.support, state.cover)
-    return of_covering(held, agreement, partition, config.size)
+    covered = covering.Covering(state.position, time, state.support, state.cover)
+    return from_covering(covered, agreement, partition, config.size)
 
 
-def parameters_of(found: LandmarkSet) -> dict[str, Any]:
-    """Parameters of an engine that a set has settled."""
-    agreement = found.agreement
+def get_parameters(landmark_set: LandmarkSet) -> dict[str, Any]:
+    """Parameters of an engine that a set determines."""
+    agreement = landmark_set.agreement
     clock = POSITION if agreement.half_life is None else agreement.clock
     return {"memory": "landmarks", "half_life": agreement.half_life, "clock": clock}
 
 
-def support_of(found: LandmarkSet, config: Config) -> tuple[Support, Scaling]:
-    """The slots of an engine that holds these landmarks, and what its kernel sees."""
-    agreement = found.agreement
-    births, ids = found.keys[:, 1], found.keys[:, 0] * 2**47 + found.keys[:, 1]
-    if len(found.positions) > 1:  # unique, and fewer than events; which came first nobody knows
-        births = np.argsort(np.argsort(ids, kind="stable")).astype(np.int64)
+def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, Scaling]:
+    """The slots of an engine that holds these landmarks, and its scaling."""
+    agreement = landmark_set.agreement
+    arrivals, ids = (
+        landmark_set.keys[:, 1],
+        landmark_set.keys[:, 0] * 2**47 + landmark_set.keys[:, 1],
+    )
+    if (
+        len(landmark_set.positions) > 1
+    ):  # unique, and fewer than events; which came first is unknown
+        arrivals = np.argsort(np.argsort(ids, kind="stable")).astype(np.int64)
     else:
-        ids = births
-    shares = found.masses / found.masses.sum()
-    scaling = agreement.scaling(center=shares @ found.points)
-    scaled = scaling.apply(found.points)
+        ids = arrivals
+    shares = landmark_set.masses / landmark_set.masses.sum()
+    scaling = agreement.scaling(center=shares @ landmark_set.points)
+    scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
     if bandwidth is None:
         bandwidth = 1.0 if config.has_widths else choose_bandwidth(cdist(scaled, scaled))
-    parts = found.points.copy(), scaled, ids.copy(), births.copy(), found.masses.copy()
+    parts = (
+        landmark_set.points.copy(),
+        scaled,
+        ids.copy(),
+        arrivals.copy(),
+        landmark_set.masses.copy(),
+    )
     return Support(*parts), scaling.of_bandwidth(bandwidth)
 
 
-def renumbered(found: LandmarkSet, partition: int) -> LandmarkSet:
-    """The set of one partition, as that of another number."""
-    keys = found.keys.copy()
+def renumber(landmark_set: LandmarkSet, partition: int) -> LandmarkSet:
+    """The set of one partition under another partition number."""
+    keys = landmark_set.keys.copy()
     keys[:, 0] = partition
-    (at,) = found.positions.values()
-    return replace(found, keys=keys, positions={partition: at})
+    (position,) = landmark_set.positions.values()
+    return replace(landmark_set, keys=keys, positions={partition: position})

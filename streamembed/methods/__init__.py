@@ -1,1 +1,1 @@
-"""What each embedding is: its parameters, its state, its room, its extension."""
+"""What each embedding is: its parameters, its state, its refinement, its extension."""

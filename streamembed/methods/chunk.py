@@ -9,9 +9,7 @@ from typing import Self
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.codec import KEPT_WHERE_SET
-
-__all__ = ["Chunk", "Events"]
+from streamembed.numeric.codec import SAVED_IF_SET
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,13 +19,13 @@ class Chunk:
     Attributes
     ----------
     points : (c, d)
-        Raw; (c, 0) for things without coordinates.
+        Raw; (c, 0) for objects without coordinates.
     ids : (c,)
         int64 or str.
-    known : (c, n) or None
-        Unsquared distances to the n items of the support, oldest first, for things without
+    distances : (c, n) or None
+        Unsquared distances to the n items of the support, oldest first, for objects without
         coordinates; inf where the item has left the window before the event came.
-    among : (c, c) or None
+    mutual_distances : (c, c) or None
         The same to one another: symmetric, zero diagonal.
     classes : (c,) or None
         Class indices of labelled events, -1 where unknown.
@@ -37,8 +35,8 @@ class Chunk:
 
     points: Floats
     ids: Array
-    known: Floats | None = None
-    among: Floats | None = None
+    distances: Floats | None = None
+    mutual_distances: Floats | None = None
     classes: Ints | None = None
     times: Floats | None = None
 
@@ -46,36 +44,36 @@ class Chunk:
         return len(self.ids)
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Floats], ids: Array, held: int) -> Self:
+    def of_rows(cls, rows: Sequence[Floats], ids: Array, n_objects: int) -> Self:
         """A chunk of distance rows.
 
         Parameters
         ----------
         rows
-            Row i: distances to the most recent of the ``held`` items, oldest first, and behind
+            Row i: distances to the most recent of the ``n_objects`` items, oldest first, and behind
             them to the i events of the chunk before it.
         """
         c = len(rows)
-        known, among = np.full((c, held), np.inf), np.zeros((c, c))
+        distances, mutual_distances = np.full((c, n_objects), np.inf), np.zeros((c, c))
         for i, row in enumerate(rows):
-            reach = min(len(row) - i, held)
-            known[i, held - reach :] = row[len(row) - i - reach : len(row) - i]
-            among[i, :i] = among[:i, i] = row[len(row) - i :]
-        return cls(np.zeros((c, 0)), ids, known, among)
+            n_known = min(len(row) - i, n_objects)
+            distances[i, n_objects - n_known :] = row[len(row) - i - n_known : len(row) - i]
+            mutual_distances[i, :i] = mutual_distances[:i, i] = row[len(row) - i :]
+        return cls(np.zeros((c, 0)), ids, distances, mutual_distances)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Events:
+class AcceptedEvents:
     """Accepted events in the order of the stream, from which a chunk is made.
 
     Attributes
     ----------
     points : (c, d)
-        Raw; (c, 0) for things without coordinates.
+        Raw; (c, 0) for objects without coordinates.
     ids : (c,)
         int64 or str.
     rows : tuple of (L_i,), or None
-        For things without coordinates: see `Chunk.of_rows`.
+        For objects without coordinates: see `Chunk.of_rows`.
     classes : (c,) or None
         Class indices, -1 where unknown; None where no metric learns from labels.
     times : (c,) or None
@@ -86,13 +84,13 @@ class Events:
     ids: Array
     rows: tuple[Floats, ...] | None = None
     classes: Ints | None = None
-    times: Floats | None = field(default=None, metadata=KEPT_WHERE_SET)
+    times: Floats | None = field(default=None, metadata=SAVED_IF_SET)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @classmethod
-    def joined(cls, parts: Sequence[Events]) -> Self:
+    def joined(cls, parts: Sequence[AcceptedEvents]) -> Self:
         """The same events in one array each."""
         rows = None
         if parts[0].rows is not None:
@@ -111,8 +109,8 @@ class Events:
             times,
         )
 
-    def chunk(self, held: int) -> Chunk:
-        """All events as one chunk, for a support of ``held`` objects."""
+    def chunk(self, n_objects: int) -> Chunk:
+        """All events as one chunk, for a support of ``n_objects``."""
         if self.rows is None:
             return Chunk(self.points, self.ids, classes=self.classes, times=self.times)
-        return Chunk.of_rows(self.rows, self.ids, held)
+        return Chunk.of_rows(self.rows, self.ids, n_objects)

@@ -1,4 +1,4 @@
-"""Leading pairs on their way to a certificate: what every rung of either room gives."""
+"""Leading eigenpairs before certification: the result of every refinement level."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from streamembed.spectral.alignment import Residuals
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["LARGEST_EXACT", "SMALLEST_FACTORED", "Pairs", "bound_following"]
-
 # Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
 # (0.25 s).
 SMALLEST_FACTORED = 64
@@ -23,8 +21,8 @@ LARGEST_EXACT = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Up to k + 1 leading pairs with their residual block, and what is known of all others.
+class Eigenpairs:
+    """Up to k + 1 leading pairs with their residual block, and bounds on all others.
 
     Attributes
     ----------
@@ -35,9 +33,10 @@ class Pairs:
     normal : Normalisation
     rounding : float
         See `certificate.certify`.
-    rung : str
+    refinement : str
+        The level that computed them.
     unit : float
-        What values, errors and all else here are in units of.
+        Values, errors and everything else here are in units of it.
     floor : float
         See `certificate.certify`.
     negative_mass : float or None
@@ -50,47 +49,49 @@ class Pairs:
     outside: Outside
     normal: Normalisation
     rounding: float
-    rung: str
+    refinement: str
     unit: float = 1.0
-    floor: float = certificate.NOTHING
+    floor: float = certificate.NEGLIGIBLE
     negative_mass: float | None = None
 
     @property
     def residuals(self) -> Residuals:
-        """What turning needs to know."""
+        """The residuals that a rotation towards the frame needs."""
         errors = self.errors
         return Residuals(self.values, self.vectors.T @ errors, errors.T @ errors)
 
-    def worst(self, k: int) -> float:
+    def largest_residual(self, k: int) -> float:
         """The largest residual norm among the first k."""
         norms = np.sqrt(np.einsum("ij,ij->j", self.errors[:, :k], self.errors[:, :k]))
         return float(norms.max(initial=0.0))
 
-    def room(self, config: Config) -> float:
+    def tolerated_residual(self, config: Config) -> float:
         """The tolerance as a residual norm: relative to the first eigenvalue."""
         assert config.tolerance is not None
         return config.tolerance * float(self.values[:1].max(initial=0.0))
 
-    def level(self, config: Config) -> float:
-        """What lambda_(k+1) must stay below: lambda_k, and what turning leaves of the tolerance."""
+    def outside_limit(self, config: Config) -> float:
+        """Limit on lambda_(k+1): lambda_k, and the rest of the tolerance."""
         k = config.n_components
         last = float(self.values[k - 1]) if len(self.values) >= k else 0.0
-        left = 0.5 * (1.0 - TOLERANCE_SHARE) * self.room(config)
-        return last + max(left, self.rounding)
+        allowance = 0.5 * (1.0 - TOLERANCE_SHARE) * self.tolerated_residual(config)
+        return last + max(allowance, self.rounding)
 
-    def lacks(self, config: Config) -> bool:
-        """True where a leading eigenvalue was seen that is not among these."""
+    def misses_leading(self, config: Config) -> bool:
+        """True where an observed leading eigenvalue is missing among these."""
         k, leading = config.n_components, self.outside.leading
-        found = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
-        room = max(self.room(config), self.rounding)
-        short = float((leading - found).max(initial=0.0))
-        return short > room or self.outside.known > self.level(config)
+        values = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
+        allowance = max(self.tolerated_residual(config), self.rounding)
+        shortfall = float((leading - values).max(initial=0.0))
+        return shortfall > allowance or self.outside.estimate > self.outside_limit(config)
 
-    def fits(self, config: Config) -> bool:
+    def meets_tolerance(self, config: Config) -> bool:
         """True where the k published columns are within the tolerance, before any turning."""
         if len(self.values) == 0:
             return True
-        return self.worst(config.n_components) + self.rounding <= self.room(config)
+        return self.largest_residual(
+            config.n_components
+        ) + self.rounding <= self.tolerated_residual(config)
 
 
 def bound_following(
@@ -100,4 +101,4 @@ def bound_following(
     inside = block.T @ image
     ritz, turn = descending_eigh(inside)
     coupling = turn.T @ (image.T @ image - inside.T @ inside) @ turn
-    return certificate.following(ritz, coupling, beyond, published, rounding)
+    return certificate.bound_outside(ritz, coupling, beyond, published, rounding)

@@ -17,26 +17,17 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from streamembed.geometry import self_tuning
-from streamembed.geometry.self_tuning import Rule
+from streamembed.geometry.self_tuning import WidthRule
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import neighbor_walk
 
-__all__ = [
-    "Extends",
-    "GraphExtension",
-    "SelfTuningExtension",
-    "cover",
-    "fuse",
-    "sampled",
-]
-
-# What an exponent may be off by: far below the residual of any certificate.
+# Largest error of an exponent: far below the residual of any certificate.
 LOSS = 1e-10
 # Squared distances below this share of the squared norms are taken by differences: whether a point
 # is one of the support must not be a matter of rounding.
 SAME = 1e-10
-# Of squared distances, for farther ones are not finite: which point is nearest cannot be told.
+# Largest squared distance: beyond it, distances are not finite and no point is the nearest.
 FARTHEST = 1e307
 # Points whose coverage is computed for a typical one (error: docs/algorithms/diffusion-map.md).
 SAMPLE = 256
@@ -44,8 +35,8 @@ SAMPLE = 256
 TILE = 256
 
 
-class Extends(Protocol):
-    """Coordinates and coverage of new points, or of things by their distances."""
+class Extension(Protocol):
+    """Coordinates and coverage of new points, or of objects by their distances."""
 
     def coordinates(self, points: Floats) -> Floats:
         """Of points (n, d) in the caller's units, shape (n, k)."""
@@ -58,8 +49,8 @@ class Extends(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Extension:
-    """What extensions have in common.
+class _TiledExtension:
+    """The part that extensions share: points, their scaling, and tiles of distances.
 
     Attributes
     ----------
@@ -70,7 +61,7 @@ class _Extension:
     fused : (d + 1, N)
         [-2 X | squares], transposed: one product gives squared distances.
     finest : float
-        A squared distance that tells points apart: exponents are exact to a share of it.
+        A squared distance that distinguishes points: exponents are exact to a share of it.
     center, scale : (d,)
         Of the caller's units.
     """
@@ -106,7 +97,7 @@ class _Extension:
         return coordinates, coverage
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Coordinates (n, k) and coverage (n,) of things whose distances (n, N) are known.
+        """Coordinates (n, k) and coverage (n,) of objects by their distances (n, N).
 
         Distances are unsquared, as the kernel sees them; where one is inf, that support point has
         no weight; one of each row must be finite.
@@ -127,18 +118,18 @@ class _Extension:
             scaled = augmented[:, :d]
             np.subtract(points, self.center, out=scaled)
             scaled /= self.scale
-            own = np.einsum("ij,ij->i", scaled, scaled)
-            largest = max(float(own.max()), float(self.squares.max()))
+            norms = np.einsum("ij,ij->i", scaled, scaled)
+            largest = max(float(norms.max()), float(self.squares.max()))
             if not largest * float(np.finfo(np.float64).eps) <= LOSS * self.finest:
                 return np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
             augmented[:, d] = 1.0
             d2: Floats = augmented @ self.fused
-            d2 += own[:, None]
-        near = np.flatnonzero(d2.min(axis=1) <= SAME * (own + largest))
-        row, column = np.nonzero(d2[near] <= SAME * (own[near, None] + self.squares))
+            d2 += norms[:, None]
+        close = np.flatnonzero(d2.min(axis=1) <= SAME * (norms + largest))
+        row, column = np.nonzero(d2[close] <= SAME * (norms[close, None] + self.squares))
         if len(row):
-            apart = scaled[near[row]] - self.points[column]
-            d2[near[row], column] = np.einsum("ij,ij->i", apart, apart)
+            differences = scaled[close[row]] - self.points[column]
+            d2[close[row], column] = np.einsum("ij,ij->i", differences, differences)
         return d2
 
     def _coordinates(self, d2: Floats) -> Floats:
@@ -149,7 +140,7 @@ class _Extension:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SelfTuningExtension(_Extension):
+class SelfTuningExtension(_TiledExtension):
     """Everything about a support that the coordinates of a new point need.
 
     Attributes
@@ -170,7 +161,7 @@ class SelfTuningExtension(_Extension):
 
     widths: Floats
     least: float
-    rule: Rule
+    rule: WidthRule
     targets: Floats
     masses: Floats
     typical: float
@@ -182,7 +173,13 @@ class SelfTuningExtension(_Extension):
 
     @classmethod
     def of(
-        cls, points: Floats, typical: float, least: float, rule: Rule, targets: Floats, **parts: Any
+        cls,
+        points: Floats,
+        typical: float,
+        least: float,
+        rule: WidthRule,
+        targets: Floats,
+        **parts: Any,
     ) -> Self:
         """Prepare the extension of a snapshot; see the attributes.
 
@@ -192,7 +189,7 @@ class SelfTuningExtension(_Extension):
         squares = np.einsum("ij,ij->i", points, points)
         finest = rule.width * least**2
         targets = np.column_stack([targets, np.ones(len(points))])
-        made = cls(
+        extension = cls(
             points=points,
             squares=squares,
             fused=fuse(points, squares),
@@ -204,42 +201,42 @@ class SelfTuningExtension(_Extension):
             **parts,
         )
         if typical:
-            return made
-        rows = sampled(len(points))
+            return extension
+        rows = sample_rows(len(points))
         with np.errstate(over="ignore", under="ignore"):
             d2 = squared_distances(points[rows], points, LOSS * finest)
-        known = cover(d2, made.widths, made.masses, made.rule)
-        return replace(made, typical=float(np.median(known)))
+        sums = sum_coverage(d2, extension.widths, extension.masses, extension.rule)
+        return replace(extension, typical=float(np.median(sums)))
 
     def _coordinates(self, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
         nearest = d2.argmin(axis=1)
         lowest = d2[np.arange(len(d2)), nearest]
-        own = np.maximum(self._reaches(d2, lowest), self.least)
-        held = lowest == 0.0
-        own[held] = self.widths[nearest[held]]
+        widths = np.maximum(self._measure_reaches(d2, lowest), self.least)
+        is_support = lowest == 0.0
+        widths[is_support] = self.widths[nearest[is_support]]
         with np.errstate(over="ignore", under="ignore"):
             weights = d2 / self.widths
-            weights /= (-self.rule.width * own)[:, None]
+            weights /= (-self.rule.width * widths)[:, None]
             sums = np.exp(weights, out=weights) @ self.targets
-            enough = self_tuning.enough(self.rule, len(self.widths))
-            short = np.flatnonzero(~held & (sums[:, -1] < enough))
-            if len(short):
-                sums[short] = self._far(d2[short], own[short]) @ self.targets
+            enough = self_tuning.required_weight(self.rule, len(self.widths))
+            too_few = np.flatnonzero(~is_support & (sums[:, -1] < enough))
+            if len(too_few):
+                sums[too_few] = self._weigh_far(d2[too_few], widths[too_few]) @ self.targets
         result: Floats = sums[:, :-2] / sums[:, -2:-1]
         return result
 
-    def _far(self, d2: Floats, own: Floats) -> Floats:
+    def _weigh_far(self, d2: Floats, widths: Floats) -> Floats:
         """Weights of points that have too few with their own width, relative to the largest."""
-        own = self_tuning.raised(own, d2, self.widths, self.rule)
-        exponents = d2 / (-self.rule.width * own)[:, None] / self.widths
+        widths = self_tuning.raise_widths(widths, d2, self.widths, self.rule)
+        exponents = d2 / (-self.rule.width * widths)[:, None] / self.widths
         largest = exponents.max(axis=1)
-        lost = largest == -np.inf  # so far off that no point is nearer than another
-        exponents[lost], largest[lost] = np.where(d2[lost] < np.inf, 0.0, -np.inf), 0.0
+        is_lost = largest == -np.inf  # so far off that no point is nearer than another
+        exponents[is_lost], largest[is_lost] = np.where(d2[is_lost] < np.inf, 0.0, -np.inf), 0.0
         weights: Floats = np.exp(exponents - largest[:, None])
         return weights
 
-    def _reaches(self, d2: Floats, lowest: Floats) -> Floats:
+    def _measure_reaches(self, d2: Floats, lowest: Floats) -> Floats:
         """The distance to the k-th nearest point that is not the same; to the farthest of fewer."""
         k = min(self.rule.n_neighbors, d2.shape[1])
         others = d2
@@ -253,13 +250,13 @@ class SelfTuningExtension(_Extension):
         return reaches
 
     def _coverage(self, d2: Floats) -> Floats:
-        near = cover(d2, self.widths, self.masses, self.rule)
-        coverage: Floats = np.minimum(1.0, near / self.typical)
+        sums = sum_coverage(d2, self.widths, self.masses, self.rule)
+        coverage: Floats = np.minimum(1.0, sums / self.typical)
         return coverage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphExtension(_Extension):
+class GraphExtension(_TiledExtension):
     """The same for a graph of neighbours: psi(x) = sum w psi / (lambda sum w).
 
     Neighbours of x are its own nearest, and all points that would have it among theirs; or all
@@ -279,7 +276,7 @@ class GraphExtension(_Extension):
         K.
     radius2 : float
         Squared; 0 where neighbours are joined.
-    targets, known : (N, k)
+    targets, psi : (N, k)
         psi / lambda, and psi.
     masses : (N,)
         m.
@@ -295,7 +292,7 @@ class GraphExtension(_Extension):
     n_neighbors: int
     radius2: float
     targets: Floats
-    known: Floats
+    psi: Floats
     masses: Floats
     typical: float
 
@@ -308,41 +305,43 @@ class GraphExtension(_Extension):
         weights = self._weigh(d2) * self.masses
         sums = weights.sum(axis=1)
         result = np.zeros((len(d2), self.n_columns))
-        # within a radius there may be nobody: as of an isolated point, nothing is known
+        # there may be no point within a radius: 0, as for an isolated point
         np.divide(weights @ self.targets, sums[:, None], out=result, where=sums[:, None] > 0.0)
         nearest = d2.argmin(axis=1)
-        held = d2[np.arange(len(d2)), nearest] == 0.0
-        result[held] = self.known[nearest[held]]
+        is_support = d2[np.arange(len(d2)), nearest] == 0.0
+        result[is_support] = self.psi[nearest[is_support]]
         return result
 
     def _weigh(self, d2: Floats) -> Floats:
         """Weights of the neighbours, 0 elsewhere, shape (b, N)."""
         if self.radius2:
-            near, own = d2 <= self.radius2, np.zeros(0)
+            is_neighbor, widths = d2 <= self.radius2, np.zeros(0)
         else:
             last = np.partition(d2, min(self.n_neighbors, d2.shape[1]) - 1, axis=1)
-            near = (d2 <= last[:, [min(self.n_neighbors, d2.shape[1]) - 1]]) | (d2 <= self.reaches2)
-            near &= d2 < np.inf
+            is_neighbor = (d2 <= last[:, [min(self.n_neighbors, d2.shape[1]) - 1]]) | (
+                d2 <= self.reaches2
+            )
+            is_neighbor &= d2 < np.inf
         if self.weights == "binary":
-            return near.astype(np.float64)
+            return is_neighbor.astype(np.float64)
         if self.weights == "heat":
-            own = self.widths[0]
+            widths = self.widths[0]
         else:
-            at = min(neighbor_walk.SCALE_NEIGHBOR, d2.shape[1]) - 1
-            own = np.sqrt(np.partition(np.minimum(d2, FARTHEST), at, axis=1)[:, at])
-            own = np.maximum(own, self.least)[:, None]
+            index = min(neighbor_walk.SCALE_NEIGHBOR, d2.shape[1]) - 1
+            widths = np.sqrt(np.partition(np.minimum(d2, FARTHEST), index, axis=1)[:, index])
+            widths = np.maximum(widths, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-            exponents = np.where(near, -(d2 / own) / (self.width * self.widths), -np.inf)
+            exponents = np.where(is_neighbor, -(d2 / widths) / (self.width * self.widths), -np.inf)
             weights: Floats = np.exp(exponents - exponents.max(axis=1)[:, None])
-        return np.where(near, weights, 0.0)
+        return np.where(is_neighbor, weights, 0.0)
 
     def _coverage(self, d2: Floats) -> Floats:
         if self.radius2:
             counts = (d2 <= self.radius2) @ self.masses
             return np.minimum(1.0, counts / self.typical)
-        at = min(self.n_neighbors, d2.shape[1]) - 1
-        last = np.partition(d2, at, axis=1)[:, at]
+        index = min(self.n_neighbors, d2.shape[1]) - 1
+        last = np.partition(d2, index, axis=1)[:, index]
         with np.errstate(over="ignore", under="ignore"):
             coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
@@ -353,13 +352,13 @@ def fuse(points: Floats, squares: Floats) -> Floats:
     return np.ascontiguousarray(np.column_stack([-2.0 * points, squares]).T)
 
 
-def cover(d2: Floats, widths: Floats, masses: Floats, rule: Rule) -> Floats:
+def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) -> Floats:
     """sum_i m_i exp(-d2 / (c s_i^2)), shape (b,), of squared distances (b, N)."""
     with np.errstate(under="ignore", over="ignore"):
-        near: Floats = np.exp(-(d2 / widths) / (rule.width * widths)) @ masses
-    return near
+        sums: Floats = np.exp(-(d2 / widths) / (rule.width * widths)) @ masses
+    return sums
 
 
-def sampled(n: int) -> Ints:
-    """The rows by whose coverage a typical one is known: evenly spaced, all of a small support."""
+def sample_rows(n: int) -> Ints:
+    """The rows whose coverage gives the typical one: evenly spaced, all of a small support."""
     return np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.int64))

@@ -1,7 +1,8 @@
 """Stable axes: the state's frame, and the alignment of snapshots with it.
 
-The frame is renewed at stream positions (`renew`, from the engine's push), never by who asks
-for a snapshot; a snapshot is turned towards the frame it finds (`turn`): reading stays pure.
+The frame is renewed at stream positions (`renew`, from the engine's push), never by a call that
+asks for a snapshot. A snapshot is turned towards the frame of its state (`align`): reading stays
+pure.
 """
 
 from __future__ import annotations
@@ -19,26 +20,25 @@ from streamembed.spectral import alignment, certificate, operator
 from streamembed.spectral.alignment import Residuals
 from streamembed.spectral.operator import Normalisation
 
-__all__ = ["Turned", "estimate_normalisation", "follow", "is_comparable", "renew", "turn", "view"]
-
 # Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
-# tolerance says so; the plain view's own is about the same.
-FREE_BUDGET = 4e-3
+# tolerance is set; the plain view's own is about the same.
+DEFAULT_BUDGET = 4e-3
 # Eigenvalues closer than this, relative to the first, are one eigenvalue to rounding.
 EQUAL = 1e-10
 # Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
 TURN_PER_CHUNK = np.deg2rad(3.0)
 # Eigenfunctions that have turned this far since the frame was taken (30 degrees) are near the 90
-# at which it could no longer tell their signs: the frame is then renewed with every chunk.
-RESTLESS = np.deg2rad(30.0)
-# Axes of one epoch: each column's correlation with what it was, over the points that are left. Two
-# snapshots of one epoch may be that far from it on either side, so that theirs is 0.9 or near it.
+# at which it no longer determines their signs: the frame is then renewed with every chunk.
+UNSTABLE_ANGLE = np.deg2rad(30.0)
+# Axes of one epoch: each column's correlation with its earlier values, over the points that remain.
+# Two snapshots of one epoch may be that far from it on either side, so that theirs is 0.9 or near
+# it.
 USABLE = 0.95
 LEAST_SHARED = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turned:
+class FrameAlignment:
     """A rotation towards the frame, and its effect.
 
     Attributes
@@ -46,10 +46,10 @@ class Turned:
     rotation : (c, c)
         The columns to publish are psi @ rotation.
     displacement : float
-        Root mean square (pi-weighted, shared slots) of what it took out of the eigenfunctions,
-        beyond signs and bases of near-equal eigenvalues, which are arbitrary.
+        Root mean square (pi-weighted, shared slots) of the part that it removed from the
+        eigenfunctions, beyond signs and bases of near-equal eigenvalues, which are arbitrary.
     movement : float
-        The same of what is left between the turned columns and the frame's.
+        The same of the difference that remains between the turned columns and the frame's.
     lag : float
         Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
     """
@@ -60,66 +60,66 @@ class Turned:
     lag: float
 
 
-def turn(
+def align(
     state: State,
     config: Config,
     normal: Normalisation,
     psi: Floats,
     residuals: Residuals,
-    hold: bool = True,
-) -> Turned:
+    mix: bool = True,
+) -> FrameAlignment:
     """Align the columns ``psi`` (n, c) with the state's frame, as far as the residuals allow.
 
-    Without ``hold`` nothing is mixed: the columns only take the frame's signs.
+    Without ``mix`` the columns only take the frame's signs.
     """
     c = psi.shape[1]
     old = state.frame.columns
-    if psi is old:  # the frame was renewed with this very chunk, and is what is to be published
-        return Turned(np.eye(c), state.frame.displacement, state.frame.movement, 0.0)
+    if psi is old:  # the frame was renewed with this chunk, and is published
+        return FrameAlignment(np.eye(c), state.frame.displacement, state.frame.movement, 0.0)
     level = min(c, old.shape[1])
     weights = normal.stationary[: len(old)] * (
         state.frame.births == state.support.births[: len(old)]
-    )  # pi on the slots that still hold what they held when the frame was taken, 0 elsewhere
+    )  # pi on the slots that still hold the same event as when the frame was taken, 0 elsewhere
     if level == 0 or np.count_nonzero(weights) <= level:
-        signs = np.diag(alignment.canonical_signs(psi))
-        return Turned(signs, 0.0, 0.0, 0.0)
+        signs = np.diag(alignment.choose_signs(psi))
+        return FrameAlignment(signs, 0.0, 0.0, 0.0)
     weighted = psi[: len(old)] * weights[:, None]
     overlap = np.eye(c)
     overlap[:level, :level] = weighted[:, :level].T @ old[:, :level]
     k = min(config.n_components, c)
     largest_norm = float(np.sqrt(np.maximum(np.diag(residuals.gram)[:k].max(), 0.0)))
-    budget = float(residuals.values[0]) * _budget(config)
+    budget = float(residuals.values[0]) * _choose_budget(config)
     chunks = (state.position - state.frame.position) / config.chunk_size
     limit = max(budget, largest_norm)
-    # a following column that is less exact than what is published must not mix with it
+    # a following column that is less exact than the published ones must not mix with them
     mixing = k if c > k and residuals.gram[k, k] > limit**2 else c
-    mixing = mixing if hold else 0
-    runs = certificate.near_equal(residuals.values[:mixing], 0.1 * (limit - largest_norm))
+    mixing = mixing if mix else 0
+    runs = certificate.find_clusters(residuals.values[:mixing], 0.1 * (limit - largest_norm))
     runs += [range(i, i + 1) for i in range(mixing, c)]
-    turn = alignment.align(
+    rotation_plan = alignment.align(
         overlap,
         residuals,
         runs,
         k,
         limit,
-        TURN_PER_CHUNK * chunks if hold else np.inf,
+        TURN_PER_CHUNK * chunks if mix else np.inf,
     )
-    rotation = turn.rotation[:, :k]
+    rotation = rotation_plan.rotation[:, :k]
     inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points
-    change = turn.near[:, :k] - rotation
+    change = rotation_plan.near[:, :k] - rotation
     removed = np.einsum("ij,ij->", change, inner @ change)
-    kept = min(k, level)
-    shown = rotation[:, :kept]
-    before = (old[:, :kept] ** 2).sum(axis=1) @ weights
-    moved = np.einsum("ij,ij->", shown, inner @ shown) - 2 * np.einsum(
-        "ij,ij->", shown[:level], overlap[:level, :kept]
+    n_compared = min(k, level)
+    rotated = rotation[:, :n_compared]
+    previous_square = (old[:, :n_compared] ** 2).sum(axis=1) @ weights
+    movement = np.einsum("ij,ij->", rotated, inner @ rotated) - 2 * np.einsum(
+        "ij,ij->", rotated[:level], overlap[:level, :n_compared]
     )
     share = weights.sum() * k
-    return Turned(
-        turn.rotation,
+    return FrameAlignment(
+        rotation_plan.rotation,
         float(np.sqrt(max(removed, 0.0) / share)),
-        float(np.sqrt(max(moved + before, 0.0) / share)),
-        turn.lag,
+        float(np.sqrt(max(movement + previous_square, 0.0) / share)),
+        rotation_plan.lag,
     )
 
 
@@ -129,38 +129,40 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     Parameters
     ----------
     epoch
-        Given where the axes start anew, with signs that make the largest entries positive.
+        Given where the axes start from scratch, with signs that make the largest entries positive.
     """
     normal = estimate_normalisation(state, config)
     values, psi = view(state, normal, config.n_components + 1)
-    births = state.support.births
+    positions = state.support.births
     if epoch is not None:
         # in one memory layout, as after loading: products with another differ in their last bits
-        signed = np.ascontiguousarray(psi * alignment.canonical_signs(psi))
-        nothing = False, 0.0, 0.0
+        signed = np.ascontiguousarray(psi * alignment.choose_signs(psi))
+        still = False, 0.0, 0.0
         return FrameReference(
-            signed, values, births, state.position, epoch, *nothing, signed, births
+            signed, values, positions, state.position, epoch, *still, signed, positions
         )
-    unit = gram.unit_of(values) if state.is_centred else 1.0
+    unit = gram.choose_unit(values) if state.is_centred else 1.0
     residuals = Residuals.none(values / unit)
-    turned = turn(state, config, normal, psi, residuals)
+    turned = align(state, config, normal, psi, residuals)
     columns = np.ascontiguousarray(psi @ turned.rotation)
-    epoch, anchor, held = _epoch_of(state.frame, columns, births, config.n_components)
+    epoch, anchor, anchor_positions = _choose_epoch(
+        state.frame, columns, positions, config.n_components
+    )
     return FrameReference(
         columns,
-        alignment.turned_residuals(residuals, turned.rotation)[0] * unit,
-        births,
+        alignment.rotate_residuals(residuals, turned.rotation)[0] * unit,
+        positions,
         state.position,
         epoch,
-        bool(turned.lag > RESTLESS),
+        bool(turned.lag > UNSTABLE_ANGLE),
         turned.displacement,
         turned.movement,
         anchor,
-        held,
+        anchor_positions,
     )
 
 
-def follow(
+def adopt_columns(
     state: State, config: Config, columns: Floats, eigenvalues: Floats, epoch: int
 ) -> FrameReference:
     """A frame of functions: for a state whose slots have nothing to do with those before.
@@ -170,38 +172,40 @@ def follow(
     columns
         Eigenfunctions of another state, extended to the points of this one, (n, k).
     """
-    births = state.support.births
-    # as if they were taken a chunk ago: what is published may turn back by a few degrees
+    positions = state.support.births
+    # as if they were taken a chunk ago: published columns may turn back by a few degrees
     position = state.position - config.chunk_size
-    moved = False, 0.0, 0.0
-    return FrameReference(columns, eigenvalues, births, position, epoch, *moved, columns, births)
+    still = False, 0.0, 0.0
+    return FrameReference(
+        columns, eigenvalues, positions, position, epoch, *still, columns, positions
+    )
 
 
 def is_comparable(columns: Floats, others: Floats) -> bool:
-    """Whether columns (n, k) still say of the same points what others said: one epoch."""
-    return bool(alignment.agreement(columns, others).min(initial=1.0) >= USABLE)
+    """Whether columns (n, k) agree with ``others`` on the same points: one epoch."""
+    return bool(alignment.correlate_columns(columns, others).min(initial=1.0) >= USABLE)
 
 
-def _epoch_of(
-    before: FrameReference, columns: Floats, births: Ints, k: int
+def _choose_epoch(
+    previous: FrameReference, columns: Floats, positions: Ints, k: int
 ) -> tuple[int, Floats, Ints]:
-    """The epoch of new columns, and what later ones are compared with.
+    """The epoch of new columns, and the columns to compare later ones with.
 
-    It is raised where a published column no longer says of the points that are left what it said:
-    where it has turned or faded too far. What is compared with is renewed with every half of the
-    support, so that there are points left.
+    It is raised where a published column has turned or faded too far to agree with its earlier
+    values on the points that remain. The columns to compare with are renewed with every half of
+    the support, so that points remain.
     """
-    anchor, held = before.anchor, before.anchor_births
-    shared = np.flatnonzero(births[: len(held)] == held)
+    anchor, anchor_positions = previous.anchor, previous.anchor_births
+    shared = np.flatnonzero(positions[: len(anchor_positions)] == anchor_positions)
     if len(shared) < LEAST_SHARED:
-        return before.epoch, columns, births
+        return previous.epoch, columns, positions
     level = min(k, columns.shape[1], anchor.shape[1])
-    found = alignment.agreement(columns[shared, :level], anchor[shared, :level])
-    if found.min(initial=1.0) < USABLE:
-        return before.epoch + 1, columns, births
-    if len(shared) < 0.5 * len(held):
-        return before.epoch, columns, births
-    return before.epoch, anchor, held
+    correlations = alignment.correlate_columns(columns[shared, :level], anchor[shared, :level])
+    if correlations.min(initial=1.0) < USABLE:
+        return previous.epoch + 1, columns, positions
+    if len(shared) < 0.5 * len(anchor_positions):
+        return previous.epoch, columns, positions
+    return previous.epoch, anchor, anchor_positions
 
 
 def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
@@ -212,7 +216,7 @@ def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Float
         return alignment_matrix.view(state, count)
     if state.is_centred:
         return gram.view(state, count)
-    root = operator.root_of(state.factor, normal)
+    root = operator.compute_root(state.factor, normal)
     values, vectors = operator.leading_pairs(root, normal, count)
     return values, normal.eigenfunctions(vectors)
 
@@ -223,9 +227,9 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
     That of a sparse walk is exact.
     """
     if state.sparse is not None:
-        return neighbor_graph.normalisation(state)
+        return neighbor_graph.compute_normalisation(state)
     if state.is_centred or state.rebuilt is not None:
-        return gram.normalisation(state)
+        return gram.compute_normalisation(state)
     factor, masses = state.factor, state.support.masses
 
     def product(x: Floats) -> Floats:
@@ -235,7 +239,7 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
     return normalise(state.degrees, masses, config.correction, product, EVERYWHERE)
 
 
-def _budget(config: Config) -> float:
+def _choose_budget(config: Config) -> float:
     """Residual, relative to lambda_1, that columns may have for the sake of keeping still.
 
     With memory "all" nothing but equality is given up: that is the mode for oracles, which must
@@ -243,4 +247,4 @@ def _budget(config: Config) -> float:
     """
     if config.memory == "all":
         return EQUAL
-    return FREE_BUDGET if config.tolerance is None else TOLERANCE_SHARE * config.tolerance
+    return DEFAULT_BUDGET if config.tolerance is None else TOLERANCE_SHARE * config.tolerance

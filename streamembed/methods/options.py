@@ -8,23 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.errors import ParameterError, shown
+from streamembed.errors import ParameterError, quote
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.geometry.self_tuning import Rule
-from streamembed.methods.registry import METHODS, Form, Method, rows_of
-from streamembed.metric_learners import metrics as learners
+from streamembed.geometry.self_tuning import WidthRule
+from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
+from streamembed.metric_learners import catalog
 from streamembed.numeric.chunks import Chunks
-from streamembed.numeric.codec import KEPT_WHERE_SET
+from streamembed.numeric.codec import SAVED_IF_SET
 from streamembed.spectral.neighbor_walk import WEIGHTS
 from streamembed.spectral.tracker import Cut
-from streamembed.validation import LARGEST_SEED, flag, keep, one_of, or_none, real, whole
+from streamembed.validation import (
+    LARGEST_SEED,
+    check_choice,
+    check_flag,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
-__all__ = ["EVENT_TIME", "POSITION", "Config"]
-
-# What masses fade by: the events themselves, or the times that come with them.
+# Masses fade by events, or by the times that come with them.
 POSITION, EVENT_TIME = "position", "event_time"
-KERNELS = tuple(dict.fromkeys(name for one in METHODS.values() for name in one.kernels))
+KERNELS = tuple(dict.fromkeys(name for method in METHODS.values() for name in method.kernels))
 LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
 LARGEST_NEIGHBORS = 1000
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
@@ -34,10 +40,10 @@ RADII = 1e-100, 1e100
 MOST_LANDMARKS = 1000
 # Attraction of a picture, beside that of t-SNE.
 SPREADS = 0.5, 20.0
-# Rooms that hold lists of neighbours, and nothing for all pairs of points.
-LISTED = ("graph", "rebuilt")
-# What not every method has.
-OPTIONS = tuple(sorted(frozenset().union(*(one.options for one in METHODS.values()))))
+# Families that hold lists of neighbours, and nothing for all pairs of points.
+LIST_FAMILIES = ("graph", "alignment")
+# Parameters that not every method has.
+OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
 # Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
@@ -50,14 +56,14 @@ GUARDS = 12
 LARGEST_RANK = 64
 RANK_LEVEL = 10.0
 CENTRED_SHARE = 1e-2
-USUAL_TOLERANCE = 6e-3  # what a plain view reaches, where no tolerance is asked for
+USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Every parameter of `streamembed.Engine`, with its default.
 
-    The meaning of each is told in `streamembed.Engine`; this class is where they are checked. A
+    `streamembed.Engine` documents each of them; this class checks them. A
     number of any kind (numpy's, a fraction, a decimal) is kept as a plain int or float.
 
     Raises
@@ -71,8 +77,8 @@ class Config:
     memory: str = "window"
     size: int = 2000
     half_life: float | None = None
-    clock: str = field(default=POSITION, metadata=KEPT_WHERE_SET)
-    max_skew: float | None = field(default=None, metadata=KEPT_WHERE_SET)
+    clock: str = field(default=POSITION, metadata=SAVED_IF_SET)
+    max_skew: float | None = field(default=None, metadata=SAVED_IF_SET)
     kernel: str = "self_tuning"
     n_neighbors: int = 15
     width: float | str = "auto"
@@ -99,35 +105,37 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
-        keep(
+        set_fields(
             self,
-            method=one_of("method", self.method, tuple(METHODS)),
-            memory=one_of("memory", self.memory, ("window", "landmarks", "all")),
-            clock=one_of("clock", self.clock, (POSITION, EVENT_TIME)),
-            kernel=one_of("kernel", self.kernel, KERNELS),
-            scaling=one_of("scaling", self.scaling, ("standard", "global", None)),
-            on_bad_row=one_of("on_bad_row", self.on_bad_row, ("raise", "skip")),
-            n_components=whole("n_components", self.n_components, 1),
-            size=whole("size", self.size, 3),
-            chunk_size=whole("chunk_size", self.chunk_size, 1),
-            seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
-            diffusion_time=real("diffusion_time", self.diffusion_time, 0.0, 1e6),
-            n_neighbors=whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
-            weights=one_of("weights", self.weights, WEIGHTS),
-            radius=or_none(real, "radius", self.radius, *RADII),
-            degree=whole("degree", self.degree, 1, high=LARGEST_DEGREE),
-            coef0=real("coef0", self.coef0, 0.0, LARGEST_COEFFICIENT),
-            gamma=or_none(real, "gamma", self.gamma, 1e-100, 1e100),
-            reg=real("reg", self.reg, 1e-12, 1e6),
-            n_landmarks=or_none(whole, "n_landmarks", self.n_landmarks, 1),
-            picture=flag("picture", self.picture),
-            spread=real("spread", self.spread, *SPREADS),
+            method=check_choice("method", self.method, tuple(METHODS)),
+            memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
+            clock=check_choice("clock", self.clock, (POSITION, EVENT_TIME)),
+            kernel=check_choice("kernel", self.kernel, KERNELS),
+            scaling=check_choice("scaling", self.scaling, ("standard", "global", None)),
+            on_bad_row=check_choice("on_bad_row", self.on_bad_row, ("raise", "skip")),
+            n_components=check_whole("n_components", self.n_components, 1),
+            size=check_whole("size", self.size, 3),
+            chunk_size=check_whole("chunk_size", self.chunk_size, 1),
+            seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
+            diffusion_time=check_real("diffusion_time", self.diffusion_time, 0.0, 1e6),
+            n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
+            weights=check_choice("weights", self.weights, WEIGHTS),
+            radius=check_optional(check_real, "radius", self.radius, *RADII),
+            degree=check_whole("degree", self.degree, 1, high=LARGEST_DEGREE),
+            coef0=check_real("coef0", self.coef0, 0.0, LARGEST_COEFFICIENT),
+            gamma=check_optional(check_real, "gamma", self.gamma, 1e-100, 1e100),
+            reg=check_real("reg", self.reg, 1e-12, 1e6),
+            n_landmarks=check_optional(check_whole, "n_landmarks", self.n_landmarks, 1),
+            picture=check_flag("picture", self.picture),
+            spread=check_real("spread", self.spread, *SPREADS),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
-            keep(self, kernel=self.embedding.kernels[0])
+            set_fields(self, kernel=self.embedding.kernels[0])
         self._check_options()
         self._check_kernel()
-        keep(self, tolerance=or_none(real, "tolerance", self.tolerance, 1e-12, 1.0))
+        set_fields(
+            self, tolerance=check_optional(check_real, "tolerance", self.tolerance, 1e-12, 1.0)
+        )
         self._check_metrics()
         self._check_rank()
         self._check_memory()
@@ -135,14 +143,18 @@ class Config:
 
     def _check_kernel(self) -> None:
         auto = _is_auto(self.width)
-        keep(self, width="auto" if auto else real("width", self.width, *WIDTHS, " or 'auto'"))
+        set_fields(
+            self, width="auto" if auto else check_real("width", self.width, *WIDTHS, " or 'auto'")
+        )
         auto = _is_auto(self.alpha)
-        keep(self, alpha="auto" if auto else real("alpha", self.alpha, 0.0, 2.0, " or 'auto'"))
+        set_fields(
+            self, alpha="auto" if auto else check_real("alpha", self.alpha, 0.0, 2.0, " or 'auto'")
+        )
         if _is_auto(self.bandwidth):
-            keep(self, bandwidth="auto")
+            set_fields(self, bandwidth="auto")
             return
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
-        keep(self, bandwidth=real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
+        set_fields(self, bandwidth=check_real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
         if self.is_sparse and self.weights != "heat":
             raise ParameterError(
                 f"bandwidth={self.bandwidth!r} is for weights='heat'; set that, or width="
@@ -153,7 +165,7 @@ class Config:
             )
 
     def _check_options(self) -> None:
-        """An option that would do nothing is refused."""
+        """Refuse an option that would have no effect."""
         method = self.embedding
         for name in OPTIONS:
             value = getattr(self, name)
@@ -161,14 +173,14 @@ class Config:
                 continue
             if name == "n_neighbors" and self.picture:
                 continue
-            others = [repr(key) for key, one in METHODS.items() if name in one.options]
+            others = [repr(key) for key, spec in METHODS.items() if name in spec.options]
             raise ParameterError(
                 f"{name}={value!r} is for method={' or '.join(others)}: leave it out with method="
                 f"{self.method!r}"
             )
         if method.kernels and self.kernel not in method.kernels:
             raise ParameterError(
-                f"kernel={self.kernel!r} must be one of {shown(method.kernels)} with method="
+                f"kernel={self.kernel!r} must be one of {quote(method.kernels)} with method="
                 f"{self.method!r}"
             )
         for name in ("degree", "coef0", "gamma"):
@@ -199,9 +211,9 @@ class Config:
                 f"and at most {MOST_LANDMARKS}, or None for the paths between all points"
             )
         if self.memory == "landmarks" or self.metrics:
-            what = f"memory={self.memory!r}" if self.memory == "landmarks" else "metrics"
+            conflict = f"memory={self.memory!r}" if self.memory == "landmarks" else "metrics"
             raise ParameterError(
-                f"n_landmarks={count} cannot be combined with {what}: leave one of them out"
+                f"n_landmarks={count} cannot be combined with {conflict}: leave one of them out"
             )
 
     def _check_metrics(self) -> None:
@@ -211,18 +223,18 @@ class Config:
         names = isinstance(given, Sequence) and not isinstance(given, (str, bytes, memoryview))
         if not names or not all(isinstance(name, str) for name in given):
             raise ParameterError(
-                f"metrics={shown(given)} must be a tuple of names, such as ('itml',)"
+                f"metrics={quote(given)} must be a tuple of names, such as ('itml',)"
             )
-        kept = tuple(one_of("metrics", name, learners.NAMES) for name in given)
-        if len(set(kept)) < len(kept):
-            raise ParameterError(f"metrics={kept!r} must not repeat a name")
-        keep(self, metrics=kept)
+        chosen = tuple(check_choice("metrics", name, catalog.NAMES) for name in given)
+        if len(set(chosen)) < len(chosen):
+            raise ParameterError(f"metrics={chosen!r} must not repeat a name")
+        set_fields(self, metrics=chosen)
 
     def _check_rank(self) -> None:
         if _is_auto(self.rank):
-            keep(self, rank="auto")
+            set_fields(self, rank="auto")
             return
-        keep(self, rank=whole("rank", self.rank, 1, " or 'auto'"))
+        set_fields(self, rank=check_whole("rank", self.rank, 1, " or 'auto'"))
         if int(self.rank) <= self.n_components:
             raise ParameterError(
                 f"rank={self.rank} must be larger than n_components={self.n_components}: the "
@@ -230,7 +242,9 @@ class Config:
             )
 
     def _check_memory(self) -> None:
-        keep(self, half_life=or_none(real, "half_life", self.half_life, 1e-3, 1e15))
+        set_fields(
+            self, half_life=check_optional(check_real, "half_life", self.half_life, 1e-3, 1e15)
+        )
         if self.half_life is not None and self.memory != "landmarks":
             raise ParameterError(
                 f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
@@ -241,18 +255,18 @@ class Config:
                 f"clock={self.clock!r} is what masses fade by, and with half_life=None none does: "
                 "set half_life, in units of the times (seconds of timestamps), or leave it out"
             )
-        keep(self, max_skew=or_none(real, "max_skew", self.max_skew, 0.0, 1e15))
+        set_fields(self, max_skew=check_optional(check_real, "max_skew", self.max_skew, 0.0, 1e15))
         if self.max_skew is not None and self.clock == POSITION:
             raise ParameterError(
                 f"max_skew={self.max_skew!r} is for clock='event_time': set that, or leave it out"
             )
         if self.memory == "all":
             return
-        if self.room in LISTED and self.size > LARGEST_GRAPH:
+        if self.family in LIST_FAMILIES and self.size > LARGEST_GRAPH:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_GRAPH}: try a smaller one"
             )
-        if self.size > LARGEST_SUPPORT and self.room not in LISTED:
+        if self.size > LARGEST_SUPPORT and self.family not in LIST_FAMILIES:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
                 f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "
@@ -265,7 +279,7 @@ class Config:
             )
 
     def _check_warm_up(self) -> None:
-        keep(self, warm_up=or_none(whole, "warm_up", self.warm_up, 1))
+        set_fields(self, warm_up=check_optional(check_whole, "warm_up", self.warm_up, 1))
         if self.warm_up_events < self.n_components + 2:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
@@ -284,54 +298,54 @@ class Config:
 
     @property
     def embedding(self) -> Method:
-        """What is particular to the method."""
+        """The operations of the method."""
         method = METHODS[self.method]
         if self.method != "kernel_pca":
             return method
-        return replace(method, rows=rows_of(self.form))
+        return replace(method, rows=bind_kernel(self.kernel_function))
 
     @property
-    def form(self) -> Form:
+    def kernel_function(self) -> KernelFunction:
         """The kernel of kernel PCA, with its numbers."""
-        return Form(self.kernel, self.degree, self.coef0, self.gamma)
+        return KernelFunction(self.kernel, self.degree, self.coef0, self.gamma)
 
     @property
-    def rule(self) -> Rule | None:
+    def rule(self) -> WidthRule | None:
         """How every point gets its own width; None where all have one bandwidth."""
-        if self.room != "dense" or self.kernel == "gaussian":
+        if self.family != "kernel" or self.kernel == "gaussian":
             return None
-        return Rule(self.n_neighbors, 2.0 if isinstance(self.width, str) else self.width)
+        return WidthRule(self.n_neighbors, 2.0 if isinstance(self.width, str) else self.width)
 
     @property
     def is_sparse(self) -> bool:
         """Whether the embedding is that of a graph of neighbours."""
-        return self.room == "graph"
+        return self.family == "graph"
 
     @property
     def is_centred(self) -> bool:
         """Whether the mean is taken out of rows and columns."""
-        return self.room in ("centred", "curved")
+        return self.family in ("gram", "geodesic")
 
     @property
-    def room(self) -> str:
-        """Where the operator is kept; see `streamembed.methods.registry.Method`."""
-        return METHODS[self.method].room
+    def family(self) -> str:
+        """The representation of the operator; see `streamembed.methods.registry.Method`."""
+        return METHODS[self.method].family
 
     @property
     def rescales(self) -> bool:
-        """Whether the scaling is taken anew when the support is full for the first time."""
-        return self.has_widths or (self.room != "dense" and self.scaling is not None)
+        """Whether the scaling is computed again when the support is full for the first time."""
+        return self.has_widths or (self.family != "kernel" and self.scaling is not None)
 
     @property
     def has_widths(self) -> bool:
-        """Whether neighbours say how far a point reaches, and no bandwidth is chosen for all."""
+        """Whether neighbours set the width of each point, without one bandwidth for all."""
         return self.is_sparse or self.rule is not None
 
     @property
     def correction(self) -> float:
-        """alpha, as a number: a width of its own has done its work already for every point."""
+        """alpha, as a number: 0 where every point has a width, which corrects already."""
         if isinstance(self.alpha, str):  # "auto"
-            return 1.0 if self.kernel == "gaussian" and self.room == "dense" else 0.0
+            return 1.0 if self.kernel == "gaussian" and self.family == "kernel" else 0.0
         return self.alpha
 
     @property
@@ -371,9 +385,10 @@ class Config:
         if isinstance(self.rank, str):  # "auto"
             least = self.n_components + GUARDS
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
-            if self.is_centred:  # the mean may be a hundred times what is left without it
+            if self.is_centred:  # the mean may be a hundred times the rest
                 level *= CENTRED_SHARE
-            if self.room == "curved":  # most lengths change with every chunk: a block, no factor
+            # of paths most lengths change with every chunk: a block, no factor
+            if self.family == "geodesic":
                 return Cut(least, least, 0.0, True)
             return Cut(max(LARGEST_RANK, least + GUARDS), least, level, self.is_centred)
         return Cut(int(self.rank), int(self.rank), 0.0, self.is_centred)
@@ -383,12 +398,12 @@ class Config:
         return asdict(self)
 
     @staticmethod
-    def completed(told: Mapping[str, Any]) -> dict[str, Any]:
-        """What `as_dict` gave, also before there were all of today's parameters."""
-        return {**DEFAULTS, **told}
+    def complete(parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The output of `as_dict`, with defaults for parameters that did not exist then."""
+        return {**DEFAULTS, **parameters}
 
 
-DEFAULTS = {one.name: one.default for one in fields(Config)}
+DEFAULTS = {item.name: item.default for item in fields(Config)}
 
 
 def _is_auto(value: object) -> bool:

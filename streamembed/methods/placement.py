@@ -1,8 +1,8 @@
 """Coordinates of new points beside those of a support: classical scaling, kernel PCA, lle, Isomap.
 
-Nothing of a walk is in these: rows of a centred matrix, weights that rebuild a point, or shortest
-paths over its neighbours place it. Coverage is how near its neighbours are, beside a typical
-point's.
+Nothing of a walk is in these: rows of a centred matrix, weights that reconstruct a point, or
+shortest paths over its neighbours place it. Coverage is how near its neighbours are, beside a
+typical point's.
 """
 
 from __future__ import annotations
@@ -13,32 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.errors import BadRowError, InputError
-from streamembed.layout.forces import affinities
+from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, TILE, sampled
+from streamembed.methods.extension import FARTHEST, TILE, sample_rows
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import squared_distances
 
-__all__ = [
-    "BarycentricExtension",
-    "CentredExtension",
-    "GeodesicExtension",
-    "PictureExtension",
-    "nearness",
-    "project",
-    "reach_of",
-    "typical_reach",
-]
-
-
-# Neighbours of points that are placed in a picture together: some 5 MB for each.
+# Neighbours of points that are added to a picture together: some 5 MB for each.
 MOST_PLACES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Placement:
-    """What all of them have: the support, and how far a typical point's neighbours are.
+class _TiledPlacement:
+    """The part that all of them share: the support, and a typical distance to neighbours.
 
     Attributes
     ----------
@@ -66,36 +54,36 @@ class _Placement:
         return self.with_coverage(points)[0]
 
     def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates`, and coverage, shape (n,): 1 up to the reach of a typical point."""
+        """`coordinates`, and coverage, shape (n,): 1 up to the typical distance."""
 
-        def see(tile: slice) -> tuple[Floats, Floats]:
+        def read_tile(tile: slice) -> tuple[Floats, Floats]:
             with np.errstate(over="ignore", under="ignore"):
                 scaled = (points[tile] - self.center) / self.scale
                 d2 = squared_distances(scaled, self.points, 0.0)
             return scaled, np.minimum(d2, FARTHEST)
 
-        return self._by_tiles(len(points), see)
+        return self._place_tiles(len(points), read_tile)
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
-        nothing = np.zeros((len(d), 0))
+        no_points = np.zeros((len(d), 0))
 
-        def see(tile: slice) -> tuple[Floats, Floats]:
+        def read_tile(tile: slice) -> tuple[Floats, Floats]:
             with np.errstate(over="ignore"):
-                known = np.minimum(d[tile] ** 2, FARTHEST)
-            return nothing[tile], np.where(np.isfinite(d[tile]), known, np.inf)
+                d2 = np.minimum(d[tile] ** 2, FARTHEST)
+            return no_points[tile], np.where(np.isfinite(d[tile]), d2, np.inf)
 
-        return self._by_tiles(len(d), see)
+        return self._place_tiles(len(d), read_tile)
 
-    def _by_tiles(
-        self, n: int, see: Callable[[slice], tuple[Floats, Floats]]
+    def _place_tiles(
+        self, n: int, read_tile: Callable[[slice], tuple[Floats, Floats]]
     ) -> tuple[Floats, Floats]:
         coordinates, coverage = np.empty((n, self.targets.shape[1])), np.empty(n)
         for start in range(0, n, TILE):
             tile = slice(start, start + TILE)
-            scaled, d2 = see(tile)
+            scaled, d2 = read_tile(tile)
             coordinates[tile] = self._place(scaled, d2)
-            coverage[tile] = nearness(d2, self.n_neighbors, self.typical)
+            coverage[tile] = compute_coverage(d2, self.n_neighbors, self.typical)
         return coordinates, coverage
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
@@ -104,7 +92,7 @@ class _Placement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CentredExtension(_Placement):
+class CentredExtension(_TiledPlacement):
     """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
 
     y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
@@ -131,15 +119,15 @@ class CentredExtension(_Placement):
                 "a distance is inf, which this method cannot place: give all distances to the "
                 "support"
             )
-        return _Placement.from_distances(self, d)
+        return _TiledPlacement.from_distances(self, d)
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         return project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BarycentricExtension(_Placement):
-    """Coordinates of new points by the weights that rebuild them from their neighbours.
+class BarycentricExtension(_TiledPlacement):
+    """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
     O(N d + K^3) a point.
 
@@ -154,7 +142,7 @@ class BarycentricExtension(_Placement):
     reg: float
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Distances to the support do not say how neighbours lie to one another."""
+        """Distances to the support do not determine how neighbours lie to one another."""
         raise InputError(
             "locally linear embedding has no transform of distances: its weights come from "
             "coordinates; use transform"
@@ -165,7 +153,7 @@ class BarycentricExtension(_Placement):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureExtension(_Placement):
+class PictureExtension(_TiledPlacement):
     """Places of new points in a picture: the best of their neighbours' places, brought to rest.
 
     Attributes
@@ -181,20 +169,23 @@ class PictureExtension(_Placement):
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         k = min(self.n_neighbors, d2.shape[1])
-        near = np.argpartition(d2, k - 1, axis=1)[:, :k]
-        apart = np.take_along_axis(d2, near, 1)
-        order = np.lexsort((near, apart))
-        near, apart = np.take_along_axis(near, order, 1), np.take_along_axis(apart, order, 1)
-        places, step = np.empty((len(near), 2)), max(1, MOST_PLACES // k)
-        for start in range(0, len(near), step):
+        neighbors = np.argpartition(d2, k - 1, axis=1)[:, :k]
+        near_d2 = np.take_along_axis(d2, neighbors, 1)
+        order = np.lexsort((neighbors, near_d2))
+        neighbors, near_d2 = (
+            np.take_along_axis(neighbors, order, 1),
+            np.take_along_axis(near_d2, order, 1),
+        )
+        places, step = np.empty((len(neighbors), 2)), max(1, MOST_PLACES // k)
+        for start in range(0, len(neighbors), step):
             tile = slice(start, start + step)
-            p = affinities(apart[tile])
-            places[tile] = place_outside(self.targets, near[tile], p, self.rho, self.gamma)
+            p = compute_affinities(near_d2[tile])
+            places[tile] = place_outside(self.targets, neighbors[tile], p, self.rho, self.gamma)
         return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeodesicExtension(_Placement):
+class GeodesicExtension(_TiledPlacement):
     """Coordinates of new points by their shortest paths: over their neighbours to all others.
 
     0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.
@@ -217,34 +208,38 @@ class GeodesicExtension(_Placement):
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         d = np.sqrt(d2)
-        most = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
-        near = np.argpartition(d, most - 1, axis=1)[:, :most] if most < d.shape[1] else None
-        if near is None:
-            near = np.broadcast_to(np.arange(d.shape[1]), d.shape)
-        d_near = np.take_along_axis(d, near, axis=1)
+        n_candidates = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
+        neighbors = (
+            np.argpartition(d, n_candidates - 1, axis=1)[:, :n_candidates]
+            if n_candidates < d.shape[1]
+            else None
+        )
+        if neighbors is None:
+            neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        d_near = np.take_along_axis(d, neighbors, axis=1)
         if self.radius:
             nearest = d_near.min(axis=1, keepdims=True)
-            far = (d_near > self.radius) & (d_near > nearest)
-            near = np.where(far, -1, near)
-        lengths = geodesics.extend(d_near, near.astype(np.int32), self.lengths)
-        joined = (np.isfinite(lengths) | (self.shares == 0)).all(axis=1)
+            is_far = (d_near > self.radius) & (d_near > nearest)
+            neighbors = np.where(is_far, -1, neighbors)
+        lengths = geodesics.extend(d_near, neighbors.astype(np.int32), self.lengths)
+        is_connected = (np.isfinite(lengths) | (self.shares == 0)).all(axis=1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            known = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)
-            rows = -0.5 * known**2
-        placed = project(rows, self.mean_row, self.shares, self.targets)
-        placed[~joined] = 0.0
-        return placed
+            finite = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)
+            rows = -0.5 * finite**2
+        coordinates = project(rows, self.mean_row, self.shares, self.targets)
+        coordinates[~is_connected] = 0.0
+        return coordinates
 
 
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
     """Coordinates by centred rows; 0 for what leaves the doubles."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        placed = centering.center_rows(rows, mean_row, shares) @ targets
-    result: Floats = np.nan_to_num(placed, nan=0.0)
+        coordinates = centering.center_rows(rows, mean_row, shares) @ targets
+    result: Floats = np.nan_to_num(coordinates, nan=0.0)
     return result
 
 
-def nearness(d2: Floats, n_neighbors: int, typical: float) -> Floats:
+def compute_coverage(d2: Floats, n_neighbors: int, typical: float) -> Floats:
     """min(1, typical / distance to the n-th neighbour), of squared distances (b, N)."""
     k = min(n_neighbors, d2.shape[1])
     reaches = np.sqrt(np.partition(d2, k - 1, axis=1)[:, k - 1])
@@ -253,14 +248,14 @@ def nearness(d2: Floats, n_neighbors: int, typical: float) -> Floats:
     return coverage
 
 
-def typical_reach(points: Floats, n_neighbors: int) -> float:
+def measure_typical_distance(points: Floats, n_neighbors: int) -> float:
     """The median distance of points (N, d) to the n-th nearest other."""
     with np.errstate(over="ignore", under="ignore"):
-        d2 = squared_distances(points[sampled(len(points))], points, 0.0)
-    return reach_of(np.minimum(d2, FARTHEST), n_neighbors)
+        d2 = squared_distances(points[sample_rows(len(points))], points, 0.0)
+    return measure_neighbor_distance(np.minimum(d2, FARTHEST), n_neighbors)
 
 
-def reach_of(d2: Floats, n_neighbors: int) -> float:
+def measure_neighbor_distance(d2: Floats, n_neighbors: int) -> float:
     """The same of squared distances (b, N) that include the points themselves."""
     k = min(n_neighbors, d2.shape[1] - 1)
     return float(np.median(np.sqrt(np.partition(d2, k, axis=1)[:, k])))

@@ -1,8 +1,8 @@
-"""The embeddings by name: the one place that asks which of them it is.
+"""The embedding methods by name, and the operations in which they differ.
 
 An embedding is a symmetric matrix W over the support, made of rows; the operator S that its
 normalisation makes of W; coordinates, from the leading eigenpairs of S; and the extension, which
-gives new points theirs. What keeps S up to date and certifies it knows none of these.
+gives new points theirs. The code that updates and certifies S depends on none of these.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ import numpy.typing as npt
 
 from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
-from streamembed.geometry.self_tuning import Rule, Scales
+from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
-from streamembed.methods.extension import Extends, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension, fuse
 from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
     GeodesicExtension,
-    typical_reach,
+    measure_typical_distance,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
-from streamembed.spectral.gaussian_extension import Extension
+from streamembed.spectral.gaussian_extension import GaussianExtension
 from streamembed.spectral.operator import Normalisation
-
-__all__ = ["EVERYWHERE", "METHODS", "Embedded", "Form", "Method", "Product", "Seen", "rows_of"]
 
 # W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
 Product = Callable[[Floats], Floats]
@@ -41,8 +39,8 @@ Product = Callable[[Floats], Floats]
 EVERYWHERE = slice(None)
 
 
-class Embedded(Protocol):
-    """What an extension may ask of a snapshot; see `streamembed.Snapshot`."""
+class ExtensionInput(Protocol):
+    """The fields of a snapshot that an extension may read; see `streamembed.Snapshot`."""
 
     points: Floats
     masses: Floats
@@ -72,36 +70,36 @@ class Embedded(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What the kernel sees of a support.
+class KernelInput:
+    """The input of a kernel: a support, its distances and widths.
 
     Attributes
     ----------
     support : Support
     distances : callable or None
-        slots -> their unsquared distances to all, (b, n), for things without coordinates.
+        slots -> their unsquared distances to all, (b, n), for objects without coordinates.
     scaling : Scaling
-    scales : Scales or None
+    scales : LocalWidths or None
         Where every slot has a width of its own, chosen by the ``rule``.
-    rule : Rule or None
-    at_hand : (Ints, Floats) or None
-        Slots whose squared distances are known already, and these.
+    rule : WidthRule or None
+    computed : (Ints, Floats) or None
+        Slots whose squared distances are computed already, and these.
     """
 
     support: Support
     distances: Callable[[Ints], Floats] | None
     scaling: Scaling
-    scales: Scales | None
-    rule: Rule | None
-    at_hand: tuple[Ints, Floats] | None = None
+    scales: LocalWidths | None
+    rule: WidthRule | None
+    computed: tuple[Ints, Floats] | None = None
 
     def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
         """Squared distances of ``slots`` to all, shape (b, n), in float64.
 
         As exact as weights in ``dtype`` ask for, whatever the widths.
         """
-        if self.at_hand is not None and np.array_equal(slots, self.at_hand[0]):
-            return self.at_hand[1]
+        if self.computed is not None and np.array_equal(slots, self.computed[0]):
+            return self.computed[1]
         if self.distances is not None:
             d = self.distances(slots)
             return d * d
@@ -116,78 +114,78 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What is particular to one embedding.
+    """The operations of one embedding method.
 
     Attributes
     ----------
     rows
-        (seen, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
+        (input, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
         exactly.
     matrix
-        seen -> all of W anew, shape (n, n) in float64.
+        input -> all of W from scratch, shape (n, n) in float64.
     normalise
         (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
         ``product`` with W at most: alpha 0 needs none.
     coordinates
-        (psi, eigenvalues, diffusion_time, events) -> what a snapshot shows, shape (n, k), where the
-        support stands for so many events.
+        (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
+        the support stands for that many events.
     extend
         snapshot -> its extension to new points.
     options
         Parameters of an engine that not every method has, and this one does.
     kernels
         What ``kernel`` may be, the default first.
-    room
-        Where the operator is kept: "dense", a normalised factor; "centred", one of W itself, whose
-        mean is taken out in the view; "graph", a walk among neighbours, made of their lists: rows,
-        matrix and normalise are then not asked for; "rebuilt",
-        weights among neighbours; "curved", shortest paths among them.
-    instead
-        What to take where only distances are known, of a method that needs coordinates.
+    family
+        The representation of the operator: "kernel", a normalised factor; "gram", a factor of W
+        itself, whose mean is taken out in the view; "graph", a walk among neighbours, computed
+        from their lists without rows, matrix and normalise; "alignment", weights among
+        neighbours; "geodesic", shortest paths among them.
+    alternative
+        Of a method that needs coordinates: the method for distances.
     """
 
-    rows: Callable[[Seen, Ints, npt.DTypeLike], Array]
-    matrix: Callable[[Seen], Floats]
+    rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array]
+    matrix: Callable[[KernelInput], Floats]
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
     coordinates: Callable[[Floats, Floats, float, float], Floats]
-    extend: Callable[[Embedded], Extends]
+    extend: Callable[[ExtensionInput], Extension]
     options: frozenset[str]
     kernels: tuple[str, ...] = ()
-    room: str = "dense"
-    instead: str = ""
+    family: str = "kernel"
+    alternative: str = ""
 
 
 # ---------------------------------------------------------------------- diffusion map
 
 
-def kernel_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+def compute_kernel_rows(inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike) -> Array:
     """Weights of ``slots`` against the whole support."""
-    scales, bandwidth = seen.scales, seen.scaling.bandwidth
-    if scales is None and seen.distances is None:
-        points = seen.support.scaled
+    scales, bandwidth = inputs.scales, inputs.scaling.bandwidth
+    if scales is None and inputs.distances is None:
+        points = inputs.support.scaled
         rows = kernel.gaussian_rows(points[slots], points, bandwidth, dtype)
     elif scales is None:
-        d2 = seen.squares(slots) / bandwidth**2
+        d2 = inputs.squares(slots) / bandwidth**2
         rows = kernel.gaussian(d2.astype(dtype, copy=False), 1.0)
     else:
-        assert seen.rule is not None
-        d2, width = seen.squares(slots, dtype), seen.rule.width
+        assert inputs.rule is not None
+        d2, width = inputs.squares(slots, dtype), inputs.rule.width
         rows = self_tuning.weigh(d2, scales.widths[slots], scales.widths, width, dtype)
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     rows[np.arange(len(slots)), slots] = 1.0
     return rows
 
 
-def kernel_matrix(seen: Seen) -> Floats:
+def compute_kernel_matrix(inputs: KernelInput) -> Floats:
     """All weights, in float64."""
-    return kernel_rows(seen, np.arange(len(seen.support)), np.float64)
+    return compute_kernel_rows(inputs, np.arange(len(inputs.support)), np.float64)
 
 
 def normalise_density(
     degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
 ) -> Normalisation:
     """The sampling density taken out to the power alpha, and the rows made to sum to 1."""
-    density = operator.density_weights(degrees, alpha)
+    density = operator.compute_density_weights(degrees, alpha)
     spread = degrees[slots] if alpha == 0.0 else product(masses * density)
     return operator.normalise(density[slots], masses[slots], spread)
 
@@ -198,17 +196,17 @@ def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: flo
     return coordinates
 
 
-def extend_eigenfunctions(snapshot: Embedded) -> Extends:
+def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
     values, masses = snapshot.eigenvalues, snapshot.masses
     weights = masses * snapshot.density_weights
-    known = values > 0
-    safe = np.where(known, values, 1.0)
-    powers = np.where(known, safe ** (snapshot.diffusion_time - 1.0), 0.0)
+    is_positive = values > 0
+    safe = np.where(is_positive, values, 1.0)
+    powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
     points = (snapshot.points - snapshot.center) / snapshot.scale
     targets = np.column_stack([weights[:, None] * snapshot.psi * powers, weights])
     if snapshot.kernel == "gaussian":
-        return Extension.of(
+        return GaussianExtension.of(
             points=points,
             bandwidth=snapshot.bandwidth,
             targets=np.column_stack([targets, masses]),
@@ -221,7 +219,7 @@ def extend_eigenfunctions(snapshot: Embedded) -> Extends:
         snapshot.typical_coverage,
         widths=snapshot.widths,
         least=snapshot.least_width,
-        rule=Rule(snapshot.n_neighbors, snapshot.width),
+        rule=WidthRule(snapshot.n_neighbors, snapshot.width),
         targets=targets,
         masses=masses,
         center=snapshot.center,
@@ -239,7 +237,7 @@ def show_eigenfunctions(
     return psi.copy()
 
 
-def extend_by_neighbours(snapshot: Embedded) -> Extends:
+def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
     """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
     values = snapshot.eigenvalues
@@ -265,7 +263,7 @@ def extend_by_neighbours(snapshot: Embedded) -> Extends:
         n_neighbors=snapshot.n_neighbors,
         radius2=snapshot.radius**2,
         targets=snapshot.psi / safe,
-        known=snapshot.psi,
+        psi=snapshot.psi,
         masses=snapshot.masses,
         typical=typical,
     )
@@ -274,14 +272,15 @@ def extend_by_neighbours(snapshot: Embedded) -> Extends:
 # ---------------------------------------------------------------------- classical scaling
 
 
-# Squares below this are no normal numbers soon; nothing of points so near one another is known.
-NOTHING = 1e-280
+# Squares below this are no normal numbers soon; differences of points so near to one another are
+# rounding.
+NEGLIGIBLE = 1e-280
 
 
-def distance_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+def compute_gram_rows(inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike) -> Array:
     """-d^2 / 2 of ``slots`` to the whole support."""
-    rows = -0.5 * seen.squares(slots, dtype)
-    rows[rows > -NOTHING] = 0.0
+    rows = -0.5 * inputs.squares(slots, dtype)
+    rows[rows > -NEGLIGIBLE] = 0.0
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     rows[np.arange(len(slots)), slots] = 0.0
     return rows.astype(dtype, copy=False)
@@ -290,7 +289,7 @@ def distance_rows(seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
 def weigh_equally(
     degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
 ) -> Normalisation:
-    """None: a row is what it is."""
+    """No normalisation: every event weighs the same."""
     ones = np.ones_like(masses[slots])
     return Normalisation(ones, ones, masses[slots] / masses.sum())
 
@@ -301,12 +300,14 @@ def stretch(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: flo
     return coordinates
 
 
-def extend_by_distances(snapshot: Embedded) -> Extends:
+def extend_by_distances(snapshot: ExtensionInput) -> Extension:
     """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
     return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
 
 
-def _extend_centred(snapshot: Embedded, rows: Callable[[Floats, Floats], Floats]) -> Extends:
+def _extend_centred(
+    snapshot: ExtensionInput, rows: Callable[[Floats, Floats], Floats]
+) -> Extension:
     masses = snapshot.masses
     points = (snapshot.points - snapshot.center) / snapshot.scale
     return CentredExtension(
@@ -316,13 +317,13 @@ def _extend_centred(snapshot: Embedded, rows: Callable[[Floats, Floats], Floats]
         rows=rows,
         mean_row=snapshot.degrees / masses.sum(),
         shares=masses / masses.sum(),
-        targets=_dual(snapshot, masses),
+        targets=_compute_dual(snapshot, masses),
         n_neighbors=snapshot.n_neighbors,
-        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+        typical=snapshot.typical_coverage or measure_typical_distance(points, snapshot.n_neighbors),
     )
 
 
-def _dual(snapshot: Embedded, masses: Floats) -> Floats:
+def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
     """diag(m) Y / v, 0 for the columns that are none."""
     values = snapshot.eigenvalues
     safe = np.where(values > 0, values, np.inf)
@@ -334,7 +335,7 @@ def _dual(snapshot: Embedded, masses: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class KernelFunction:
     """A kernel by its name and numbers: gaussian, polynomial or cosine."""
 
     kernel: str
@@ -355,46 +356,50 @@ class Form:
 
 
 # Of principal components: the products themselves.
-PRODUCTS = Form("polynomial", 1, 0.0, 1.0)
+PRODUCTS = KernelFunction("polynomial", 1, 0.0, 1.0)
 
 
-def feature_rows(form: Form, seen: Seen, slots: Ints, dtype: npt.DTypeLike) -> Array:
+def compute_feature_rows(
+    function: KernelFunction, inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike
+) -> Array:
     """Rows of a kernel, whatever its diagonal."""
-    if form.kernel == "gaussian":
-        rows: Array = kernel.gaussian(seen.squares(slots, dtype) / seen.scaling.bandwidth**2, 1.0)
+    if function.kernel == "gaussian":
+        rows: Array = kernel.gaussian(
+            inputs.squares(slots, dtype) / inputs.scaling.bandwidth**2, 1.0
+        )
     else:
-        points = seen.support.scaled
-        rows = form.between(points[slots], points)
+        points = inputs.support.scaled
+        rows = function.between(points[slots], points)
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     return rows.astype(dtype, copy=False)
 
 
-def extend_by_kernel(snapshot: Embedded) -> Extends:
+def extend_by_kernel(snapshot: ExtensionInput) -> Extension:
     """The same with a kernel in the place of -d^2 / 2."""
     if snapshot.kernel == "gaussian":
         return _extend_centred(
             snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
         )
-    form = Form(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
-    return _extend_by_form(snapshot, form)
+    function = KernelFunction(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
+    return _extend_by_function(snapshot, function)
 
 
-def extend_by_products(snapshot: Embedded) -> Extends:
+def extend_by_products(snapshot: ExtensionInput) -> Extension:
     """The same with inner products: principal axes."""
-    return _extend_by_form(snapshot, PRODUCTS)
+    return _extend_by_function(snapshot, PRODUCTS)
 
 
-def _extend_by_form(snapshot: Embedded, form: Form) -> Extends:
+def _extend_by_function(snapshot: ExtensionInput, function: KernelFunction) -> Extension:
     support = (snapshot.points - snapshot.center) / snapshot.scale
-    return _extend_centred(snapshot, lambda points, d2: form.between(points, support))
+    return _extend_centred(snapshot, lambda points, d2: function.between(points, support))
 
 
-def rows_of(form: Form) -> Callable[[Seen, Ints, npt.DTypeLike], Array]:
-    """`feature_rows` of one kernel."""
-    return partial(feature_rows, form)
+def bind_kernel(function: KernelFunction) -> Callable[[KernelInput, Ints, npt.DTypeLike], Array]:
+    """`compute_feature_rows` of one kernel."""
+    return partial(compute_feature_rows, function)
 
 
-def no_rows(*_: object) -> Floats:
+def refuse_rows(*_: object) -> Floats:
     """A graph has no ring of rows."""
     raise NotImplementedError
 
@@ -410,8 +415,8 @@ def normalise_columns(
     return coordinates
 
 
-def extend_by_weights(snapshot: Embedded) -> Extends:
-    """y(x) = sum_i w_i y_i, by the weights that rebuild x from its neighbours."""
+def extend_by_weights(snapshot: ExtensionInput) -> Extension:
+    """y(x) = sum_i w_i y_i, by the weights that reconstruct x from its neighbours."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
     return BarycentricExtension(
         points=points,
@@ -420,14 +425,14 @@ def extend_by_weights(snapshot: Embedded) -> Extends:
         targets=snapshot.coordinates,
         n_neighbors=snapshot.n_neighbors,
         reg=snapshot.reg,
-        typical=typical_reach(points, snapshot.n_neighbors),
+        typical=measure_typical_distance(points, snapshot.n_neighbors),
     )
 
 
 # ---------------------------------------------------------------------- isomap
 
 
-def extend_by_paths(snapshot: Embedded) -> Extends:
+def extend_by_paths(snapshot: ExtensionInput) -> Extension:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
     ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
@@ -439,10 +444,10 @@ def extend_by_paths(snapshot: Embedded) -> Extends:
         lengths=snapshot.lengths,
         mean_row=snapshot.degrees[ends] / masses.sum(),
         shares=snapshot.stationary[ends],
-        targets=_dual(snapshot, masses)[ends],
+        targets=_compute_dual(snapshot, masses)[ends],
         n_neighbors=snapshot.n_neighbors,
         radius=snapshot.radius,
-        typical=snapshot.typical_coverage or typical_reach(points, snapshot.n_neighbors),
+        typical=snapshot.typical_coverage or measure_typical_distance(points, snapshot.n_neighbors),
     )
 
 
@@ -450,8 +455,8 @@ KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
-            rows=kernel_rows,
-            matrix=kernel_matrix,
+            rows=compute_kernel_rows,
+            matrix=compute_kernel_matrix,
             normalise=normalise_density,
             coordinates=diffuse,
             extend=extend_eigenfunctions,
@@ -459,61 +464,61 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             kernels=("self_tuning", "gaussian"),
         ),
         "laplacian_eigenmaps": Method(
-            rows=no_rows,
-            matrix=no_rows,
-            normalise=no_rows,  # type: ignore[arg-type]
+            rows=refuse_rows,
+            matrix=refuse_rows,
+            normalise=refuse_rows,  # type: ignore[arg-type]
             coordinates=show_eigenfunctions,
             extend=extend_by_neighbours,
             options=frozenset({"n_neighbors", "weights", "radius", "width", "bandwidth"}),
-            room="graph",
+            family="graph",
         ),
         "classical_mds": Method(
-            rows=distance_rows,
-            matrix=no_rows,
+            rows=compute_gram_rows,
+            matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_distances,
             options=frozenset({"rank"}),
-            room="centred",
+            family="gram",
         ),
         "pca": Method(
-            rows=rows_of(PRODUCTS),
-            matrix=no_rows,
+            rows=bind_kernel(PRODUCTS),
+            matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_products,
             options=frozenset({"rank"}),
-            room="centred",
-            instead="method='classical_mds', which is PCA where the distances are Euclidean",
+            family="gram",
+            alternative="method='classical_mds', which is PCA where the distances are Euclidean",
         ),
         "kernel_pca": Method(
-            rows=rows_of(Form("gaussian", 3, 1.0, None)),
-            matrix=no_rows,
+            rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
+            matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_kernel,
             options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
             kernels=("gaussian", "polynomial", "cosine"),
-            room="centred",
+            family="gram",
         ),
         "lle": Method(
-            rows=no_rows,
-            matrix=no_rows,
+            rows=refuse_rows,
+            matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=normalise_columns,
             extend=extend_by_weights,
             options=frozenset({"n_neighbors", "reg"}),
-            room="rebuilt",
-            instead="method='isomap' or 'laplacian_eigenmaps'",
+            family="alignment",
+            alternative="method='isomap' or 'laplacian_eigenmaps'",
         ),
         "isomap": Method(
-            rows=no_rows,
-            matrix=no_rows,
+            rows=refuse_rows,
+            matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=stretch,
             extend=extend_by_paths,
             options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
-            room="curved",
+            family="geodesic",
         ),
     }
 )

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.geometry.kernel_matrix import Graph
+from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.scaling import Scaling
-from streamembed.geometry.support import Support, fill, slots_for
+from streamembed.geometry.support import Support, choose_slots, fill
 from streamembed.landmarks import absorption, covering
 from streamembed.landmarks.absorption import Cover
 from streamembed.methods.chunk import Chunk
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["Assigned", "arrange_distances", "assign", "fill_slots"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assigned:
+class SlotAssignment:
     """Where the events of a chunk go: slots and the event that each now holds, and all masses.
 
     Among landmarks also the nearest of them for each event, and the squared distance, (c,); with a
@@ -38,66 +36,70 @@ class Assigned:
 def assign(
     support: Support,
     cover: Cover | None,
-    distances: Graph | None,
+    distances: KernelMatrix | None,
     position: int,
     scaling: Scaling,
     chunk: Chunk,
     config: Config,
     time: float | None = None,
-) -> Assigned:
+) -> SlotAssignment:
     """Slots for the events that get one: all, or, among landmarks, the novel ones."""
     count = len(chunk)
     if cover is None:
-        slots = slots_for(position, count, config.window)
+        slots = choose_slots(position, count, config.window)
         masses = np.ones(max(len(support), int(slots.max()) + 1))
-        return Assigned(slots, np.arange(count, dtype=np.int64), masses, None)
+        return SlotAssignment(slots, np.arange(count, dtype=np.int64), masses, None)
     size, times = config.size, chunk.times
     if times is None:  # positions are the times, and the newest is that of the event before
         times, time = np.arange(position, position + count, dtype=np.float64), position - 1.0
     masses, weights, newest = covering.fade(support.masses, time or 0.0, times, config.half_life)
-    if chunk.known is None or chunk.among is None:
-        arriving = scaling.apply(chunk.points)
-        geometry: absorption.Geometry = absorption.Points(support.scaled, arriving, size)
+    if chunk.distances is None or chunk.mutual_distances is None:
+        new_points = scaling.apply(chunk.points)
+        geometry: absorption.SlotGeometry = absorption.PointGeometry(
+            support.scaled, new_points, size
+        )
     else:
-        held = np.zeros((0, 0)) if distances is None else distances.weights
-        known = np.empty_like(chunk.known)
-        known[:, support.oldest_first] = chunk.known
-        geometry = absorption.Distances(held, known, chunk.among, size)
-    taken = absorption.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return Assigned(
-        taken.slots,
-        taken.events,
-        taken.masses,
-        taken.cover,
-        taken.near,
-        taken.near_d2,
+        support_distances = np.zeros((0, 0)) if distances is None else distances.weights
+        new_distances = np.empty_like(chunk.distances)
+        new_distances[:, support.oldest_first] = chunk.distances
+        geometry = absorption.DistanceGeometry(
+            support_distances, new_distances, chunk.mutual_distances, size
+        )
+    absorbed = absorption.absorb(cover, masses, geometry, weights, size, position - support.births)
+    return SlotAssignment(
+        absorbed.slots,
+        absorbed.events,
+        absorbed.masses,
+        absorbed.cover,
+        absorbed.near,
+        absorbed.near_d2,
         None if chunk.times is None else newest,
     )
 
 
 def fill_slots(
-    support: Support, placed: Assigned, scaling: Scaling, chunk: Chunk, births: Ints
+    support: Support, assignment: SlotAssignment, scaling: Scaling, chunk: Chunk, positions: Ints
 ) -> Support:
     """The support with the chunk in its slots."""
-    events = placed.events
+    events = assignment.events
     points = chunk.points[events]
     return fill(
         support,
-        placed.slots,
+        assignment.slots,
         points,
         scaling.apply(points),
         chunk.ids[events],
-        births[events],
-        placed.masses,
+        positions[events],
+        assignment.masses,
     )
 
 
-def arrange_distances(support: Support, placed: Assigned, chunk: Chunk) -> Floats | None:
+def arrange_distances(support: Support, assignment: SlotAssignment, chunk: Chunk) -> Floats | None:
     """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
-    if chunk.known is None or chunk.among is None:
+    if chunk.distances is None or chunk.mutual_distances is None:
         return None
-    slots, events = placed.slots, placed.events
-    rows = np.zeros((len(slots), len(placed.masses)))
-    rows[:, support.oldest_first] = chunk.known[events]
-    rows[:, slots] = chunk.among[np.ix_(events, events)]
+    slots, events = assignment.slots, assignment.events
+    rows = np.zeros((len(slots), len(assignment.masses)))
+    rows[:, support.oldest_first] = chunk.distances[events]
+    rows[:, slots] = chunk.mutual_distances[np.ix_(events, events)]
     return rows

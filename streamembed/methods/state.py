@@ -9,28 +9,26 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from streamembed.geometry.kernel_matrix import Graph
-from streamembed.geometry.lists import Edges, Lists
+from streamembed.geometry.kernel_matrix import KernelMatrix
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
-from streamembed.geometry.self_tuning import Rule, Scales
+from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Cover
-from streamembed.layout.forces import affinities
-from streamembed.layout.layout import Layout, linked
-from streamembed.manifold.barycentric import Bottom
+from streamembed.layout.forces import compute_affinities
+from streamembed.layout.layout import Layout, select_neighbors
+from streamembed.manifold.barycentric import BottomPairs
 from streamembed.manifold.geodesics import Geodesics
-from streamembed.methods.extension import cover, sampled
-from streamembed.methods.placement import reach_of
-from streamembed.methods.registry import Seen
+from streamembed.methods.extension import sample_rows, sum_coverage
+from streamembed.methods.placement import measure_neighbor_distance
+from streamembed.methods.registry import KernelInput
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import KEPT_WHERE_SET, NOT_KEPT
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 from streamembed.spectral import neighbor_walk
 from streamembed.spectral.block import Block
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.tracker import Factor
-
-__all__ = ["Counts", "Curved", "Dense", "FrameReference", "Rebuilt", "Sparse", "State"]
 
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -50,12 +48,12 @@ class FrameReference:
     position : int
         Stream position at which they were taken.
     epoch : int
-        Raised whenever the axes start anew: at every rescaling, and where a column has turned so
-        far that it is of no use beside what it was.
+        Raised whenever the axes start from scratch: at every rescaling, and where a column has
+        turned so far that it does not compare with its earlier values.
     restless : bool
         True where the columns turn so fast that the frame must be renewed with every chunk.
     displacement, movement : float
-        What turning took out of these columns when they were made, and what it left.
+        The movement that turning removed from these columns when they were computed, and the rest.
     anchor : (m, c)
         Columns of this epoch, half a turnover ago at most, with which others are compared.
     anchor_births : (m,)
@@ -75,7 +73,7 @@ class FrameReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class UpdateCounts:
     """How often the state was made more exact than by bordering.
 
     Attributes
@@ -99,31 +97,31 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dense:
-    """The room of kernels: all weights, and a factor of them.
+class KernelMap:
+    """The map of a kernel: all weights, and a factor of them.
 
     Attributes
     ----------
-    graph : Graph
-        The kernel rows. Those of the next state lie in the same ring: once that state is settled,
-        it alone can be read.
+    graph : KernelMatrix
+        The kernel rows. Those of the next state lie in the same ring: once that state is
+        committed, it alone can be read.
     degrees : (n,)
-        q = W m, kept exactly.
+        q = W m, exact.
     factor : Factor
     centred : bool
         Whether the factor is of W itself, and the mean is taken out in the view; see
         `streamembed.methods.gram`.
     """
 
-    graph: Graph
+    graph: KernelMatrix
     degrees: Floats
     factor: Factor
     centred: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sparse:
-    """The room of graphs: a walk among neighbours, and a block of its leading pairs.
+class GraphMap:
+    """The map of a graph: a walk among neighbours, and a block of its leading pairs.
 
     Attributes
     ----------
@@ -131,35 +129,40 @@ class Sparse:
         See `streamembed.spectral.neighbor_walk.WEIGHTS`.
     scale : float
         What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
-    edges : Edges or None
+    edges : RadiusEdges or None
         Of a graph of all within a radius; None where neighbours are joined.
     block : Block
     low_rows, count_rows : int
-        Slots filled since the least eigenvalue was looked for, and since eigenvalues were counted.
+        Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
     counted : int
         Stream position of the last count; -1 before one.
     missed : int or None
-        What it gave; see `streamembed.spectral.inertia`.
+        Its result; see `streamembed.spectral.inertia`.
     walk : Walk
     parts : Parts
     """
 
     weights: str
     scale: float
-    edges: Edges | None
+    edges: RadiusEdges | None
     block: Block
     low_rows: int
     count_rows: int
     counted: int
     missed: int | None
-    walk: Walk = field(metadata=NOT_KEPT)
-    parts: Parts = field(metadata=NOT_KEPT)
+    walk: Walk = field(metadata=NOT_SAVED)
+    parts: Parts = field(metadata=NOT_SAVED)
 
     @classmethod
     def of(
-        cls, masses: Floats, lists: Lists | None, edges: Edges | None, weights: str, scale: float
+        cls,
+        masses: Floats,
+        lists: NeighborLists | None,
+        edges: RadiusEdges | None,
+        weights: str,
+        scale: float,
     ) -> Self:
-        """The room of a graph, with a block that knows nothing."""
+        """The map of a graph, with an empty block."""
         unequal = None if (masses == 1.0).all() else masses
         n = len(masses)
         if edges is not None:
@@ -173,13 +176,13 @@ class Sparse:
                 lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal
             )
         parts = neighbor_walk.find_parts(walk)
-        nothing = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
-        return cls(weights, scale, edges, nothing, 0, 0, -1, None, walk, parts)
+        empty_block = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
+        return cls(weights, scale, edges, empty_block, 0, 0, -1, None, walk, parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rebuilt:
-    """The room of locally linear embedding: weights that rebuild points, and a bottom of pairs.
+class AlignmentMap:
+    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs.
 
     Attributes
     ----------
@@ -192,13 +195,13 @@ class Rebuilt:
     """
 
     weights: Annotated[Floats, "n k"]
-    bottom: Bottom
+    bottom: BottomPairs
     rows: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curved:
-    """The room of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2.
+class GeodesicMap:
+    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2.
 
     Attributes
     ----------
@@ -209,7 +212,7 @@ class Curved:
     factor : Factor
         By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
         rows, 0 at all other slots.
-    edges : Edges or None
+    edges : RadiusEdges or None
         Of a graph of all within a radius; None where neighbours are joined.
     rows, stale : int
         Slots filled since the factor was refreshed, and since all rows were fresh.
@@ -218,7 +221,7 @@ class Curved:
     geodesics: Geodesics
     labels: Annotated[Ints, "n"]
     factor: Factor
-    edges: Edges | None
+    edges: RadiusEdges | None
     rows: int
     stale: int
 
@@ -232,21 +235,21 @@ class State:
     position : int
         Events learned.
     scaling : Scaling
-    scales : Scales or None
+    scales : LocalWidths or None
         Where every slot has a width of its own: these.
-    lists : Lists or None
+    lists : NeighborLists or None
         And its nearest neighbours, from which they come.
     support : Support
     cover : Cover or None
         Nearest neighbours of the landmarks; None for other memories.
-    distances : Graph or None
-        The ring of unsquared distances, for things without coordinates; written in place like the
+    distances : KernelMatrix or None
+        The ring of unsquared distances, for objects without coordinates; written in place like the
         kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
-    dense : Dense or None
-    sparse : Sparse or None
-    rebuilt : Rebuilt or None
-    curved : Curved or None
-        The room in which the method works: one of them.
+    dense : KernelMap or None
+    sparse : GraphMap or None
+    rebuilt : AlignmentMap or None
+    curved : GeodesicMap or None
+        The map of the method: one of them.
     frame : FrameReference
     counts : Counts
     apart : (float, float)
@@ -262,21 +265,21 @@ class State:
 
     position: int
     scaling: Scaling
-    scales: Scales | None
-    lists: Lists | None
+    scales: LocalWidths | None
+    lists: NeighborLists | None
     support: Support
     cover: Cover | None
-    distances: Graph | None
-    dense: Dense | None
-    sparse: Sparse | None
+    distances: KernelMatrix | None
+    dense: KernelMap | None
+    sparse: GraphMap | None
     frame: FrameReference
-    counts: Counts
+    counts: UpdateCounts
     apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None
-    rebuilt: Rebuilt | None = None
-    curved: Curved | None = None
+    rebuilt: AlignmentMap | None = None
+    curved: GeodesicMap | None = None
     picture: Layout | None = None
-    time: float | None = field(default=None, metadata=KEPT_WHERE_SET)
+    time: float | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property
     def is_centred(self) -> bool:
@@ -293,31 +296,31 @@ class State:
         return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
 
     @property
-    def counting(self) -> Floats:
+    def active_masses(self) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         masses = self.support.masses
         if self.curved is None:
             return masses
-        counting: Floats = masses * (self.curved.labels == 0)
+        active: Floats = masses * (self.curved.labels == 0)
         if self.curved.geodesics.sources is None:
-            return counting
+            return active
         result = np.zeros(len(masses))
         slots = self.curved.geodesics.sources
-        result[slots] = counting[slots]
+        result[slots] = active[slots]
         return result
 
     @property
-    def graph(self) -> Graph:
-        """Of the dense room."""
+    def kernel_matrix(self) -> KernelMatrix:
+        """The kernel matrix of a `KernelMap`."""
         return self._dense.graph
 
     @property
     def factor(self) -> Factor:
-        """Of the dense room, or of a curved one."""
+        """The factor of a `KernelMap`, or of a `GeodesicMap`."""
         return self._dense.factor if self.curved is None else self.curved.factor
 
     @property
-    def _dense(self) -> Dense:
+    def _dense(self) -> KernelMap:
         assert self.dense is not None
         return self.dense
 
@@ -330,26 +333,26 @@ class State:
             return np.ones(len(self.support))
         return self._dense.degrees
 
-    def seen(self, rule: Rule | None) -> Seen:
-        """What the kernel sees."""
-        return Seen(self.support, self.known_distances(), self.scaling, self.scales, rule)
+    def kernel_input(self, rule: WidthRule | None) -> KernelInput:
+        """The input of the kernel."""
+        return KernelInput(self.support, self.read_distances(), self.scaling, self.scales, rule)
 
-    def known_distances(self) -> Callable[[Ints], Floats] | None:
-        """slots -> their unsquared distances to all, (b, n), for things without coordinates."""
+    def read_distances(self) -> Callable[[Ints], Floats] | None:
+        """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
         return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
 
-    def typical_coverage(self, rule: Rule | None, n_neighbors: int) -> float:
-        """Of things without coordinates with widths of their own; 0 where points can tell."""
-        known = self.known_distances()
-        if known is None:
+    def typical_coverage(self, rule: WidthRule | None, n_neighbors: int) -> float:
+        """Of objects without coordinates; 0 where it follows from the points."""
+        read_rows = self.read_distances()
+        if read_rows is None:
             return 0.0
-        d = known(self.support.oldest_first[sampled(len(self.support))])
+        d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
         if self.is_centred:
-            return reach_of(d * d, n_neighbors)
+            return measure_neighbor_distance(d * d, n_neighbors)
         if self.scales is None or rule is None:
             return 0.0
-        sums = cover(d * d, self.scales.widths, self.support.masses, rule)
+        sums = sum_coverage(d * d, self.scales.widths, self.support.masses, rule)
         return float(np.median(sums))
 
     def resolution(self, size: int) -> float:
@@ -358,20 +361,20 @@ class State:
             return 0.0
         if self.scales is not None:
             total, weight = self.apart
-            found = math.sqrt(total / weight) if weight else 0.0
+            distance = math.sqrt(total / weight) if weight else 0.0
         else:
-            found = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
-        return min(found, LARGEST)
+            distance = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
+        return min(distance, LARGEST)
 
-    def settle(self) -> None:
-        """Forget the way back to the state before; see `Graph.settle`."""
+    def commit(self) -> None:
+        """Discard the undo journal of the previous state; see `KernelMatrix.commit`."""
         if self.dense is not None:
-            self.dense.graph.settle()
+            self.dense.graph.commit()
         if self.distances is not None:
-            self.distances.settle()
+            self.distances.commit()
 
-    def on_its_own(self) -> State:
-        """The same state on rings of its own, so that learning from it leaves this one whole."""
+    def copy(self) -> State:
+        """The same state on its own rings, so that learning from it leaves this one whole."""
         distances = None if self.distances is None else self.distances.copy()
         dense = self.dense
         if dense is not None:
@@ -379,19 +382,21 @@ class State:
         return replace(self, dense=dense, distances=distances)
 
     @classmethod
-    def __unpack__(cls, kept: State) -> State:
-        """With the scaled points and the walk, which follow from the rest and are not kept."""
-        support, sparse = kept.support, kept.sparse
-        scaled = kept.scaling.apply(support.points)
+    def __unpack__(cls, packed: State) -> State:
+        """With the scaled points and the walk, which follow from the rest and are not saved."""
+        support, sparse = packed.support, packed.sparse
+        scaled = packed.scaling.apply(support.points)
         if sparse is not None:
-            made = Sparse.of(support.masses, kept.lists, sparse.edges, sparse.weights, sparse.scale)
-            sparse = replace(sparse, walk=made.walk, parts=made.parts)
-        picture = kept.picture
+            graph_map = GraphMap.of(
+                support.masses, packed.lists, sparse.edges, sparse.weights, sparse.scale
+            )
+            sparse = replace(sparse, walk=graph_map.walk, parts=graph_map.parts)
+        picture = packed.picture
         if picture is not None:
-            lists = picture.lists or kept.lists
+            lists = picture.lists or packed.lists
             if lists is None:
                 raise ValueError("a picture without lists of neighbours")
-            picture = replace(picture, p=affinities(linked(lists)[1]))
+            picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(
-            kept, support=replace(support, scaled=scaled), sparse=sparse, picture=picture
+            packed, support=replace(support, scaled=scaled), sparse=sparse, picture=picture
         )

@@ -1,9 +1,9 @@
 """The flow, in order, on one page: one chunk in, the next state out.
 
-`start` makes a state of the warm-up, `of_support` one of landmarks, `push` is every chunk after it,
-`rescale` starts the map anew on the same support, and `lay_out_again` its picture. Decisions
-(border or extension, refresh, frame) are taken from the state alone, at stream positions, so that a
-replay takes them again.
+`start` makes a state of the warm-up, `start_from_support` one of landmarks, `push` is every chunk
+after it, `rescale` computes the map from scratch on the same support, and `relayout` its picture.
+Decisions (border or extension, refresh, frame) are taken from the state alone, at stream positions,
+so that a replay takes them again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.geometry import neighbors, self_tuning
-from streamembed.geometry.kernel_matrix import Graph, ring_dtype
-from streamembed.geometry.lists import Edges, Lists
-from streamembed.geometry.pairwise import Coordinates, Pairwise, Table
+from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
-from streamembed.geometry.self_tuning import Scales
+from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover
@@ -32,17 +32,15 @@ from streamembed.methods import (
 )
 from streamembed.methods.chunk import Chunk
 from streamembed.methods.options import POSITION, Config
-from streamembed.methods.registry import EVERYWHERE, Seen
-from streamembed.methods.slot_assignment import Assigned
-from streamembed.methods.state import Counts, Dense, FrameReference, Sparse, State
+from streamembed.methods.registry import EVERYWHERE, KernelInput
+from streamembed.methods.slot_assignment import SlotAssignment
+from streamembed.methods.state import FrameReference, GraphMap, KernelMap, State, UpdateCounts
 from streamembed.metric_learners import metrics as learners
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import reproduction, thresholds
 from streamembed.spectral import operator, tracker
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
-
-__all__ = ["lay_out_again", "of_support", "push", "rescale", "start"]
 
 # Refilled slots after which the factor is refreshed, as a share of n: a tenth costs a third of a
 # border a chunk, and keeps the plain view of the benchmark's streams under 6e-3.
@@ -65,13 +63,13 @@ LARGEST_RESCALING = 3.0
 # Among landmarks: slots with so much of the stationary measure, for a new one ages as it grows.
 # Any slot would ask for twice the refreshes, and no certificate would be met the sooner.
 AGED_SHARE = 0.01
-# Random directions, on the new slots only, that look for what an extension cannot see.
+# Random directions, on the new slots only, for what an extension cannot see.
 CHUNK_PROBES = 8
 # Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
 PAIRS_EVERY = 50
-# Events between two looks at whether the pairs teach what reproduces: each takes 15 to 30 ms.
+# Events between two measurements of whether pairs reproduce: each takes 15 to 30 ms.
 REPRODUCED_EVERY = 500
-# Of what events say of the cover, for every later one: the last thousand or so count.
+# Weight of earlier events in the cover's resolution, per event: the last thousand or so count.
 FORGETTING = 1.0 - 1e-3
 # An outlier counts as no farther than this.
 FARTHEST = 1e100
@@ -83,166 +81,175 @@ NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in the stream a state is made from scratch: its axes, and what was counted so far."""
+class _Origin:
+    """Where in the stream a state is made from scratch: its axes, and the counts so far."""
 
     position: int
     epoch: int
-    counts: Counts
+    counts: UpdateCounts
 
 
 def start(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
-    scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.among, config)
-    nothing = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
+    scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
+    empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    placed = slot_assignment.assign(nothing, cover, None, 0, scaling, chunk, config)
-    births = np.arange(len(chunk), dtype=np.int64)
-    held = slot_assignment.fill_slots(nothing, placed, scaling, chunk, births)
-    distances, d = None, slot_assignment.arrange_distances(nothing, placed, chunk)
+    assignment = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
+    positions = np.arange(len(chunk), dtype=np.int64)
+    support = slot_assignment.fill_slots(empty, assignment, scaling, chunk, positions)
+    distances, d = None, slot_assignment.arrange_distances(empty, assignment, chunk)
     if d is not None:
-        small = (config.slots or 0) <= LARGEST_DECOMPOSED  # the last rung decomposes them exactly
-        exact = small or config.is_centred or cover is not None
-        ring = _make_ring(len(held), config, exact=exact)
-        distances = ring.write(placed.slots, d)
-    now = _Place(len(chunk), 0, Counts(0, 0, 0, 0.0))
-    known = None if d is None else lambda slots: d[slots]
-    state = _build(held, placed.cover, distances, known, scaling, now, config)
-    state = replace(state, time=placed.time)
+        # the last refinement level decomposes them exactly
+        is_small = (config.slots or 0) <= LARGEST_DECOMPOSED
+        exact = is_small or config.is_centred or cover is not None
+        ring = _make_ring(len(support), config, exact=exact)
+        distances = ring.write(assignment.slots, d)
+    origin = _Origin(len(chunk), 0, UpdateCounts(0, 0, 0, 0.0))
+    read_rows = None if d is None else lambda slots: d[slots]
+    state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
+    state = replace(state, time=assignment.time)
     if config.metrics:
-        untaught = learners.init(config.metrics, chunk.points.shape[1], config.seed)
-        state = replace(state, metrics=untaught)
-    state = picture_updates.begin(state, _near_of(state), config)
-    return _teach_metrics(state, 0, chunk, config)
+        metrics = learners.init(config.metrics, chunk.points.shape[1], config.seed)
+        state = replace(state, metrics=metrics)
+    state = picture_updates.begin(state, _read_geometry(state), config)
+    return _train_metrics(state, 0, chunk, config)
 
 
-def of_support(
-    held: Support, scaling: Scaling, position: int, radius: float, time: float, config: Config
+def start_from_support(
+    support: Support, scaling: Scaling, position: int, radius: float, time: float, config: Config
 ) -> State:
     """The state of landmarks that were learned elsewhere: all but these from scratch.
 
     Parameters
     ----------
     position
-        Events that they stand for, more than any birth.
+        Events that they stand for, more than any arrival position.
     radius
         Within it of a landmark was every event, in scaled units.
     time
         As of which masses are, where they fade by event times.
     """
-    points = absorption.Points(held.scaled, held.scaled[:0], len(held))
-    cover = absorption.cover_of(points, len(held))
-    now = _Place(position, 0, Counts(0, 0, 0, 0.0))
-    state = _build(held, cover, None, None, scaling, now, config)
+    points = absorption.PointGeometry(support.scaled, support.scaled[:0], len(support))
+    cover = absorption.compute_cover(points, len(support))
+    origin = _Origin(position, 0, UpdateCounts(0, 0, 0, 0.0))
+    state = _build(support, cover, None, None, scaling, origin, config)
     state = replace(state, time=None if config.clock == POSITION else time)
-    if state.scales is not None:  # at most: nobody has measured it
-        shares = held.masses / held.masses.sum()
+    if state.scales is not None:  # an upper bound: it was not measured
+        shares = support.masses / support.masses.sum()
         state = replace(state, apart=(float(shares @ (radius / state.scales.widths) ** 2), 1.0))
     if config.metrics:
-        untaught = learners.init(config.metrics, held.points.shape[1], config.seed)
-        state = replace(state, metrics=untaught)
-    return picture_updates.begin(state, _near_of(state), config)
+        metrics = learners.init(config.metrics, support.points.shape[1], config.seed)
+        state = replace(state, metrics=metrics)
+    return picture_updates.begin(state, _read_geometry(state), config)
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
     """The state after one more chunk.
 
-    The rings are written in place. Until the new state is settled, the old one can still be read,
-    which is the end of the new one: so a chunk that fails, at whatever line, changes nothing.
+    The rings are written in place. Until the new state is committed, the old one can still be
+    read, which invalidates the new one: a chunk that fails, at whatever line, changes nothing.
     """
-    births = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
+    positions = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
 
     # support: which points stay, in which slot, with what mass
-    before = state.support, state.cover, state.distances, state.position, state.scaling
-    placed = slot_assignment.assign(*before, chunk, config, state.time)
-    slots = placed.slots
-    held = slot_assignment.fill_slots(state.support, placed, state.scaling, chunk, births)
+    previous = state.support, state.cover, state.distances, state.position, state.scaling
+    assignment = slot_assignment.assign(*previous, chunk, config, state.time)
+    slots = assignment.slots
+    support = slot_assignment.fill_slots(state.support, assignment, state.scaling, chunk, positions)
     # widths: which slots have drifted, and are filled again
-    new, distances, known = (
-        slot_assignment.arrange_distances(state.support, placed, chunk),
+    new_distances, distances, read_rows = (
+        slot_assignment.arrange_distances(state.support, assignment, chunk),
         None,
         None,
     )
-    if state.distances is not None and new is not None:
-        distances = state.distances.write(slots, new)
-        known = _known_distances(distances, slots, new)
+    if state.distances is not None and new_distances is not None:
+        distances = state.distances.write(slots, new_distances)
+        read_rows = _merge_distances(distances, slots, new_distances)
     refilled, position = slots, state.position + len(chunk)
     scales = dense = sparse = rebuilt = curved = None
     if state.sparse is not None:
-        # lists, walk, block: the neighbours of the new slots, and what they change
-        near = _near(held, distances, slots)
-        sparse, lists = neighbor_graph.update(state, held, slots, near, position, config)
+        # lists, walk, block: the neighbours of the new slots, and the changes they cause
+        geometry = _build_geometry(support, distances, slots)
+        sparse, lists = neighbor_graph.update(state, support, slots, geometry, position, config)
     elif state.rebuilt is not None:
-        near = _near(held, distances, slots)
-        rebuilt, lists = alignment_matrix.update(state, held, slots, near, position, config)
+        geometry = _build_geometry(support, distances, slots)
+        rebuilt, lists = alignment_matrix.update(state, support, slots, geometry, position, config)
     elif state.curved is not None:
-        near = _near(held, distances, slots)
-        curved, lists = geodesic_gram.update(state, held, slots, near, config)
+        geometry = _build_geometry(support, distances, slots)
+        curved, lists = geodesic_gram.update(state, support, slots, geometry, config)
     else:
-        seen = Seen(held, known, state.scaling, state.scales, config.rule)
-        refilled, seen, lists = _update_scales(state, slots, seen, distances, config)
-        scales = seen.scales
-        dense = _border(state, seen, refilled, config)
-    counts = Counts(
+        inputs = KernelInput(support, read_rows, state.scaling, state.scales, config.rule)
+        refilled, inputs, lists = _update_scales(state, slots, inputs, distances, config)
+        scales = inputs.scales
+        dense = _border(state, inputs, refilled, config)
+    counts = UpdateCounts(
         state.counts.refreshes,
         state.counts.rebuilds,
         state.counts.rows_since_refresh + len(refilled),
-        state.counts.rows_since_frame + _count_turned_rows(state, held, slots),
+        state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
         state.counts.refilled + len(refilled) - len(slots),
     )
-    after = replace(
+    following = replace(
         state,
         position=position,
         scales=scales,
         lists=lists,
-        support=held,
-        cover=placed.cover,
+        support=support,
+        cover=assignment.cover,
         distances=distances,
         dense=dense,
         sparse=sparse,
         rebuilt=rebuilt,
         curved=curved,
         counts=counts,
-        apart=_measure_cover(state, placed, config),
-        time=placed.time,
+        apart=_measure_cover(state, assignment, config),
+        time=assignment.time,
     )
-    if config.rescales and len(state.support) < len(held) == config.slots:
-        after = _rescale(after, config)  # now that there is a whole support to go by
-    elif geodesic_gram.has_moved(after):
-        after = replace(after, frame=frame_reference.renew(after, config, after.frame.epoch + 1))
+    if config.rescales and len(state.support) < len(support) == config.slots:
+        following = _rescale(following, config)  # now that there is a whole support to go by
+    elif geodesic_gram.has_changed_part(following):
+        following = replace(
+            following, frame=frame_reference.renew(following, config, following.frame.epoch + 1)
+        )
     else:
-        after = _maintain(after, config)
-    # picture: newcomers find their places, whose neighbours changed come to rest, all breathe
+        following = _maintain(following, config)
+    # picture: place the new points, move those whose neighbours changed, then all
     if config.picture:
-        after = picture_updates.follow(state, after, slots, _near_of(after, slots), config)
+        following = picture_updates.follow(
+            state, following, slots, _read_geometry(following, slots), config
+        )
     # pairs, metrics
-    return _teach_metrics(after, state.position, chunk, config)
+    return _train_metrics(following, state.position, chunk, config)
 
 
 def rescale(state: State, config: Config) -> State:
-    """The state with scaling, widths, ring, factor, frame and picture anew from its support."""
-    moved = _rescale(state, config)
-    return picture_updates.respread(moved, _near_of(moved), config) if config.picture else moved
+    """The state with scaling, widths, ring, factor, frame and picture from scratch."""
+    rescaled = _rescale(state, config)
+    return (
+        picture_updates.respread(rescaled, _read_geometry(rescaled), config)
+        if config.picture
+        else rescaled
+    )
 
 
-def lay_out_again(state: State, config: Config) -> State:
+def relayout(state: State, config: Config) -> State:
     """The state with a picture from scratch, turned as the one that it has."""
-    everything = np.arange(len(state.support))
-    return picture_updates.lay_out_again(state, everything, _near_of(state), config)
+    slots = np.arange(len(state.support))
+    return picture_updates.relayout(state, slots, _read_geometry(state), config)
 
 
 def _rescale(state: State, config: Config) -> State:
     """The state with all but its picture recomputed from its support."""
-    old, d = state.support, state.known_distances()
-    every = None if d is None or config.has_widths else d(np.arange(len(old)))
-    scaling = _fit_scaling(old.points, old.masses, every, config)
-    moved = replace(old, scaled=scaling.apply(old.points))
+    support, d = state.support, state.read_distances()
+    all_distances = None if d is None or config.has_widths else d(np.arange(len(support)))
+    scaling = _fit_scaling(support.points, support.masses, all_distances, config)
+    rescaled = replace(support, scaled=scaling.apply(support.points))
     cover = state.cover
     if cover is not None and state.distances is None:
-        points = absorption.Points(moved.scaled, moved.scaled[:0], len(moved))
-        cover = absorption.cover_of(points, len(moved))
-    now = _Place(state.position, state.frame.epoch + 1, state.counts)
-    built = _build(moved, cover, state.distances, d, scaling, now, config)
+        points = absorption.PointGeometry(rescaled.scaled, rescaled.scaled[:0], len(rescaled))
+        cover = absorption.compute_cover(points, len(rescaled))
+    origin = _Origin(state.position, state.frame.epoch + 1, state.counts)
+    built = _build(rescaled, cover, state.distances, d, scaling, origin, config)
     built = replace(built, picture=state.picture, time=state.time)
     if state.metrics is None:
         return built
@@ -250,91 +257,91 @@ def _rescale(state: State, config: Config) -> State:
     return replace(built, metrics=learners.rescale(state.metrics, ratio, config.seed))
 
 
-def _border(state: State, seen: Seen, refilled: Ints, config: Config) -> Dense:
-    """The dense room after ``refilled`` slots were filled, for the first time or again."""
+def _border(state: State, inputs: KernelInput, refilled: Ints, config: Config) -> KernelMap:
+    """The kernel map after ``refilled`` slots were filled, for the first time or again."""
     # rows: the kernel rows of these slots
-    rows = config.embedding.rows(seen, refilled, state.graph.buffer.dtype)
-    leaving = state.graph.rows(refilled[refilled < state.graph.n])
-    graph = state.graph.write(refilled, rows)
-    held = seen.support
-    degrees = _update_degrees(state, held, graph, refilled, leaving, rows)
+    rows = config.embedding.rows(inputs, refilled, state.kernel_matrix.buffer.dtype)
+    leaving = state.kernel_matrix.rows(refilled[refilled < state.kernel_matrix.n])
+    graph = state.kernel_matrix.write(refilled, rows)
+    support = inputs.support
+    degrees = _update_degrees(state, support, graph, refilled, leaving, rows)
     if np.abs(leaving).max(initial=0.0) > LARGEST_LEAVING * np.abs(degrees).max():
-        return _make_dense(graph, held, config)  # what is left of both is rounding of what was
+        return _make_dense(graph, support, config)  # both are rounding of larger numbers
     # tracker: evict the old, border the new
-    factor = _update_factor(state, held, graph, degrees, refilled, rows, config)
-    return Dense(graph, degrees, factor, config.is_centred)
+    factor = _update_factor(state, support, graph, degrees, refilled, rows, config)
+    return KernelMap(graph, degrees, factor, config.is_centred)
 
 
 def _update_scales(
-    state: State, slots: Ints, seen: Seen, distances: Graph | None, config: Config
-) -> tuple[Ints, Seen, Lists | None]:
-    """Slots to be bordered, and what the kernel sees and the lists after the chunk.
+    state: State, slots: Ints, inputs: KernelInput, distances: KernelMatrix | None, config: Config
+) -> tuple[Ints, KernelInput, NeighborLists | None]:
+    """Slots to be bordered, the kernel's input and the lists after the chunk.
 
-    Those are the chunk's, and slots whose width has drifted: they are filled again, with what they
-    hold. ``seen`` has the widths before.
+    Those are the chunk's, and slots whose width has drifted: they are filled again with the
+    same events. ``inputs`` has the previous widths.
     """
-    scales, rule = seen.scales, config.rule
+    scales, rule = inputs.scales, config.rule
     if scales is None or rule is None or state.lists is None or len(slots) == 0:
-        return slots, seen, state.lists
-    held = seen.support
-    near, n = _near(held, distances, slots), len(held)
-    lists, _ = state.lists.replace(slots, near, held.births)
-    reaches = lists.kth_positive(config.n_neighbors, near)
-    small = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
-    # a border of both, unless the chunk alone takes most of its room
-    most = small if 2 * len(slots) > small else small - len(slots)
-    again = self_tuning.drifted(scales, reaches, slots, most)
-    refilled = np.concatenate([slots, again])
-    squares = seen.squares(refilled, state.graph.buffer.dtype)
-    seen = replace(seen, at_hand=(refilled, squares))
-    scales = self_tuning.place(scales, refilled, reaches[refilled], seen.squares, n, rule)
-    return refilled, replace(seen, scales=scales), lists
+        return slots, inputs, state.lists
+    support = inputs.support
+    geometry, n = _build_geometry(support, distances, slots), len(support)
+    lists, _ = state.lists.replace(slots, geometry, support.births)
+    reaches = lists.kth_positive(config.n_neighbors, geometry)
+    limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
+    # a border of both, unless the chunk alone takes most of it
+    n_more = limit if 2 * len(slots) > limit else limit - len(slots)
+    drifted = self_tuning.find_drifted(scales, reaches, slots, n_more)
+    refilled = np.concatenate([slots, drifted])
+    squares = inputs.squares(refilled, state.kernel_matrix.buffer.dtype)
+    inputs = replace(inputs, computed=(refilled, squares))
+    scales = self_tuning.fill_widths(scales, refilled, reaches[refilled], inputs.squares, n, rule)
+    return refilled, replace(inputs, scales=scales), lists
 
 
-def _measure_cover(state: State, placed: Assigned, config: Config) -> tuple[float, float]:
+def _measure_cover(state: State, assignment: SlotAssignment, config: Config) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
-    scales, near, d2 = state.scales, placed.near, placed.near_d2
-    if scales is None or near is None or d2 is None or len(scales.widths) < config.size:
+    scales, nearest, d2 = state.scales, assignment.near, assignment.near_d2
+    if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
         return state.apart
-    ratios = (np.minimum(np.sqrt(d2), FARTHEST) / scales.widths[near]) ** 2
+    ratios = (np.minimum(np.sqrt(d2), FARTHEST) / scales.widths[nearest]) ** 2
     shares = FORGETTING ** np.arange(len(ratios))[::-1]
-    left = FORGETTING ** len(ratios)
+    decay = FORGETTING ** len(ratios)
     total, weight = state.apart
-    return float(total * left + shares @ ratios), float(weight * left + shares.sum())
+    return float(total * decay + shares @ ratios), float(weight * decay + shares.sum())
 
 
-def _near_of(state: State, slots: Ints = NO_SLOTS) -> Pairwise:
-    return _near(state.support, state.distances, slots)
+def _read_geometry(state: State, slots: Ints = NO_SLOTS) -> Pairwise:
+    return _build_geometry(state.support, state.distances, slots)
 
 
-def _near(held: Support, distances: Graph | None, slots: Ints) -> Pairwise:
+def _build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:
     """The geometry of the lists: of points, or of the ring of distances with ``slots`` at hand."""
     if distances is None:
-        return Coordinates(held.scaled)
+        return PointDistances(support.scaled)
 
-    def squares(asked: Ints) -> Floats:
-        d = distances.rows(asked).astype(np.float64)
+    def squares(slots_read: Ints) -> Floats:
+        d = distances.rows(slots_read).astype(np.float64)
         return d * d
 
-    return Table(slots, squares(slots), squares)
+    return DistanceTable(slots, squares(slots), squares)
 
 
-def _known_distances(distances: Graph, slots: Ints, new: Floats) -> Callable[[Ints], Floats]:
+def _merge_distances(distances: KernelMatrix, slots: Ints, new: Floats) -> Callable[[Ints], Floats]:
     """slots -> unsquared distances to all: ``new`` rows as they came, others by the ring."""
-    place = np.full(distances.n, -1)
-    place[slots] = np.arange(len(slots))
+    row_of = np.full(distances.n, -1)
+    row_of[slots] = np.arange(len(slots))
 
-    def rows(asked: Ints) -> Floats:
-        d = distances.rows(asked).astype(np.float64)
-        at = place[asked]
-        d[at >= 0] = new[at[at >= 0]]
+    def rows(slots_read: Ints) -> Floats:
+        d = distances.rows(slots_read).astype(np.float64)
+        index = row_of[slots_read]
+        d[index >= 0] = new[index[index >= 0]]
         return d
 
     return rows
 
 
 def _update_degrees(
-    state: State, held: Support, graph: Graph, slots: Ints, leaving: Array, rows: Array
+    state: State, support: Support, graph: KernelMatrix, slots: Ints, leaving: Array, rows: Array
 ) -> Floats:
     """q = W m after the chunk.
 
@@ -342,18 +349,18 @@ def _update_degrees(
     every mass may have changed: one product with the ring.
     """
     if state.cover is not None:
-        return graph.product(held.masses[:, None])[:, 0].astype(np.float64)
-    degrees = np.concatenate([state.degrees, np.zeros(len(held) - len(state.degrees))])
+        return graph.product(support.masses[:, None])[:, 0].astype(np.float64)
+    degrees = np.concatenate([state.degrees, np.zeros(len(support) - len(state.degrees))])
     if len(leaving):
-        gone = state.support.masses[slots[slots < len(state.support)]]
-        degrees[: leaving.shape[1]] -= gone @ leaving.astype(np.float64)
+        leaving_masses = state.support.masses[slots[slots < len(state.support)]]
+        degrees[: leaving.shape[1]] -= leaving_masses @ leaving.astype(np.float64)
     exact = rows.astype(np.float64)
-    degrees += held.masses[slots] @ exact
-    degrees[slots] = exact @ held.masses
+    degrees += support.masses[slots] @ exact
+    degrees[slots] = exact @ support.masses
     return degrees
 
 
-def _count_turned_rows(state: State, held: Support, slots: Ints) -> float:
+def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
     """By how many of its n rows the support has changed: those refilled, and the mass that moved.
 
     A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
@@ -362,34 +369,36 @@ def _count_turned_rows(state: State, held: Support, slots: Ints) -> float:
     if state.cover is None:
         return float(len(slots))
     n = len(state.support)
-    before = np.zeros(len(held))
-    before[:n] = state.support.masses / state.support.masses.sum()
-    moved = 0.5 * np.abs(held.masses / held.masses.sum() - before).sum()
-    return float(len(slots) + len(held) * moved)
+    previous = np.zeros(len(support))
+    previous[:n] = state.support.masses / state.support.masses.sum()
+    moved_share = 0.5 * np.abs(support.masses / support.masses.sum() - previous).sum()
+    return float(len(slots) + len(support) * moved_share)
 
 
 def _update_factor(
     state: State,
-    held: Support,
-    graph: Graph,
+    support: Support,
+    graph: KernelMatrix,
     degrees: Floats,
     slots: Ints,
     rows: Array,
     config: Config,
 ) -> Factor:
     """The factor after the chunk, by the cheapest way that is sound at this size."""
-    n, count, cut = len(held), len(slots), config.rank_cut
+    n, count, cut = len(support), len(slots), config.rank_cut
     if count == 0:
         return state.factor  # masses are a diagonal scaling, which the view restores
     exact = rows.astype(np.float64)
     normalise = config.embedding.normalise
-    new = normalise(degrees, held.masses, config.correction, lambda x: exact @ x, slots).scaling
+    scaling = normalise(
+        degrees, support.masses, config.correction, lambda x: exact @ x, slots
+    ).scaling
     if count <= max(SMALL_CHUNK, BIG_CHUNK_SHARE * n):
-        return tracker.replace(state.factor, slots, rows, new, cut)
-    normal = _normalise(graph, degrees, held, config)
+        return tracker.replace(state.factor, slots, rows, scaling, cut)
+    normal = _normalise(graph, degrees, support, config)
     if n <= SMALL_SUPPORT_RANKS * cut.most:
         return tracker.decompose(graph.weights, normal.scaling, cut)
-    extended = tracker.extend(state.factor, slots, rows, new)
+    extended = tracker.extend(state.factor, slots, rows, scaling)
     probes = np.zeros((n, min(CHUNK_PROBES, count)))
     generator = np.random.default_rng((config.seed, state.position, n))
     probes[slots] = generator.standard_normal((count, probes.shape[1]))
@@ -399,13 +408,17 @@ def _update_factor(
     )
 
 
-def _normalise(graph: Graph, degrees: Floats, held: Support, config: Config) -> Normalisation:
+def _normalise(
+    graph: KernelMatrix, degrees: Floats, support: Support, config: Config
+) -> Normalisation:
     """The exact normalisation, by one product with the ring."""
 
     def product(x: Floats) -> Floats:
         return graph.product(x[:, None])[:, 0].astype(np.float64)
 
-    return config.embedding.normalise(degrees, held.masses, config.correction, product, EVERYWHERE)
+    return config.embedding.normalise(
+        degrees, support.masses, config.correction, product, EVERYWHERE
+    )
 
 
 def _maintain(state: State, config: Config) -> State:
@@ -421,7 +434,7 @@ def _maintain(state: State, config: Config) -> State:
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
-def _refresh(state: State, dense: Dense, config: Config) -> State:
+def _refresh(state: State, dense: KernelMap, config: Config) -> State:
     """The state with its factor refreshed, where that is due."""
     counts = state.counts
     share = CENTRED_REFRESH_SHARE if dense.centred else REFRESH_SHARE
@@ -457,14 +470,14 @@ def _has_aged(state: State, config: Config) -> bool:
     return share > (0.0 if state.cover is None else AGED_SHARE)
 
 
-def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
+def _train_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
     """The state with its metrics after a chunk that began at ``position``."""
     if state.metrics is None:
         return state
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
-    if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.given:
+    if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.all_fitted:
         is_first = metrics.pairs.counts.candidates == 0
         coordinates = _embed_for_pairs(state, config)
         metrics = learners.learn_generated(
@@ -481,146 +494,154 @@ def _teach_metrics(state: State, position: int, chunk: Chunk, config: Config) ->
                 metrics,
                 support.scaled,
                 support.births,
-                _map_of_a_half(state, config),
+                _choose_half_map(state, config),
                 state.position,
                 config.seed,
             )
     return replace(state, metrics=metrics)
 
 
-def _map_of_a_half(state: State, config: Config) -> reproduction.Embed:
+def _choose_half_map(state: State, config: Config) -> reproduction.Embed:
     """How half of the events are embedded by themselves: with one width, or widths of their own."""
-    if config.room == "dense" and config.rule is None:
+    if config.family == "kernel" and config.rule is None:
         bandwidth, alpha = state.scaling.bandwidth, config.correction
-        return lambda points, count: reproduction.kernel_map(points, bandwidth, alpha, count)
-    return neighbors.self_tuning_map
+        return lambda points, count: reproduction.compute_kernel_map(
+            points, bandwidth, alpha, count
+        )
+    return neighbors.embed_self_tuning
 
 
 def _embed_for_pairs(state: State, config: Config) -> Floats:
-    """Coordinates that tell pairs apart: as many as features, at a long diffusion time."""
+    """Coordinates that distinguish pairs: as many as features, at a long diffusion time."""
     normal = frame_reference.estimate_normalisation(state, config)
     most = state.support.points.shape[1]
     if state.dense is not None:
         most = min(most, len(state.dense.factor.values))
     values, psi = frame_reference.view(state, normal, most)
-    if config.room != "dense" and not config.is_sparse:  # as they are shown
-        events = float(state.counting.sum())
+    if config.family != "kernel" and not config.is_sparse:  # as they are shown
+        events = float(state.active_masses.sum())
         return config.embedding.coordinates(psi, values, 1.0, events)
     return thresholds.weight_columns(psi, values)
 
 
-def _make_ring(n: int, config: Config, exact: bool) -> Graph:
+def _make_ring(n: int, config: Config, exact: bool) -> KernelMatrix:
     """An empty ring; ``exact`` for float64 whatever its size."""
     capacity = config.slots or max(n, 256)
     exact = exact or config.slots is None
-    dtype = np.float64 if exact else ring_dtype(capacity, config.tolerance)
-    return Graph.empty(capacity, dtype)
+    dtype = np.float64 if exact else choose_dtype(capacity, config.tolerance)
+    return KernelMatrix.empty(capacity, dtype)
 
 
 def _build(
-    held: Support,
+    support: Support,
     cover: Cover | None,
-    distances: Graph | None,
-    known: Callable[[Ints], Floats] | None,
+    distances: KernelMatrix | None,
+    read_rows: Callable[[Ints], Floats] | None,
     scaling: Scaling,
-    now: _Place,
+    origin: _Origin,
     config: Config,
 ) -> State:
-    """A state from a support alone, or its distances: widths, ring, factor and frame anew.
+    """A state from a support alone, or its distances: widths, ring, factor and frame from scratch.
 
-    ``known`` are the distances, as exact as they are known.
+    ``read_rows`` gives the distances, without rounding to the ring.
     """
-    made: _Rooms
+    parts: _MapParts
     rebuilt = curved = None
     if config.is_sparse:
-        made = _build_sparse(held, distances, scaling, config)
-    elif config.room == "rebuilt":
-        near = _near(held, distances, NO_SLOTS)
-        rebuilt, neighbours = alignment_matrix.build(held, near, now.position, config)
-        made = scaling, None, neighbours, None, None
-    elif config.room == "curved":
-        near = _near(held, distances, NO_SLOTS)
-        curved, some = geodesic_gram.build(held, near, config)
-        made = scaling, None, some, None, None
+        parts = _build_sparse(support, distances, scaling, config)
+    elif config.family == "alignment":
+        geometry = _build_geometry(support, distances, NO_SLOTS)
+        rebuilt, lle_lists = alignment_matrix.build(support, geometry, origin.position, config)
+        parts = scaling, None, lle_lists, None, None
+    elif config.family == "geodesic":
+        geometry = _build_geometry(support, distances, NO_SLOTS)
+        curved, path_lists = geodesic_gram.build(support, geometry, config)
+        parts = scaling, None, path_lists, None, None
     else:
-        made = _build_dense(held, distances, known, scaling, config)
-    scaling, scales, lists, dense, sparse = made
-    none = np.zeros((0, 0)), NO_SLOTS
-    nothing = FrameReference(
-        none[0], np.zeros(0), NO_SLOTS, now.position, now.epoch, False, 0.0, 0.0, *none
+        parts = _build_dense(support, distances, read_rows, scaling, config)
+    scaling, scales, lists, dense, sparse = parts
+    empty = np.zeros((0, 0)), NO_SLOTS
+    blank = FrameReference(
+        empty[0], np.zeros(0), NO_SLOTS, origin.position, origin.epoch, False, 0.0, 0.0, *empty
     )
-    fresh = Counts(now.counts.refreshes, now.counts.rebuilds + 1, 0, 0.0, now.counts.refilled)
-    rooms = distances, dense, sparse
+    counts = UpdateCounts(
+        origin.counts.refreshes, origin.counts.rebuilds + 1, 0, 0.0, origin.counts.refilled
+    )
+    maps = distances, dense, sparse
     state = State(
-        now.position,
+        origin.position,
         scaling,
         scales,
         lists,
-        held,
+        support,
         cover,
-        *rooms,
-        nothing,
-        fresh,
+        *maps,
+        blank,
+        counts,
         rebuilt=rebuilt,
         curved=curved,
     )
-    return replace(state, frame=frame_reference.renew(state, config, now.epoch))
+    return replace(state, frame=frame_reference.renew(state, config, origin.epoch))
 
 
-_Rooms = tuple[Scaling, Scales | None, Lists | None, Dense | None, Sparse | None]
+_MapParts = tuple[
+    Scaling, LocalWidths | None, NeighborLists | None, KernelMap | None, GraphMap | None
+]
 
 
 def _build_sparse(
-    held: Support, distances: Graph | None, scaling: Scaling, config: Config
-) -> _Rooms:
-    """The sparse room from scratch, with its lists, and the bandwidth of heat weights."""
-    near, k = _near(held, distances, NO_SLOTS), config.n_neighbors
+    support: Support, distances: KernelMatrix | None, scaling: Scaling, config: Config
+) -> _MapParts:
+    """The map of a graph from scratch, with its lists, and the bandwidth of heat weights."""
+    geometry, k = _build_geometry(support, distances, NO_SLOTS), config.n_neighbors
     lists = edges = None
     if config.radius is not None:
-        edges = Edges.build(near, config.radius**2)
-        known = edges.d2
+        edges = RadiusEdges.build(geometry, config.radius**2)
+        lengths2 = edges.d2
     else:
-        lists = Lists.build(near, held.births, k)
-        known = np.where(np.isfinite(lists.d2[:, :k]), lists.d2[:, :k], 0.0).max(axis=1)
+        lists = NeighborLists.build(geometry, support.births, k)
+        lengths2 = np.where(np.isfinite(lists.d2[:, :k]), lists.d2[:, :k], 0.0).max(axis=1)
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
-        positive = known[known > 0]
+        positive = lengths2[lengths2 > 0]
         bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
     scaling = scaling.of_bandwidth(bandwidth)
     width = 1.0 if isinstance(config.width, str) else config.width
     scale = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": width}[config.weights]
-    sparse = neighbor_graph.build(held, lists, edges, scale, config)
+    sparse = neighbor_graph.build(support, lists, edges, scale, config)
     return scaling, None, lists, None, sparse
 
 
 def _build_dense(
-    held: Support,
-    distances: Graph | None,
-    known: Callable[[Ints], Floats] | None,
+    support: Support,
+    distances: KernelMatrix | None,
+    read_rows: Callable[[Ints], Floats] | None,
     scaling: Scaling,
     config: Config,
-) -> _Rooms:
-    """The dense room from scratch, with widths and lists where the kernel has them."""
-    n, rule, scales, lists = len(held), config.rule, None, None
+) -> _MapParts:
+    """The kernel map from scratch, with widths and lists where the kernel has them."""
+    n, rule, scales, lists = len(support), config.rule, None, None
     slots = np.arange(n, dtype=np.int64)
     if rule is not None:
-        near = _near(held, distances, slots[:0])
-        lists = Lists.build(near, held.births, config.n_neighbors, positive=True)
-        reaches = lists.kth_positive(config.n_neighbors, near)
-        seen = Seen(held, known, scaling, None, rule)
-        scales = self_tuning.place(Scales.empty(), slots, reaches, seen.squares, n, rule)
+        geometry = _build_geometry(support, distances, slots[:0])
+        lists = NeighborLists.build(geometry, support.births, config.n_neighbors, positive=True)
+        reaches = lists.kth_positive(config.n_neighbors, geometry)
+        inputs = KernelInput(support, read_rows, scaling, None, rule)
+        scales = self_tuning.fill_widths(
+            LocalWidths.empty(), slots, reaches, inputs.squares, n, rule
+        )
         scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
     empty = _make_ring(n, config, exact=config.is_centred)
-    seen = Seen(held, known, scaling, scales, rule)
-    graph = empty.write(slots, config.embedding.rows(seen, slots, empty.buffer.dtype))
-    return scaling, scales, lists, _make_dense(graph, held, config), None
+    inputs = KernelInput(support, read_rows, scaling, scales, rule)
+    graph = empty.write(slots, config.embedding.rows(inputs, slots, empty.buffer.dtype))
+    return scaling, scales, lists, _make_dense(graph, support, config), None
 
 
-def _make_dense(graph: Graph, held: Support, config: Config) -> Dense:
+def _make_dense(graph: KernelMatrix, support: Support, config: Config) -> KernelMap:
     """Degrees and factor by the ring alone."""
-    degrees = graph.product(held.masses[:, None])[:, 0].astype(np.float64)
-    normal, cut = _normalise(graph, degrees, held, config), config.rank_cut
-    if len(held) <= max(LARGEST_DECOMPOSED, cut.most):
+    degrees = graph.product(support.masses[:, None])[:, 0].astype(np.float64)
+    normal, cut = _normalise(graph, degrees, support, config), config.rank_cut
+    if len(support) <= max(LARGEST_DECOMPOSED, cut.most):
         factor = tracker.decompose(graph.weights, normal.scaling, cut)
     else:
         factor = tracker.sketch(
@@ -632,11 +653,11 @@ def _make_dense(graph: Graph, held: Support, config: Config) -> Dense:
             config.seed,
             operator.LARGEST_EIGENVALUE,
         )
-    return Dense(graph, degrees, factor, config.is_centred)
+    return KernelMap(graph, degrees, factor, config.is_centred)
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
-    """What the kernel is to see, as the configuration says: of points, or of distances.
+    """The scaling that the configuration asks for: of points, or of distances.
 
     Where every point has its own width, the bandwidth follows from these.
     """

@@ -1,4 +1,4 @@
-"""The one table of metrics: name -> learner, as an engine has it; the estimators build the same."""
+"""The table of metrics: name -> learner, with an engine's settings; estimators build the same."""
 
 from __future__ import annotations
 
@@ -15,46 +15,37 @@ from streamembed.metric_learners.class_moments import (
 )
 from streamembed.metric_learners.eig_dml_learner import EigLearner, EigState
 from streamembed.metric_learners.itml_learner import ITMLLearner, ITMLState
-from streamembed.metric_learners.learner import Learner
-from streamembed.metric_learning.eig_dml import Settings
+from streamembed.metric_learners.learner import MetricLearner
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 
-__all__ = [
-    "CLASS_METRICS",
-    "NAMES",
-    "PAIR_METRICS",
-    "STATES",
-    "learner",
-    "learns_classes",
-    "states_of",
-]
-
-_TABLE: dict[str, Callable[[int], Learner]] = {
+_FACTORIES: dict[str, Callable[[int], MetricLearner]] = {
     "itml": lambda seed: ITMLLearner(seed=seed),
-    "eig_dml": lambda seed: EigLearner(Settings(seed=seed)),
+    "eig_dml": lambda seed: EigLearner(EigDMLSettings(seed=seed)),
     "contrast": lambda seed: ContrastLearner(),
     "geometric_mean": lambda seed: GeometricMeanLearner(),
     "must_link": lambda seed: LeadingLearner(),
     "fenn": lambda seed: FennLearner(),
     "discriminant": lambda seed: DiscriminantLearner(),
 }
-# Those that learn from pairs of a map where nothing better comes, and those that need classes.
+# Metrics that learn from generated pairs until labels or given pairs come, and those that need
+# classes.
 PAIR_METRICS = ("itml", "eig_dml", "contrast", "geometric_mean", "must_link")
 CLASS_METRICS = ("fenn", "discriminant")
 NAMES = PAIR_METRICS + CLASS_METRICS
-# Classes of the states, by the name they are kept under.
+# Classes of the states, by the name under which files hold them.
 STATES: dict[str, Any] = {"itml": ITMLState, "eig_dml": EigState, "moments": MomentState}
 
 
-def learner(name: str, seed: int) -> Learner:
+def create_learner(name: str, seed: int) -> MetricLearner:
     """The learner of a metric, with the defaults of its estimator."""
-    return _TABLE[name](seed)
+    return _FACTORIES[name](seed)
 
 
-def states_of(name: str) -> str:
-    """What a metric's state is kept under: those of sums are read off the same one."""
+def get_state_key(name: str) -> str:
+    """The name of a metric's state: metrics of sums share one state."""
     return name if name in STATES else "moments"
 
 
-def learns_classes(names: tuple[str, ...], seed: int) -> dict[str, Learner]:
+def create_learners(names: tuple[str, ...], seed: int) -> dict[str, MetricLearner]:
     """One learner for every state that these metrics need."""
-    return {states_of(name): learner(name, seed) for name in names}
+    return {get_state_key(name): create_learner(name, seed) for name in names}

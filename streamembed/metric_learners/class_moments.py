@@ -1,8 +1,8 @@
 """Learners whose state is sums, exact and mergeable, of which the metric is a closed form.
 
 Nothing is sampled: from labels, all pairs of the stream count, by way of class moments
-(`streamembed.metric_learning.scatter`); pairs that were given count beside them. So the order of
-the events, and their chunks, do not matter, and what waits for its chunk is shown too.
+(`streamembed.metric_learning.scatter`); given pairs count beside them. So neither the order of the
+events nor their chunks matter, and the metric includes what waits for its chunk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import numpy as np
 
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import NO_UPDATES, Learner, Measured, Totals, widened
+from streamembed.metric_learners.learner import (
+    NO_UPDATES,
+    MeasuredMetric,
+    MetricLearner,
+    Totals,
+    widen,
+)
 from streamembed.metric_learning import contrast, discriminant, fenn, must_link, scatter
 from streamembed.metric_learning.contrast import ContrastInfo, PairSums
 from streamembed.metric_learning.fenn import FennInfo, MuChoice, Spectrum
@@ -26,27 +32,13 @@ from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
 
-__all__ = [
-    "Added",
-    "ContrastLearner",
-    "DirectionsInfo",
-    "DiscriminantInfo",
-    "DiscriminantLearner",
-    "FennLearner",
-    "GeometricMeanLearner",
-    "LeadingLearner",
-    "MomentState",
-    "SumsInfo",
-    "TemperedInfo",
-]
-
 # Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 90 ms at 16 features.
 SAMPLE = 400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentState:
-    """Moments of every class, sums over the pairs that were given, and a labelled sample."""
+    """Moments of every class, sums over the given pairs, and a labelled sample."""
 
     moments: ClassMoments
     pairs: PairSums
@@ -54,7 +46,7 @@ class MomentState:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedInfo:
     """The Info of an update: how many labelled points and pairs joined the sums."""
 
     points: int
@@ -62,23 +54,23 @@ class Added:
     status: str = "added"
 
 
-class _Moments(Learner):
+class _MomentLearner(MetricLearner):
     """A metric that is a closed form of class moments and pair sums."""
 
     additive: ClassVar[bool] = True
     seed: int = 0
 
     @property
-    def samples(self) -> bool:
+    def keeps_sample(self) -> bool:
         """Whether a labelled sample is kept."""
         return False
 
     def init(self, examples: Examples, scale: Floats) -> MomentState:
         """The sums over nothing."""
-        sample = reservoir.init(drawn_pairs.CAPACITY) if self.samples else None
+        sample = reservoir.init(drawn_pairs.CAPACITY) if self.keeps_sample else None
         return MomentState(scatter.init(len(scale)), contrast.init(len(scale)), sample)
 
-    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, Added]:
+    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, AddedInfo]:
         """The sums with these events."""
         sample, points, classes = state.sample, examples.points, examples.classes
         if sample is not None:
@@ -88,18 +80,18 @@ class _Moments(Learner):
             contrast.update(state.pairs, examples.differences, examples.similar),
             sample,
         )
-        return after, Added(len(points), len(examples) - len(points))
+        return after, AddedInfo(len(points), len(examples) - len(points))
 
     def merge(self, left: MomentState, right: MomentState, indices: Ints) -> MomentState:
         """The sums over the events of both."""
-        known = right.moments.n_classes
-        n_classes = max(left.moments.n_classes, int(indices[:known].max(initial=-1)) + 1)
-        moved = scatter.renumber(right.moments, indices[:known], n_classes)
+        n_right = right.moments.n_classes
+        n_classes = max(left.moments.n_classes, int(indices[:n_right].max(initial=-1)) + 1)
+        renumbered = scatter.renumber(right.moments, indices[:n_right], n_classes)
         sample = left.sample
         if sample is not None and right.sample is not None:
-            sample = drawn_pairs.merged(sample, right.sample, indices, self.seed)
+            sample = drawn_pairs.merge_samples(sample, right.sample, indices, self.seed)
         return MomentState(
-            scatter.merge(left.moments, moved), contrast.merge(left.pairs, right.pairs), sample
+            scatter.merge(left.moments, renumbered), contrast.merge(left.pairs, right.pairs), sample
         )
 
 
@@ -108,75 +100,75 @@ class _Moments(Learner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SumsInfo(ContrastInfo):
-    """`ContrastInfo`, and what became of all chunks in ``totals``."""
+    """`ContrastInfo`, with what became of all chunks in ``totals``."""
 
     totals: Totals = NO_UPDATES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectionsInfo(LeadingInfo):
-    """`LeadingInfo`, and what became of all chunks in ``totals``."""
+    """`LeadingInfo`, with what became of all chunks in ``totals``."""
 
     totals: Totals = NO_UPDATES
 
 
-class _Sums(_Moments):
+class _PairSumLearner(_MomentLearner):
     """Metrics of the sums over all similar and all dissimilar pairs, of standardised features."""
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
         """The metric of features in deviations."""
-        sums = all_sums(state)
+        sums = sum_pairs(state)
         size = np.outer(scale, scale)
-        matrix, core = self.solved(
+        matrix, core = self.solve(
             PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
         )
-        info = widened(SumsInfo, core)
-        return Measured(matrix, scale, info, info)
+        info = widen(SumsInfo, core)
+        return MeasuredMetric(matrix, scale, info, info)
 
     @abc.abstractmethod
-    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
         """The metric of scaled features."""
 
 
-def all_sums(state: MomentState) -> PairSums:
-    """Over all pairs of labelled points, and over those that were given."""
+def sum_pairs(state: MomentState) -> PairSums:
+    """The sums over all pairs of labelled points, and over the given pairs."""
     return contrast.merge(contrast.from_classes(state.moments), state.pairs)
 
 
 @dataclass(frozen=True)
-class ContrastLearner(_Sums):
+class ContrastLearner(_PairSumLearner):
     """See `streamembed.estimators.ContrastMetric`."""
 
     alpha: float = 0.01
 
-    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
         return contrast.contrast_metric(sums, self.alpha)
 
 
 @dataclass(frozen=True)
-class GeometricMeanLearner(_Sums):
+class GeometricMeanLearner(_PairSumLearner):
     """See `streamembed.estimators.GeometricMeanMetric`."""
 
     t: float = 0.25
 
-    def solved(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
+    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
         return contrast.geometric_mean_metric(sums, self.t)
 
 
 @dataclass(frozen=True)
-class LeadingLearner(_Moments):
+class LeadingLearner(_MomentLearner):
     """See `streamembed.estimators.MustLinkMetric`: directions by the ratio of their spreads."""
 
     rank: int | None = None
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
         """The metric of the means over pairs; units do not matter."""
-        sums, d = all_sums(state), len(scale)
-        matrix, core = must_link.leading_directions(
+        sums, d = sum_pairs(state), len(scale)
+        matrix, core = must_link.solve_leading_directions(
             sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0), self.rank or d
         )
-        info = widened(DirectionsInfo, core)
-        return Measured(matrix, np.ones(d), info, info)
+        info = widen(DirectionsInfo, core)
+        return MeasuredMetric(matrix, np.ones(d), info, info)
 
 
 # ------------------------------------------------------------------ class moments
@@ -184,7 +176,7 @@ class LeadingLearner(_Moments):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemperedInfo:
-    """What FENN tells: the state of equilibrium, its directions, and how mu was chosen.
+    """The Info of FENN: the state of equilibrium, its directions, and how mu was chosen.
 
     Attributes
     ----------
@@ -210,34 +202,36 @@ class TemperedInfo:
 
 
 @dataclass(frozen=True)
-class FennLearner(_Moments):
+class FennLearner(_MomentLearner):
     """See `streamembed.estimators.FENN`; nothing is scaled."""
 
     mu: float | str = "heat_capacity"
     seed: int = 0
 
     @property
-    def samples(self) -> bool:
+    def keeps_sample(self) -> bool:
         """Cross-validation needs labelled points."""
         return self.mu == "cv"
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
         """The equilibrium at the temperature asked for."""
-        found = fenn.spectrum(joined_scatters(state))
+        spectrum = fenn.compute_spectrum(join_scatters(state))
         choice = None
-        mu = fenn.by_heat_capacity(found.energies) if isinstance(self.mu, str) else self.mu
+        mu = (
+            fenn.choose_by_heat_capacity(spectrum.energies) if isinstance(self.mu, str) else self.mu
+        )
         if state.sample is not None and len(state.sample.samples):
             points, classes = reservoir.sample(state.sample, SAMPLE)
-            choice = fenn.by_cross_validation(points, classes, found)
+            choice = fenn.choose_by_cross_validation(points, classes, spectrum)
             mu = choice.mu
-        matrix, equilibrium = fenn.measure(found, mu)
-        info = TemperedInfo(equilibrium, found, choice)
-        return Measured(matrix, np.ones(len(scale)), info, equilibrium)
+        matrix, equilibrium = fenn.measure(spectrum, mu)
+        info = TemperedInfo(equilibrium, spectrum, choice)
+        return MeasuredMetric(matrix, np.ones(len(scale)), info, equilibrium)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscriminantInfo:
-    """Directions that part the classes.
+    """Directions that separate the classes.
 
     Attributes
     ----------
@@ -246,7 +240,7 @@ class DiscriminantInfo:
     ratios : (k,)
         Spread between over spread within, descending.
     status : str
-        As of `Discriminant`; ``pairs`` where pairs were given too.
+        As of `Discriminant`; ``pairs`` if there are given pairs too.
     totals : Totals
         Of all chunks.
     """
@@ -258,30 +252,32 @@ class DiscriminantInfo:
 
 
 @dataclass(frozen=True)
-class DiscriminantLearner(_Moments):
+class DiscriminantLearner(_MomentLearner):
     """See `streamembed.estimators.DiscriminantAnalysis`; nothing is scaled."""
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
-        """Distance along the directions that part the classes."""
+    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
+        """Distance along the directions that separate the classes."""
         matrix, info = self._solve(state)
-        return Measured(matrix, np.ones(len(scale)), info, info)
+        return MeasuredMetric(matrix, np.ones(len(scale)), info, info)
 
     def _solve(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
         if state.pairs.n_close + state.pairs.n_far == 0:
-            matrix, told = discriminant.metric(state.moments)
-            return matrix, DiscriminantInfo(told.directions, told.ratios, told.status)
-        found = fenn.spectrum(joined_scatters(state))
-        k = found.n_informative
-        shares = np.maximum(found.energies[:k], SHARE_FLOOR)
-        parting = shares < 1.0 - SHARE_FLOOR
-        directions = (found.directions[:, :k] / np.sqrt(shares))[:, parting]
-        info = DiscriminantInfo(directions, 1.0 / shares[parting] - 1.0, "pairs")
+            matrix, discriminant_info = discriminant.compute_metric(state.moments)
+            return matrix, DiscriminantInfo(
+                discriminant_info.directions, discriminant_info.ratios, discriminant_info.status
+            )
+        spectrum = fenn.compute_spectrum(join_scatters(state))
+        k = spectrum.n_informative
+        shares = np.maximum(spectrum.energies[:k], SHARE_FLOOR)
+        separating = shares < 1.0 - SHARE_FLOOR
+        directions = (spectrum.directions[:, :k] / np.sqrt(shares))[:, separating]
+        info = DiscriminantInfo(directions, 1.0 / shares[separating] - 1.0, "pairs")
         if directions.shape[1] == 0:
-            return fenn.measure(found, 1.0)[0], info
+            return fenn.measure(spectrum, 1.0)[0], info
         return directions @ directions.T, info
 
 
-def joined_scatters(state: MomentState) -> Scatters:
+def join_scatters(state: MomentState) -> Scatters:
     """Within and between scatter of labels and pairs; a pair weighs as much as a point.
 
     Half the mean over similar pairs is a scatter within, as half the mean over dissimilar ones is
@@ -300,9 +296,9 @@ def joined_scatters(state: MomentState) -> Scatters:
     offsets = np.zeros((0, len(within)))  # (p, d)
     if sums.n_close and sums.n_far:
         shares, vectors, _ = generalised_eigh(close, close + far)
-        parting = shares < 0.5
-        offsets = np.sqrt(1.0 - 2.0 * shares[parting])[:, None] * (
-            vectors[:, parting].T @ (close + far)
+        separating = shares < 0.5
+        offsets = np.sqrt(1.0 - 2.0 * shares[separating])[:, None] * (
+            vectors[:, separating].T @ (close + far)
         )
     mass = mass if labelled.n_classes >= 2 else 0.0
     total = mass + (sums.n_far if sums.n_close else 0.0)

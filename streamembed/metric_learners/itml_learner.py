@@ -10,16 +10,14 @@ import numpy as np
 from streamembed.errors import FeatureError
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import NO_UPDATES, Learner, Measured, Totals
+from streamembed.metric_learners.learner import NO_UPDATES, MeasuredMetric, MetricLearner, Totals
 from streamembed.metric_learning import itml, itml_numba
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
-from streamembed.numeric.linalg import symmetric
+from streamembed.numeric.linalg import symmetrise
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
-
-__all__ = ["ITMLInfo", "ITMLLearner", "ITMLState"]
 
 # Bounds are percentiles of distances between recent points: each new one with this many of the
 # last RECENT, two thousand distances after 200 points.
@@ -29,7 +27,7 @@ RECENT = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ITMLState:
-    """The core's state in scaled features, and what pairs and bounds are drawn from.
+    """The core's state in scaled features, and what pairs and bounds come from.
 
     Attributes
     ----------
@@ -42,8 +40,8 @@ class ITMLState:
     distances : Histogram
         Squared, under the prior, of random recent pairs.
     scale : (d,)
-        What features are divided by: settled with the first chunk; of merged states between
-        theirs, by the pairs that each has seen.
+        What features are divided by: fixed by the first chunk; of merged states between theirs,
+        weighted by the pairs that each has seen.
     upper, lower : float or None
         Bounds of the last update.
     backend : str
@@ -51,7 +49,7 @@ class ITMLState:
     status : str
         Of the last update that was learned; ``no bounds`` before one.
     unbounded : int
-        Pairs that came before any bound could be told: not learned.
+        Pairs that came before there was any bound: not learned.
     """
 
     core: itml.State
@@ -67,8 +65,8 @@ class ITMLState:
 
 
 @dataclass(frozen=True, slots=True)
-class Unbounded:
-    """The Info of an update whose pairs could not be learned: no bound could be told."""
+class UnboundedInfo:
+    """The Info of an update whose pairs could not be learned: there was no bound yet."""
 
     pairs: int
     status: str = "no bounds"
@@ -85,8 +83,8 @@ class ITMLInfo:
     upper, lower : float or None
         Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
     n_pairs, n_seen, n_dropped, n_unbounded : int
-        Pairs remembered, seen; of equal points, which no metric moves; and those that came while
-        no bound could be told.
+        Pairs remembered, seen; of equal points, which no metric moves; and those that came before
+        there was any bound.
     backend : str
         Of the sweeps, ``numpy`` or ``numba``.
     status : str
@@ -108,7 +106,7 @@ class ITMLInfo:
 
 
 @dataclass(frozen=True)
-class ITMLLearner(Learner):
+class ITMLLearner(MetricLearner):
     """See `streamembed.estimators.ITML`; a prior that is a matrix is in the caller's units."""
 
     gamma: float = 0.1
@@ -144,26 +142,26 @@ class ITMLLearner(Learner):
                     f"prior has shape {self.prior.shape}, but the stream has {d} features: it must "
                     f"be ({d}, {d}), in the order of feature_names"
                 )
-            return symmetric(self.prior) * np.outer(scale, scale)
+            return symmetrise(self.prior) * np.outer(scale, scale)
         if self.prior == "identity":
             return np.eye(d)
         points = examples.scaled(scale).ends
         points = points - points.mean(axis=0)
-        # of n points a covariance has n - 1 directions: towards the identity, the more they lack
+        # a covariance of n points has n - 1 directions: the fewer, the nearer to the identity
         share = d / (len(points) + d)
         inverse: Floats = np.linalg.inv(
             (1.0 - share) * (points.T @ points) / len(points) + share * np.eye(d)
         )
-        return symmetric(inverse)
+        return symmetrise(inverse)
 
     def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, Any]:
-        """One look at the bounds, and sweeps over the pairs remembered."""
+        """The bounds updated, then sweeps over the pairs remembered."""
         chunk = examples.scaled(state.scale)
-        sample, differences, similar = drawn_pairs.pairs(state.sample, chunk)
+        sample, differences, similar = drawn_pairs.draw_pairs(state.sample, chunk)
         recent, distances = self._distances(state, chunk)
         bounds = chunk.bounds or self._bounds(distances)
         core, status, unbounded = state.core, state.status, state.unbounded
-        info: Any = Unbounded(len(differences))
+        info: Any = UnboundedInfo(len(differences))
         if bounds is None:
             unbounded += len(differences)
         else:
@@ -176,7 +174,7 @@ class ITMLLearner(Learner):
                 sweeps=self.sweeps,
                 forgetting=self.forgetting,
                 seed=self.seed,
-                sweep=itml_numba.sweeper(state.backend if itml_numba.available else "numpy"),
+                sweep=itml_numba.get_sweep(state.backend if itml_numba.available else "numpy"),
             )
             status = info.status
         upper, lower = bounds or (None, None)
@@ -194,14 +192,14 @@ class ITMLLearner(Learner):
         pool = np.concatenate([state.recent, points])
         distances = histogram.decay(state.distances, 1.0 - self.forgetting)
         generator = np.random.default_rng((self.seed, chunk.position, DRAWS))
-        distances = _sampled(distances, pool, len(state.recent), state.core.prior, generator)
+        distances = _add_distances(distances, pool, len(state.recent), state.core.prior, generator)
         return pool[-RECENT:].copy(), distances
 
     def _bounds(self, distances: Histogram) -> tuple[float, float] | None:
         """Upper and lower: as given, or running; a running one gives way to a given one."""
         if self.upper is not None and self.lower is not None:
             return self.upper, self.lower
-        running = itml.percentile_bounds(distances)
+        running = itml.compute_percentile_bounds(distances)
         if running is None:
             return None
         if self.upper is not None:
@@ -211,7 +209,7 @@ class ITMLLearner(Learner):
         return running
 
     def merge(self, left: ITMLState, right: ITMLState, indices: Ints) -> ITMLState:
-        """The pairs of both in units between theirs, and a metric solved anew for them."""
+        """The pairs of both in units between theirs, and a metric solved from scratch for them."""
         both = left, right
         shares = np.array([1.0 + state.core.seen for state in both])
         shares /= shares.sum()
@@ -220,35 +218,50 @@ class ITMLLearner(Learner):
             w * state.core.precision * np.outer(state.scale / scale, state.scale / scale)
             for w, state in zip(shares, both, strict=True)
         )
-        prior = symmetric(np.linalg.inv(covariance))
-        one, other = (_in_units(state, scale, prior) for state in both)
-        late = other.recent[-max(RECENT // 2, RECENT - len(one.recent)) :]
-        recent = np.concatenate([one.recent[max(0, len(one.recent) + len(late) - RECENT) :], late])
-        # distances under the priors of before cannot be added to each other: these are under one
-        seen = left.core.seen + right.core.seen
-        generator = np.random.default_rng((self.seed, seen, DRAWS))
-        distances = _sampled(histogram.init(), recent, 0, prior, generator)
+        prior = symmetrise(np.linalg.inv(covariance))
+        converted_left, converted_right = (_convert_units(state, scale, prior) for state in both)
+        latest = converted_right.recent[-max(RECENT // 2, RECENT - len(converted_left.recent)) :]
+        recent = np.concatenate(
+            [
+                converted_left.recent[max(0, len(converted_left.recent) + len(latest) - RECENT) :],
+                latest,
+            ]
+        )
+        # distances under two different priors cannot be added: these are under one
+        n_seen = left.core.seen + right.core.seen
+        generator = np.random.default_rng((self.seed, n_seen, DRAWS))
+        distances = _add_distances(histogram.init(), recent, 0, prior, generator)
         upper, lower = self._bounds(distances) or (None, None)
         if len(recent) and upper is not None and lower is not None:
-            one, other = (_bounded(state, upper, lower) for state in (one, other))
-        sweep = itml_numba.sweeper(left.backend if itml_numba.available else "numpy")
-        core = itml.merge(one.core, other.core, buffer=self.buffer, seed=self.seed, sweep=sweep)
-        learned = {left.status, right.status} != {"no bounds"}
+            converted_left, converted_right = (
+                _replace_bounds(state, upper, lower) for state in (converted_left, converted_right)
+            )
+        sweep = itml_numba.get_sweep(left.backend if itml_numba.available else "numpy")
+        core = itml.merge(
+            converted_left.core,
+            converted_right.core,
+            buffer=self.buffer,
+            seed=self.seed,
+            sweep=sweep,
+        )
+        is_fitted = {left.status, right.status} != {"no bounds"}
         return ITMLState(
             core,
-            drawn_pairs.merged(one.sample, other.sample, indices, self.seed),
+            drawn_pairs.merge_samples(
+                converted_left.sample, converted_right.sample, indices, self.seed
+            ),
             recent,
             distances,
             scale,
             upper,
             lower,
             left.backend,
-            "ok" if learned else "no bounds",
+            "ok" if is_fitted else "no bounds",
             left.unbounded + right.unbounded,
         )
 
-    def measure(self, state: ITMLState, scale: Floats) -> Measured:
-        """The core's metric, in the units that the state has settled."""
+    def measure(self, state: ITMLState, scale: Floats) -> MeasuredMetric:
+        """The core's metric, in the units of the state."""
         info = ITMLInfo(
             itml.measure(state.core),
             state.upper,
@@ -260,42 +273,42 @@ class ITMLLearner(Learner):
             backend=state.backend,
             status=state.status,
         )
-        return Measured(state.core.matrix, state.scale, info, info)
+        return MeasuredMetric(state.core.matrix, state.scale, info, info)
 
 
-def _sampled(
+def _add_distances(
     distances: Histogram, pool: Floats, first: int, prior: Floats, generator: np.random.Generator
 ) -> Histogram:
-    """With squared distances of points from the ``first`` on to random ones of the pool."""
+    """With squared distances of points from ``first`` on to random ones of the pool."""
     if len(pool) < 2:
         return distances
-    own = np.repeat(np.arange(first, len(pool)), DRAWS)
-    other = generator.integers(len(pool) - 1, size=len(own))
-    steps = pool[own] - pool[other + (other >= own)]
+    left = np.repeat(np.arange(first, len(pool)), DRAWS)
+    right = generator.integers(len(pool) - 1, size=len(left))
+    steps = pool[left] - pool[right + (right >= left)]
     d2 = np.einsum("ij,ij->i", steps @ prior, steps)
     return histogram.update(distances, np.maximum(d2, 0.0))
 
 
-def _bounded(state: ITMLState, upper: float, lower: float) -> ITMLState:
+def _replace_bounds(state: ITMLState, upper: float, lower: float) -> ITMLState:
     """The same pairs, with these bounds."""
     bounds = np.where(state.core.similar, upper, lower)
     return replace(state, core=replace(state.core, bounds=bounds))
 
 
-def _in_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
+def _convert_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
     """The same pairs and points, divided by another scale, under another prior.
 
     A bound stays where it was beside its pair's own distance under the prior.
     """
     core, ratio = state.core, state.scale / scale
     differences = core.differences * ratio
-    before = np.einsum("ij,ij->i", core.differences @ core.prior, core.differences)
-    now = np.einsum("ij,ij->i", differences @ prior, differences)
+    old_d2 = np.einsum("ij,ij->i", core.differences @ core.prior, core.differences)
+    new_d2 = np.einsum("ij,ij->i", differences @ prior, differences)
     samples = tuple(part * ratio if len(part) else part for part in state.sample.samples)
     return replace(
         state,
         core=replace(
-            core, differences=differences, bounds=core.bounds * (now / before), prior=prior
+            core, differences=differences, bounds=core.bounds * (new_d2 / old_d2), prior=prior
         ),
         sample=replace(state.sample, samples=samples),
         recent=state.recent * ratio,

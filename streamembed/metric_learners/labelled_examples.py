@@ -10,8 +10,6 @@ import numpy as np
 
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
-__all__ = ["DISSIMILAR", "NOT_LEARNED", "SIMILAR", "Examples", "mapped"]
-
 # Codes of events that are no labelled points; a class has its index, from 0.
 SIMILAR, DISSIMILAR, NOT_LEARNED = -1, -2, -3
 
@@ -27,9 +25,9 @@ class Examples:
     codes : (n,)
         Index of the class, -1 for a similar pair, -2 for a dissimilar one.
     position, seed : int
-        Events before these; and the seed of what is drawn.
+        Events before these; and the random seed.
     bounds : (float, float) or None
-        Upper and lower bound on squared distances, where whoever made the pairs knows them.
+        Upper and lower bound on squared distances, where the source of the pairs knows them.
     """
 
     first: Annotated[Floats, "n d"]
@@ -54,26 +52,26 @@ class Examples:
 
     @property
     def differences(self) -> Floats:
-        """Differences of the pairs that were given, (p, d)."""
-        given = self.codes < 0
-        return self.first[given] - self.second[given]
+        """Differences of the given pairs, (p, d)."""
+        is_pair = self.codes < 0
+        return self.first[is_pair] - self.second[is_pair]
 
     @property
     def similar(self) -> Bools:
         """Of which kind they are, (p,)."""
-        alike: Bools = self.codes[self.codes < 0] == SIMILAR
-        return alike
+        similar: Bools = self.codes[self.codes < 0] == SIMILAR
+        return similar
 
     @property
     def ends(self) -> Floats:
-        """Every point, both ends of the pairs that were given too, in order: (n + p, d)."""
+        """Every point, with both ends of the given pairs, in order: (n + p, d)."""
         both = np.stack([self.first, self.second], axis=1)
-        there = np.stack([np.ones(len(self), dtype=bool), self.codes < 0], axis=1)
-        points: Floats = both[there]
+        is_present = np.stack([np.ones(len(self), dtype=bool), self.codes < 0], axis=1)
+        points: Floats = both[is_present]
         return points
 
     def generator(self) -> np.random.Generator:
-        """For what is drawn, of (seed, position); the same at every call."""
+        """The random generator of (seed, position); the same at every call."""
         return np.random.default_rng((self.seed, self.position))
 
     def scaled(self, scale: Floats) -> Examples:
@@ -101,12 +99,12 @@ class Examples:
     @classmethod
     def empty(cls, n_features: int, position: int, seed: int) -> Self:
         """No event yet."""
-        nothing = np.zeros((0, n_features))
-        return cls(nothing, nothing, np.zeros(0, dtype=np.int64), position, seed)
+        no_points = np.zeros((0, n_features))
+        return cls(no_points, no_points, np.zeros(0, dtype=np.int64), position, seed)
 
 
-def mapped(codes: Ints, indices: Ints) -> Ints:
+def remap_codes(codes: Ints, indices: Ints) -> Ints:
     """Codes of another stream in this one's classes: class c is ``indices[c]``."""
-    moved = codes.copy()
-    moved[codes >= 0] = indices[codes[codes >= 0]]
-    return moved
+    remapped = codes.copy()
+    remapped[codes >= 0] = indices[codes[codes >= 0]]
+    return remapped

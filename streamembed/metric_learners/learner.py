@@ -1,8 +1,8 @@
-"""What a learner is, and what is known of every metric, whoever made it.
+"""The protocol of a metric learner, and the certificate that every metric has.
 
 A learner is the rule of one metric: settings, and four verbs on states that it does not keep.
 `streamembed.metric_learners.training_stream` feeds it chunk by chunk, for an estimator and for an
-engine alike; so a metric of one name has one answer.
+engine alike: a metric of one name has one answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = ["NO_UPDATES", "Learner", "Measured", "Totals", "certificate", "metric_of", "widened"]
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -30,13 +28,13 @@ class Totals:
     Attributes
     ----------
     updates : int
-        Chunks handed to it.
+        Chunks that it received.
     refused : int
         Those that would have left the range of floating point numbers: nothing of them was learned.
     refused_events : int
         Labelled points and pairs in these.
     by_status : dict
-        How many updates ended with which status; what refused ones say is ``refused``.
+        How many updates ended with which status; refused ones count under ``refused``.
     """
 
     updates: int = 0
@@ -44,7 +42,7 @@ class Totals:
     refused_events: int = 0
     by_status: Mapping[str, int] = field(default_factory=dict)
 
-    def plus(self, status: str, refused_events: int = 0) -> Totals:
+    def count(self, status: str, refused_events: int = 0) -> Totals:
         """With one more update."""
         by_status = {**self.by_status, status: self.by_status.get(status, 0) + 1}
         return Totals(
@@ -54,14 +52,17 @@ class Totals:
             by_status,
         )
 
-    def merged(self, other: Totals) -> Totals:
+    def merge(self, other: Totals) -> Totals:
         """Of two streams."""
         statuses = sorted({*self.by_status, *other.by_status})
         return Totals(
             self.updates + other.updates,
             self.refused + other.refused,
             self.refused_events + other.refused_events,
-            {name: self.by_status.get(name, 0) + other.by_status.get(name, 0) for name in statuses},
+            {
+                status: self.by_status.get(status, 0) + other.by_status.get(status, 0)
+                for status in statuses
+            },
         )
 
 
@@ -69,8 +70,8 @@ NO_UPDATES = Totals()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """What a learner's state says.
+class MeasuredMetric:
+    """The metric of a learner's state.
 
     Attributes
     ----------
@@ -79,18 +80,18 @@ class Measured:
     scale : (d,)
         1 where nothing was scaled.
     info : dataclass
-        What the core tells of it; has a ``status`` and ``totals``.
-    told : dataclass
-        The part of it that a certificate holds: without what fills pages.
+        The core's Info; has a ``status`` and ``totals``.
+    summary : dataclass
+        The part of it that a certificate holds: without long arrays.
     """
 
     matrix: Floats
     scale: Floats
     info: Any
-    told: Any
+    summary: Any
 
 
-class Learner(abc.ABC):
+class MetricLearner(abc.ABC):
     """The rule of one metric: pure verbs, settings as fields.
 
     Attributes
@@ -104,7 +105,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def init(self, examples: Examples, scale: Floats) -> Any:
-        """The state before the first chunk, which is at hand, as are the features' deviations."""
+        """The state before the first chunk, which is passed in with the features' deviations."""
 
     @abc.abstractmethod
     def update(self, state: Any, examples: Examples) -> tuple[Any, Any]:
@@ -115,58 +116,59 @@ class Learner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def measure(self, state: Any, scale: Floats) -> Measured:
-        """The metric, ``scale`` (d,) being the deviations of all that was seen. Pure."""
+    def measure(self, state: Any, scale: Floats) -> MeasuredMetric:
+        """The metric; ``scale`` (d,) holds the deviations of all that was observed. Pure."""
 
     def merge(self, left: Any, right: Any, indices: Ints) -> Any:
         """Two states as one; class c of the right one is class ``indices[c]`` of the left.
 
-        Those of estimators that can be merged have it.
+        Learners of estimators that can be merged have it.
         """
         raise NotImplementedError
 
 
-def certificate(source: str, totals: Totals, told: Any, **counts: Any) -> dict[str, Any]:
-    """What is known of a metric, with the same keys whoever made it; as JSON would have it.
+def build_certificate(source: str, totals: Totals, summary: Any, **counts: Any) -> dict[str, Any]:
+    """The certificate of a metric, JSON-ready, with the same keys for every learner.
 
     Parameters
     ----------
     source
-        ``labels``; ``given``, pairs that somebody knows, alone or among labels; ``generated``,
-        pairs that a map tells apart.
+        ``labels``; ``given``, pairs that the caller knows, alone or among labels;
+        ``generated``, pairs that an embedding separates.
     totals
         Gives ``updates``, ``refused``, ``refused_events``, ``by_status``.
-    told
-        The maker's own numbers, a dataclass with a ``status``; what is not finite becomes None.
+    summary
+        The learner's own numbers, a dataclass with a ``status``; values that are not finite
+        become None.
     counts
-        ``labelled`` and ``pairs``: how many of each the metric has seen, refused ones too; of
+        ``labelled`` and ``pairs``: how many of each the metric has received, refused ones too; of
         generated pairs ``reproduced`` as well.
     """
-    own = {f.name: getattr(told, f.name) for f in fields(told) if f.name != "totals"}
-    known: dict[str, Any] = _plain({"source": source, **counts, **asdict(totals), **own})
-    return known
+    own = {f.name: getattr(summary, f.name) for f in fields(summary) if f.name != "totals"}
+    facts: dict[str, Any] = _to_json({"source": source, **counts, **asdict(totals), **own})
+    return facts
 
 
-def metric_of(measured: Measured, told: Mapping[str, Any]) -> Mahalanobis:
+def build_metric(measured: MeasuredMetric, certificate: Mapping[str, Any]) -> Mahalanobis:
     """The metric in the caller's units."""
-    return balance.hand_out(measured.matrix, told, measured.scale)
+    return balance.build_metric(measured.matrix, certificate, measured.scale)
 
 
-def widened(kind: Any, info: Any) -> Any:
+def widen(kind: Any, info: Any) -> Any:
     """An Info as one of a class that has more fields, all with defaults."""
     return kind(**{f.name: getattr(info, f.name) for f in fields(info)})
 
 
-def _plain(value: Any) -> Any:
-    """Numbers, text, lists and dicts in the place of everything else; None for NaN and infinity."""
+def _to_json(value: Any) -> Any:
+    """A value as numbers, text, lists and dicts; None for NaN and infinity."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
         value = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _to_json(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

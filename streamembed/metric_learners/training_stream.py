@@ -1,9 +1,9 @@
-"""How learners are taught: events wait until their chunk is whole, and are learned in one piece.
+"""How learners are fitted: events wait until their chunk is whole, and are learned in one piece.
 
 Labelled points and given pairs are events of one sequence; a chunk ends at every multiple of
-``size`` of them, the first with at least `WARM_UP`. An estimator has a course of one learner, an
-engine one of all its metrics, and both are this one. Everything is a function of the events and
-the seed: calls do not matter, nor does what is read in between.
+``size`` of them, the first with at least `WARM_UP`. An estimator has a training stream of one
+learner, an engine one of all its metrics; both use this module. Everything is a function of the
+events and the seed: calls do not matter, nor does what is read in between.
 """
 
 from __future__ import annotations
@@ -15,59 +15,47 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.metric_learners.labelled_examples import Examples, mapped
-from streamembed.metric_learners.learner import NO_UPDATES, Learner, Totals, certificate, metric_of
+from streamembed.metric_learners.labelled_examples import Examples, remap_codes
+from streamembed.metric_learners.learner import (
+    NO_UPDATES,
+    MetricLearner,
+    Totals,
+    build_certificate,
+    build_metric,
+)
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.chunks import Chunks, Waiting
-from streamembed.numeric.codec import NOT_KEPT
-from streamembed.numeric.moments import Spread
+from streamembed.numeric.chunks import Chunks, PendingParts
+from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.moments import FeatureMoments
 
-__all__ = [
-    "CHUNK_SIZE",
-    "WARM_UP",
-    "Course",
-    "Progress",
-    "Refused",
-    "Untaught",
-    "advance",
-    "append",
-    "chunks_of",
-    "extend",
-    "flush",
-    "init",
-    "merge",
-    "read",
-    "untaught",
-]
-
-# Events from which the features, and where a metric has one its scale, are settled: deviations of
-# so many points are known to 16 %, and no chunk of usual size has to wait.
+# Events that settle the features, and the scale where a metric has one: deviations of this many
+# points are known to 16 %, and no chunk of usual size has to wait.
 WARM_UP = 20
-# Events an update, where nobody says otherwise.
+# Events per update, unless the caller says otherwise.
 CHUNK_SIZE = 50
 
-Learning = Mapping[str, Learner]
+LearnersByName = Mapping[str, MetricLearner]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedInfo:
     """The Info of an update that left the range of floating point numbers."""
 
     status: str = "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Untaught:
-    """What is told of a metric of which no chunk was learned."""
+class UnfittedInfo:
+    """The Info of a metric that has learned no chunk yet."""
 
     status: str = "untaught"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Progress:
-    """How far one learner is.
+class LearnerProgress:
+    """The progress of one learner.
 
     Attributes
     ----------
@@ -75,17 +63,17 @@ class Progress:
         The learner's own; None before its first chunk.
     totals : Totals
     last : Any
-        Info of the last update, for a look; None before one, and after loading.
+        Info of the last update, for inspection; None before one, and after loading.
     """
 
     state: Any = None
     totals: Totals = NO_UPDATES
-    last: Any = field(default=None, metadata=NOT_KEPT)
+    last: Any = field(default=None, metadata=NOT_SAVED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
-    """What was taught, and how far every learner is.
+class TrainingStream:
+    """The events that metrics learn from, chunk by chunk, and the progress of every learner.
 
     Attributes
     ----------
@@ -104,12 +92,12 @@ class Course:
     """
 
     seed: int
-    waiting: Waiting[Examples]
-    spread: Spread
+    waiting: PendingParts[Examples]
+    spread: FeatureMoments
     learned: int
     labelled: int
     pairs: int
-    progress: dict[str, Progress]
+    progress: dict[str, LearnerProgress]
 
     @property
     def position(self) -> int:
@@ -124,21 +112,26 @@ class Course:
         return self.waiting.joined()
 
 
-def init(names: tuple[str, ...], n_features: int, seed: int) -> Course:
+def init(names: tuple[str, ...], n_features: int, seed: int) -> TrainingStream:
     """Before any event."""
-    fresh = {name: Progress() for name in names}
-    return Course(seed, Waiting(), spread.init(n_features), 0, 0, 0, fresh)
+    progress = {name: LearnerProgress() for name in names}
+    return TrainingStream(seed, PendingParts(), spread.init(n_features), 0, 0, 0, progress)
 
 
-def chunks_of(size: int) -> Chunks:
-    """Where chunks of a course end: at every multiple of ``size``, the first behind the warm-up."""
+def create_chunks(size: int) -> Chunks:
+    """Where chunks of a training stream end: every multiple of ``size`` past the warm-up."""
     return Chunks(size, math.ceil(WARM_UP / size) * size)
 
 
 def extend(
-    course: Course, learning: Learning, first: Floats, second: Floats, codes: Ints, size: int
-) -> Course:
-    """The course after these events; every chunk that becomes whole is learned.
+    stream: TrainingStream,
+    learners: LearnersByName,
+    first: Floats,
+    second: Floats,
+    codes: Ints,
+    size: int,
+) -> TrainingStream:
+    """The stream after these events; every chunk that becomes whole is learned.
 
     Parameters
     ----------
@@ -149,149 +142,165 @@ def extend(
     size
         Events a chunk.
     """
-    for part, whole in chunks_of(size).split(course.learned, course.waiting.count, len(codes)):
-        # copies, for what waits must neither hold on to the whole call nor change with it
-        course = append(course, first[part].copy(), second[part].copy(), codes[part].copy())
-        course = flush(course, learning) if whole else course
-    return course
+    for part, is_whole in create_chunks(size).split(
+        stream.learned, stream.waiting.count, len(codes)
+    ):
+        # copies: what waits must neither keep the whole call alive nor change with it
+        stream = append(stream, first[part].copy(), second[part].copy(), codes[part].copy())
+        stream = flush(stream, learners) if is_whole else stream
+    return stream
 
 
-def append(course: Course, first: Floats, second: Floats, codes: Ints) -> Course:
-    """The course with these events waiting, whether or not a chunk is whole; arrays are kept."""
-    part = Examples(first, second, codes, course.position, course.seed)
+def append(stream: TrainingStream, first: Floats, second: Floats, codes: Ints) -> TrainingStream:
+    """The stream with these events waiting, whether or not a chunk is whole; arrays are kept."""
+    part = Examples(first, second, codes, stream.position, stream.seed)
     # not by `replace`, which takes longer than all the rest for a single event
-    return Course(
-        course.seed,
-        course.waiting.followed_by(part),
-        course.spread,
-        course.learned,
-        course.labelled,
-        course.pairs,
-        course.progress,
+    return TrainingStream(
+        stream.seed,
+        stream.waiting.followed_by(part),
+        stream.spread,
+        stream.learned,
+        stream.labelled,
+        stream.pairs,
+        stream.progress,
     )
 
 
-def flush(course: Course, learning: Learning) -> Course:
+def flush(stream: TrainingStream, learners: LearnersByName) -> TrainingStream:
     """What waits is learned, as a short chunk."""
-    if not course.waiting.count:
-        return course
-    chunk = course.pending
+    if not stream.waiting.count:
+        return stream
+    chunk = stream.pending
     values = np.concatenate([chunk.first, chunk.second[chunk.codes < 0]])
     with np.errstate(all="ignore"):
-        seen = spread.update(course.spread, values)
-    sound, labelled = _finite(seen), len(chunk.classes)
-    whole = replace(chunk, first=seen.fill_gaps(chunk.first), second=seen.fill_gaps(chunk.second))
+        observed = spread.update(stream.spread, values)
+    is_finite, labelled = _is_finite(observed), len(chunk.classes)
+    filled = replace(
+        chunk, first=observed.fill_gaps(chunk.first), second=observed.fill_gaps(chunk.second)
+    )
     return replace(
-        course,
-        waiting=Waiting(),
-        spread=seen if sound else course.spread,
-        learned=course.position,
-        labelled=course.labelled + labelled,
-        pairs=course.pairs + len(chunk) - labelled,
+        stream,
+        waiting=PendingParts(),
+        spread=observed if is_finite else stream.spread,
+        learned=stream.position,
+        labelled=stream.labelled + labelled,
+        pairs=stream.pairs + len(chunk) - labelled,
         progress={
-            name: advance(learning[name], one, whole, seen.scale, sound)
-            for name, one in course.progress.items()
+            name: advance(learners[name], progress, filled, observed.scale, is_finite)
+            for name, progress in stream.progress.items()
         },
     )
 
 
 def advance(
-    learner: Learner, progress: Progress, examples: Examples, scale: Floats, sound: bool = True
-) -> Progress:
+    learner: MetricLearner,
+    progress: LearnerProgress,
+    examples: Examples,
+    scale: Floats,
+    is_finite: bool = True,
+) -> LearnerProgress:
     """The learner after these events: wholly learned, or counted as refused.
 
-    ``sound`` is False where it is known beforehand that they cannot be.
+    ``is_finite`` is False where it is known beforehand that they cannot be learned.
     """
-    state, info = progress.state, Refused()
+    state, info = progress.state, RefusedInfo()
     after: Any = None
     with np.errstate(all="ignore"):
         try:
-            if sound:
+            if is_finite:
                 state = learner.init(examples, scale) if state is None else state
                 after, info = learner.update(state, examples)
         except np.linalg.LinAlgError:
-            after, info = None, Refused()
-        if after is None or info.status == "refused" or not _finite(after):
-            totals = progress.totals.plus("refused", len(examples))
-            return Progress(state, totals, replace(info, status="refused"))
-    return Progress(after, progress.totals.plus(info.status), info)
+            after, info = None, RefusedInfo()
+        if after is None or info.status == "refused" or not _is_finite(after):
+            totals = progress.totals.count("refused", len(examples))
+            return LearnerProgress(state, totals, replace(info, status="refused"))
+    return LearnerProgress(after, progress.totals.count(info.status), info)
 
 
-def read(
-    course: Course, learner: Learner, name: str, waiting: bool = True
+def read_metric(
+    stream: TrainingStream, learner: MetricLearner, name: str, waiting: bool = True
 ) -> tuple[Mahalanobis, Any] | None:
-    """A metric and its Info; None before anything of it can be told. Pure.
+    """A metric and its Info; None before there is any. Pure.
 
-    Where not one of several chunks could be learned it is the identity, and the Info is None.
+    If chunks came but none could be learned, it is the identity, and the Info is None.
 
     Parameters
     ----------
     waiting
         Whether a metric that is additive shows what waits for its chunk.
     """
-    shown = course
-    if waiting and learner.additive and course.waiting.count:
-        alone = replace(course, progress={name: course.progress[name]})
-        ahead = flush(alone, {name: learner})
-        if ahead.progress[name].totals.refused == course.progress[name].totals.refused:
-            shown = ahead
-    state = shown.progress[name].state
+    current = stream
+    if waiting and learner.additive and stream.waiting.count:
+        single = replace(stream, progress={name: stream.progress[name]})
+        flushed = flush(single, {name: learner})
+        if flushed.progress[name].totals.refused == stream.progress[name].totals.refused:
+            current = flushed
+    state = current.progress[name].state
     if state is None:
-        d = len(course.spread.means)
-        return (untaught(d, course.progress[name].totals), None) if course.learned else None
+        d = len(stream.spread.means)
+        return (
+            (create_unfitted_metric(d, stream.progress[name].totals), None)
+            if stream.learned
+            else None
+        )
     with np.errstate(all="ignore"):
-        measured = learner.measure(state, shown.spread.scale)
-    totals = course.progress[name].totals
-    told = certificate(
-        "given" if shown.pairs else "labels",
+        measured = learner.measure(state, current.spread.scale)
+    totals = stream.progress[name].totals
+    certificate = build_certificate(
+        "given" if current.pairs else "labels",
         totals,
-        measured.told,
-        labelled=shown.labelled,
-        pairs=shown.pairs,
+        measured.summary,
+        labelled=current.labelled,
+        pairs=current.pairs,
     )
-    return metric_of(measured, told), replace(measured.info, totals=totals)
+    return build_metric(measured, certificate), replace(measured.info, totals=totals)
 
 
-def untaught(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:
+def create_unfitted_metric(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:
     """The identity, which a metric is before its first chunk."""
-    told = certificate("labels", totals, Untaught(), labelled=0, pairs=0)
-    return Mahalanobis.of(np.eye(n_features), certificate=told)
+    certificate = build_certificate("labels", totals, UnfittedInfo(), labelled=0, pairs=0)
+    return Mahalanobis.of(np.eye(n_features), certificate=certificate)
 
 
-def merge(left: Course, right: Course, learning: Learning, indices: Ints, size: int) -> Course:
-    """Both courses as one; class c of the right one is class ``indices[c]`` of the left.
+def merge(
+    left: TrainingStream, right: TrainingStream, learners: LearnersByName, indices: Ints, size: int
+) -> TrainingStream:
+    """Both streams as one; class c of the right one is class ``indices[c]`` of the left.
 
     What waits in either is learned after the rest, that of the left first.
     """
     progress = {}
-    for name, one in left.progress.items():
-        other, learner = right.progress[name], learning[name]
-        state = one.state
-        if other.state is not None:  # else there is nothing to take in
+    for name, left_progress in left.progress.items():
+        right_progress, learner = right.progress[name], learners[name]
+        state = left_progress.state
+        if right_progress.state is not None:  # else there is nothing to merge
             state = learner.init(right.pending, right.spread.scale) if state is None else state
-            state = learner.merge(state, other.state, indices)
-        progress[name] = Progress(state, one.totals.merged(other.totals))
+            state = learner.merge(state, right_progress.state, indices)
+        progress[name] = LearnerProgress(state, left_progress.totals.merge(right_progress.totals))
     joined = replace(
         left,
-        waiting=Waiting(),
+        waiting=PendingParts(),
         spread=spread.merge(left.spread, right.spread),
         learned=left.learned + right.learned,
         labelled=left.labelled + right.labelled,
         pairs=left.pairs + right.pairs,
         progress=progress,
     )
-    mine, theirs = left.pending, right.pending
-    joined = extend(joined, learning, mine.first, mine.second, mine.codes, size)
-    codes = mapped(theirs.codes, indices)
-    return extend(joined, learning, theirs.first, theirs.second, codes, size)
+    left_pending, right_pending = left.pending, right.pending
+    joined = extend(
+        joined, learners, left_pending.first, left_pending.second, left_pending.codes, size
+    )
+    codes = remap_codes(right_pending.codes, indices)
+    return extend(joined, learners, right_pending.first, right_pending.second, codes, size)
 
 
-def _finite(state: Any) -> bool:
+def _is_finite(state: Any) -> bool:
     """Whether every number of a state is finite."""
     if isinstance(state, np.ndarray):
         return state.dtype.kind != "f" or bool(np.isfinite(state).all())
     if is_dataclass(state) and not isinstance(state, type):
-        return all(_finite(getattr(state, field.name)) for field in fields(state))
+        return all(_is_finite(getattr(state, field.name)) for field in fields(state))
     if isinstance(state, tuple):
-        return all(_finite(part) for part in state)
+        return all(_is_finite(part) for part in state)
     return not isinstance(state, float) or math.isfinite(state)

@@ -1,7 +1,7 @@
 """Metrics of features in far units, factored without losing the digits of the small ones.
 
 Of features in units of 1e9 and 1e-9 the matrix has entries that differ by 1e36: its eigenvectors
-would know nothing of the smaller. Scaled to a unit diagonal first, every feature keeps its digits.
+would lose the smaller ones. Scaled to a unit diagonal first, every feature keeps its digits.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["hand_out", "root"]
 
-
-def hand_out(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
+def build_metric(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
     """The metric in the caller's units, of a matrix for features divided by ``scale``."""
     balanced, size = _balance(matrix)
     return Mahalanobis.of(balanced, certificate=certificate).unscaled(scale / size)
 
 
-def root(matrix: Floats) -> Floats:
+def compute_root(matrix: Floats) -> Floats:
     """R, (d, d), with R R^T = A: x R are points whose Euclidean distances are the metric's.
 
-    S (S^-1 A S^-1)^1/2 with S the roots of the diagonal of A. It moves no more than the matrix
-    does, where eigenvectors would flip and turn: points mapped now and later can be compared.
+    S (S^-1 A S^-1)^1/2 with S the roots of the diagonal of A. It changes no more than the
+    matrix does, where eigenvectors would flip and rotate: points mapped now and later are
+    comparable.
 
     Examples
     --------
     >>> import numpy as np
-    >>> root(np.diag([4.0, 0.0])).tolist()
+    >>> compute_root(np.diag([4.0, 0.0])).tolist()
     [[2.0, 0.0], [0.0, 0.0]]
     """
     balanced, size = _balance(matrix)

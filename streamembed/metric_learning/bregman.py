@@ -27,27 +27,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.numeric.linalg import symmetric
-
-__all__ = [
-    "SMALLEST",
-    "Constraints",
-    "Sweep",
-    "Swept",
-    "check_pairs",
-    "divergence",
-    "empty",
-    "inverse",
-    "join",
-    "objective",
-    "positive_definite",
-    "pull",
-    "residuals",
-    "slack_divergence",
-    "square",
-    "step",
-    "sweep",
-]
+from streamembed.numeric.linalg import symmetrise
 
 # Squared lengths and squared distances below this have no finite inverse: such a pair is of equal
 # points, and no metric can move it.
@@ -65,7 +45,7 @@ class Constraints:
     differences : (n, d)
         v, no row 0.
     similar : (n,)
-        True: p is to stay below the bound; False: above.
+        True: p must stay below the bound; False: above.
     bounds : (n,)
         xi_0, positive, squared.
     """
@@ -82,25 +62,25 @@ class Constraints:
         """s, shape (n,)."""
         return np.where(self.similar, 1.0, -1.0)
 
-    def taken(self, chosen: Array | slice) -> Constraints:
-        """Some of them, by index, mask or slice."""
+    def take(self, chosen: Array | slice) -> Constraints:
+        """The constraints selected by index, mask or slice."""
         return Constraints(self.differences[chosen], self.similar[chosen], self.bounds[chosen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Swept:
-    """What a sweep leaves.
+class SweepResult:
+    """The result of a sweep.
 
     Attributes
     ----------
     matrix : (d, d)
-        A, exactly symmetric; the same bits as before where nothing was to do.
+        A, exactly symmetric; the same bits as before where nothing changed.
     duals : (n,)
         lambda.
     updates : int
         Projections that changed something.
     residual : float
-        The largest residual met, each before its own projection; see `residuals`.
+        The largest residual, each before its own projection; see `compute_residuals`.
     """
 
     matrix: Floats
@@ -110,7 +90,7 @@ class Swept:
 
 
 # (matrix, duals, constraints, gamma, order) -> Swept; arguments are not written to.
-Sweep = Callable[[Floats, Floats, Constraints, float, Ints], Swept]
+Sweep = Callable[[Floats, Floats, Constraints, float, Ints], SweepResult]
 
 
 def empty(n_features: int) -> Constraints:
@@ -125,7 +105,7 @@ def check_pairs(
     lower: float,
     n_features: int,
 ) -> tuple[Constraints, int]:
-    """The constraints of these pairs, and how many were dropped for being of equal points.
+    """The constraints of these pairs, and how many were dropped as pairs of equal points.
 
     Parameters
     ----------
@@ -141,7 +121,8 @@ def check_pairs(
     FeatureError
         d is not ``n_features``.
     InputError
-        Differences are no table, not finite or too large to square; ``similar`` does not fit.
+        Differences are not two-dimensional, not finite or too large to square; ``similar`` does not
+        fit.
     ParameterError
         A bound is not positive and finite, or upper is above lower.
     """
@@ -169,10 +150,12 @@ def check_pairs(
             f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
             "than dissimilar ones; swap them"
         )
-    differ = squares >= SMALLEST
-    kept = flags.astype(np.bool_)[differ]
-    bounds = np.where(kept, float(upper), float(lower))
-    return Constraints(v[differ], kept, bounds), int(np.count_nonzero(~differ))
+    is_distinct = squares >= SMALLEST
+    distinct_similar = flags.astype(np.bool_)[is_distinct]
+    bounds = np.where(distinct_similar, float(upper), float(lower))
+    return Constraints(v[is_distinct], distinct_similar, bounds), int(
+        np.count_nonzero(~is_distinct)
+    )
 
 
 def join(first: Constraints, second: Constraints) -> Constraints:
@@ -185,7 +168,7 @@ def join(first: Constraints, second: Constraints) -> Constraints:
 
 
 def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tuple[float, float]:
-    """The projection onto one bound: its change of dual, and how far from optimal it was.
+    """The projection onto one bound: its change of the dual, and its residual.
 
     Parameters
     ----------
@@ -202,16 +185,16 @@ def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tupl
         p / (1 - s alpha p), which is positive: A stays positive definite.
 
     Source: Davis et al. (2007), algorithm 1, steps 3.3-3.6. Differs: 1 / xi follows from the dual,
-    xi is not kept. The dual then cannot drift from the bound in a stream of any length.
+    xi is not stored. The dual then cannot drift from the bound in a stream of any length.
     """
-    reach = sign * (1.0 / p - (1.0 / bound - sign * dual / gamma))
-    alpha = min(dual, gamma / (gamma + 1.0) * reach)
+    violation = sign * (1.0 / p - (1.0 / bound - sign * dual / gamma))
+    alpha = min(dual, gamma / (gamma + 1.0) * violation)
     return alpha, abs(alpha) * p * (1.0 + 1.0 / gamma)
 
 
 def sweep(
     matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
-) -> Swept:
+) -> SweepResult:
     """A projection onto each bound in the given order, in numpy and BLAS.
 
     Parameters
@@ -239,39 +222,41 @@ def sweep(
         if not p >= SMALLEST:
             continue
         change, residual = step(p, dual[i], signs[i], bounds[i], gamma)
-        turn = signs[i] * change
-        left = 1.0 - turn * p  # 0 where p should grow by more than 1e16 times
-        if change == 0.0 or not left > 0.0:
+        signed_change = signs[i] * change
+        denominator = 1.0 - signed_change * p  # 0 where p should grow by more than 1e16 times
+        if change == 0.0 or not denominator > 0.0:
             continue
         dual[i] -= change
         worst = max(worst, residual)
         updates += 1
-        triangle = dsyr(turn / left, image, a=triangle, overwrite_a=1)
+        triangle = dsyr(signed_change / denominator, image, a=triangle, overwrite_a=1)
     result = np.triu(triangle)
     result += np.triu(result, 1).T
-    return Swept(np.ascontiguousarray(result), np.array(dual), updates, worst)
+    return SweepResult(np.ascontiguousarray(result), np.array(dual), updates, worst)
 
 
-def residuals(matrix: Floats, duals: Floats, constraints: Constraints, gamma: float) -> Floats:
+def compute_residuals(
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float
+) -> Floats:
     """How far each constraint is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
 
     |p / xi - 1|, as it would be if it were exceeded; less where the dual is so small that
     it would be 0 before the bound is reached. All 0: A is the optimum.
     """
-    p = square(matrix, constraints.differences)
+    p = compute_squares(matrix, constraints.differences)
     s = constraints.signs
-    reach = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
-    values: Floats = np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), reach))
+    violation = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
+    values: Floats = np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), violation))
     return values
 
 
-def square(matrix: Floats, differences: Floats) -> Floats:
+def compute_squares(matrix: Floats, differences: Floats) -> Floats:
     """p of every row, at least `SMALLEST`."""
     p: Floats = np.maximum(np.einsum("ij,ij->i", differences @ matrix, differences), SMALLEST)
     return p
 
 
-def positive_definite(matrix: Floats) -> bool:
+def is_positive_definite(matrix: Floats) -> bool:
     """Whether A is finite and has a Cholesky factor, whatever the units of its features."""
     diagonal = np.diag(matrix)
     if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
@@ -284,7 +269,7 @@ def positive_definite(matrix: Floats) -> bool:
     return True
 
 
-def inverse(matrix: Floats) -> Floats | None:
+def invert(matrix: Floats) -> Floats | None:
     """The inverse, exactly symmetric; None where the matrix is not positive definite."""
     diagonal = np.diag(matrix)
     if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
@@ -296,13 +281,13 @@ def inverse(matrix: Floats) -> Floats | None:
     half, failed = dpotri(triangle, lower=0)
     upper = np.triu(half) / units / units[:, None]
     result: Floats = upper + np.triu(upper, 1).T
-    return result if not failed and positive_definite(result) else None
+    return result if not failed and is_positive_definite(result) else None
 
 
-def pull(pairs: Constraints, duals: Floats) -> Floats:
-    """sum s lambda v v^T, what the duals add to A^-1; exactly symmetric. O(n d^2)."""
+def sum_dual_terms(pairs: Constraints, duals: Floats) -> Floats:
+    """sum s lambda v v^T, the part of the duals in A^-1; exactly symmetric. O(n d^2)."""
     rows = pairs.differences
-    return symmetric(rows.T @ (rows * (pairs.signs * duals)[:, None]))
+    return symmetrise(rows.T @ (rows * (pairs.signs * duals)[:, None]))
 
 
 def slack_divergence(ratios: Floats) -> float:
@@ -338,7 +323,7 @@ def objective(
     Source: Davis et al. (2007), eq. 3.4. Differs: xi is the nearest to xi_0 that A allows: every A
     has an objective, feasible or not.
     """
-    p = square(matrix, differences)
+    p = compute_squares(matrix, differences)
     ratios = np.where(similar, np.maximum(p / upper, 1.0), np.minimum(p / lower, 1.0))
     return divergence(matrix, prior) + gamma * slack_divergence(ratios)
 
@@ -350,11 +335,11 @@ def divergence(matrix: Floats, prior: Floats) -> float:
     values = eigvalsh(matrix / units, prior / units)
     if values[0] > CONDITION * values[-1]:
         return float(np.sum(values - 1.0 - np.log(values)))
-    # the small ones are rounding of the large ones; determinants are known better
-    return float(np.sum(values - 1.0)) - _log_det(matrix) + _log_det(prior)
+    # the small ones are rounding of the large ones; determinants are more accurate
+    return float(np.sum(values - 1.0)) - _compute_log_det(matrix) + _compute_log_det(prior)
 
 
-def _log_det(matrix: Floats) -> float:
+def _compute_log_det(matrix: Floats) -> float:
     """log det A of a positive definite matrix, whatever the units of its features."""
     units = np.sqrt(np.diag(matrix))
     factor = np.linalg.cholesky(matrix / units / units[:, None])

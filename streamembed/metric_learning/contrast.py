@@ -3,8 +3,8 @@
 Symbols: delta = x - y, the difference of a pair; C = mean of delta delta^T over similar (close)
 pairs, F = over dissimilar (far) ones, (d, d); m = features in which some pair differs.
 
-The sums are all that is kept: they add up over chunks and workers, and can be had from the
-moments of classes without any pair. Three metrics follow from them: `contrast_metric`, the
+The sums are the whole state: they add up over chunks and workers, and follow from the moments of
+classes without any pair. Three metrics follow from them: `contrast_metric`, the
 source's; `geometric_mean_metric`, always positive definite, for standardised features; and
 `whitened_power_metric`, whatever the units.
 
@@ -21,24 +21,11 @@ import numpy as np
 from streamembed.metric_learning import scatter
 from streamembed.metric_learning.scatter import ClassMoments
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.numeric.linalg import descending_eigh, symmetric
+from streamembed.numeric.linalg import descending_eigh, symmetrise
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 
-__all__ = [
-    "ContrastInfo",
-    "PairSums",
-    "contrast_metric",
-    "decay",
-    "from_classes",
-    "geometric_mean_metric",
-    "init",
-    "merge",
-    "update",
-    "whitened_power_metric",
-]
-
-# Of tr C / m: eigenvalues of alpha I + C - F below it are raised to it. It bounds how much more
-# the best direction counts than an average one, at a hundred times.
+# Of tr C / m: eigenvalues of alpha I + C - F below it are raised to it. It limits the
+# weight of the best direction to a hundred times that of an average one.
 GUARD = 0.01
 # Added to C and F of the geometric mean, of their mean diagonal: with fewer pairs than features
 # both are singular.
@@ -114,9 +101,9 @@ def decay(sums: PairSums, factor: float) -> PairSums:
 def from_classes(moments: ClassMoments) -> PairSums:
     """The sums over all pairs of points of equal and of different class, without a pair.
 
-    O(N d^2), instead of O(n^2 d^2); exact (`scatter.all_pairs`).
+    O(N d^2), instead of O(n^2 d^2); exact (`scatter.sum_all_pairs`).
     """
-    return PairSums(*scatter.all_pairs(moments))
+    return PairSums(*scatter.sum_all_pairs(moments))
 
 
 Missing = Literal["no close pairs", "no far pairs", "no close spread", "no far spread"]
@@ -124,23 +111,23 @@ Missing = Literal["no close pairs", "no far pairs", "no close spread", "no far s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContrastInfo:
-    """What is known of a metric from pair sums.
+    """The Info of a metric of pair sums.
 
     Attributes
     ----------
     status : str
-        ``measured``; ``guarded`` where n_clipped > 0; otherwise what was missing, and the metric
+        ``measured``; ``guarded`` where n_clipped > 0; otherwise what is missing, and the metric
         is the identity: ``no close pairs``, ``no far pairs``, ``no close spread``, ``no far
-        spread`` (pairs that differ in nothing). `contrast_metric` needs no far side: there the
-        formula stands, and the status tells.
+        spread`` (pairs that differ in nothing). `contrast_metric` needs no far pairs: its formula
+        holds, and the status says that they are missing.
     n_clipped : int
         Eigenvalues that were raised to the floor (shares: also those lowered to 1 - floor).
     n_constant : int
-        Features in which no pair differs; the metric does not look at them.
+        Features in which no pair differs; the metric ignores them.
     values : (k,)
         Eigenvalues that the metric is a function of, before the guard, most discriminating first.
     floor : float
-        What they were raised to.
+        The value to which they were raised.
     """
 
     status: Literal["measured", "guarded"] | Missing
@@ -151,8 +138,8 @@ class ContrastInfo:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Means:
-    """C and F over the m features that vary, which these are, and what is missing on each side."""
+class _PairMeans:
+    """C and F over the m features that vary, these features, and what is missing on each side."""
 
     close: Floats  # (m, m)
     far: Floats  # (m, m)
@@ -174,26 +161,26 @@ class _Means:
 
     def metric(self, vectors: Floats, weights: Floats) -> Floats:
         """sum_i weights_i v_i v_i^T among all d features; symmetric to the last bit."""
-        half = vectors * np.sqrt(weights)
-        wide = np.zeros((len(self.varies), len(weights)))
-        wide[self.varies] = half
-        return wide @ wide.T
+        factor = vectors * np.sqrt(weights)
+        full = np.zeros((len(self.varies), len(weights)))
+        full[self.varies] = factor
+        return full @ full.T
 
 
-def _means(sums: PairSums) -> _Means:
+def _compute_means(sums: PairSums) -> _PairMeans:
     """Means over pairs; features in which no pair differs are left out."""
     spread = np.diag(sums.close) + np.diag(sums.far)
     varies = spread > 0
-    inside = np.ix_(varies, varies)
+    varying = np.ix_(varies, varies)
     no_close: Missing | None = None
     no_far: Missing | None = None
     if not np.diag(sums.close).any():
         no_close = "no close spread" if sums.n_close > 0 else "no close pairs"
     if not np.diag(sums.far).any():
         no_far = "no far spread" if sums.n_far > 0 else "no far pairs"
-    return _Means(
-        symmetric(sums.close[inside]) / (sums.n_close or 1.0),
-        symmetric(sums.far[inside]) / (sums.n_far or 1.0),
+    return _PairMeans(
+        symmetrise(sums.close[varying]) / (sums.n_close or 1.0),
+        symmetrise(sums.far[varying]) / (sums.n_far or 1.0),
         varies,
         no_close,
         no_far,
@@ -203,7 +190,7 @@ def _means(sums: PairSums) -> _Means:
 def contrast_metric(
     sums: PairSums, alpha: float = 0.01, rank: int | None = None
 ) -> tuple[Floats, ContrastInfo]:
-    """M = (alpha I + C - F)^-1, made a metric: eigenvalues below a floor are raised to it first.
+    """M = (alpha I + C - F)^-1 as a metric: eigenvalues below a floor are raised to it first.
 
     Far pairs are farther apart, so C - F is mostly negative: as printed, the formula is indefinite
     on all seven data sets that it was tried on (docs/algorithms/contrast.md).
@@ -214,7 +201,7 @@ def contrast_metric(
         Positive, in squared units of the data, which should be standardised.
     rank
         Keep the ``rank`` most discriminating directions, those of the smallest eigenvalues of
-        alpha I + C - F. After the guard many tie; the eigenvalues from before decide among them.
+        alpha I + C - F. After the guard many tie; the original eigenvalues decide among them.
 
     Returns
     -------
@@ -224,7 +211,7 @@ def contrast_metric(
     Source: Phillips, Metric Learning, section 17.3, "LDA Analog". Differs: 1. The guard, at .01
     of the mean diagonal of C. 2. The notes take the top of M, printed for an M that is not one.
     """
-    means = _means(sums)
+    means = _compute_means(sums)
     if means.no_close:
         return means.identity(means.no_close)
     m = len(means.close)
@@ -260,7 +247,7 @@ def geometric_mean_metric(
     Source: Zadeh, Hosseini & Sra (2016), Geometric Mean Metric Learning, ICML. Differs: default
     t = 1/4 (segment .953 for .945 at 1/2); means, not sums, as their counts differ.
     """
-    means = _means(sums)
+    means = _compute_means(sums)
     if missing := means.no_close or means.no_far:
         return means.identity(missing)
     m = len(means.close)
@@ -272,9 +259,9 @@ def geometric_mean_metric(
     c = np.maximum(c, floor)
     root = (vectors * np.sqrt(c)) @ vectors.T
     inverse_root = (vectors / np.sqrt(c)) @ vectors.T
-    values, turn = descending_eigh(root @ (means.far / size_f + ridge * np.eye(m)) @ root)
+    values, rotation = descending_eigh(root @ (means.far / size_f + ridge * np.eye(m)) @ root)
     weights = np.maximum(values, 0.0) ** t * (size_c ** (t - 1.0) * size_f**t)
-    return means.metric(inverse_root @ turn, weights), means.info(values, floor, clipped)
+    return means.metric(inverse_root @ rotation, weights), means.info(values, floor, clipped)
 
 
 def whitened_power_metric(
@@ -283,7 +270,8 @@ def whitened_power_metric(
     """A = C^-1/2 (C^-1/2 F C^-1/2)^t C^-1/2 = V f^t V^T, with F V = C V f and V^T C V = I.
 
     Distances under A do not change when the data are mapped linearly: no standardisation is
-    needed. t = 0 is relevant component analysis (C^-1); larger t stretches what parts the classes.
+    needed. t = 0 is relevant component analysis (C^-1); larger t stretches the directions that
+    separate the classes.
 
     Parameters
     ----------
@@ -303,7 +291,7 @@ def whitened_power_metric(
     Solved for the pair (C, C + F): there f = (1 - c) / c needs no inverse of C, and the guard
     does not depend on the units.
     """
-    means = _means(sums)
+    means = _compute_means(sums)
     if missing := means.no_close or means.no_far:
         return means.identity(missing)
     floor = max(floor, SHARE_FLOOR)  # nothing below it can be told from 0

@@ -1,4 +1,4 @@
-"""Linear discriminant analysis from the moments of classes: the directions in which they part.
+"""Linear discriminant analysis from the moments of classes: the directions that separate them.
 
 Source: docs/algorithms/discriminant.md.
 """
@@ -13,18 +13,16 @@ import numpy as np
 from streamembed.metric_learning import scatter
 from streamembed.metric_learning.scatter import ClassMoments
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import symmetric
-from streamembed.numeric.pencil import RANK_CUT, SHARE_FLOOR, scaled_identity, signed, whiten
+from streamembed.numeric.linalg import symmetrise
+from streamembed.numeric.pencil import RANK_CUT, SHARE_FLOOR, fix_signs, scaled_identity, whiten
 
-__all__ = ["Discriminant", "decompose", "metric"]
-
-# Squares of larger numbers, or near them, leave the doubles.
+# Squares of numbers near this, or larger, exceed double precision.
 LARGEST_ROOT = 1e153
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discriminant:
-    """Directions that part the classes, and what is known of them.
+    """Directions that separate the classes, with their ratios and status.
 
     Attributes
     ----------
@@ -39,9 +37,9 @@ class Discriminant:
     n_classes : int
         Classes seen; those of one point count.
     n_constant : int
-        Features without any spread; no direction looks at them.
+        Features without any spread; all directions ignore them.
     status : str
-        ``measured``; ``no spread within`` where a direction parts the classes perfectly (also
+        ``measured``; ``no spread within`` where a direction separates the classes perfectly (also
         where there are more features than points): its length is set by the floor of the ratio;
         ``one class``; ``equal means``. The last two have no direction.
     """
@@ -75,46 +73,48 @@ def decompose(moments: ClassMoments, n_components: int | None = None) -> Discrim
     same order. 2. The notes call the vectors an orthogonal basis: they are orthogonal in W, not
     in the plain product.
     """
-    moments = scatter.without_rounding(moments)
-    seen = int(np.count_nonzero(moments.masses > 0))
+    moments = scatter.drop_rounding(moments)
+    n_observed = int(np.count_nonzero(moments.masses > 0))
     d, total = moments.n_features, max(float(moments.masses.sum()), np.finfo(np.float64).tiny)
-    within = symmetric(moments.scatters.sum(axis=0) / total)
-    offsets = scatter.weighted_offsets(moments) / np.sqrt(total)
+    within = symmetrise(moments.scatters.sum(axis=0) / total)
+    offsets = scatter.compute_weighted_offsets(moments) / np.sqrt(total)
     whitening = whiten(within + offsets.T @ offsets)
-    nothing = np.zeros((d, 0)), np.zeros(0), whitening.rank, seen, whitening.n_constant
-    if seen < 2:
-        return Discriminant(*nothing, "one class")
+    no_directions = np.zeros((d, 0)), np.zeros(0), whitening.rank, n_observed, whitening.n_constant
+    if n_observed < 2:
+        return Discriminant(*no_directions, "one class")
 
-    _, sigma, turn = np.linalg.svd(offsets @ whitening.basis, full_matrices=False)
-    k = min(seen - 1, int(np.count_nonzero(sigma**2 > RANK_CUT)))
+    _, sigma, rotation = np.linalg.svd(offsets @ whitening.basis, full_matrices=False)
+    k = min(n_observed - 1, int(np.count_nonzero(sigma**2 > RANK_CUT)))
     if k == 0:
-        return Discriminant(*nothing, "equal means")
+        return Discriminant(*no_directions, "equal means")
     k = k if n_components is None else min(k, n_components)
-    directions = signed(whitening.basis @ turn[:k].T, whitening.scale)
+    directions = fix_signs(whitening.basis @ rotation[:k].T, whitening.scale)
     share = np.einsum("ij,ij->j", directions, within @ directions)
     floored = np.maximum(share, SHARE_FLOOR)
     return Discriminant(
         directions / np.sqrt(floored),
         sigma[:k] ** 2 / floored,
         whitening.rank,
-        seen,
+        n_observed,
         whitening.n_constant,
         "no spread within" if np.any(share < SHARE_FLOOR) else "measured",
     )
 
 
-def metric(moments: ClassMoments, n_components: int | None = None) -> tuple[Floats, Discriminant]:
+def compute_metric(
+    moments: ClassMoments, n_components: int | None = None
+) -> tuple[Floats, Discriminant]:
     """The metric A = sum_j u_j u_j^T of the discriminant directions, shape (d, d), rank k.
 
     With one class, or equal means, there is no direction: A is `pencil.scaled_identity` of the
     within scatter, and the status says so.
     """
-    found = decompose(moments, n_components)
-    if found.directions.shape[1]:
-        # units of 1e-150 ask for entries beyond the doubles: the metric is then a smaller multiple
-        largest = np.abs(found.directions).max() * np.sqrt(found.directions.shape[1])
-        directions = found.directions * min(1.0, LARGEST_ROOT / largest)
-        return directions @ directions.T, found
-    moments = scatter.without_rounding(moments)
+    discriminant = decompose(moments, n_components)
+    if discriminant.directions.shape[1]:
+        # in units of 1e-150 entries exceed double precision: the metric is then a smaller multiple
+        largest = np.abs(discriminant.directions).max() * np.sqrt(discriminant.directions.shape[1])
+        directions = discriminant.directions * min(1.0, LARGEST_ROOT / largest)
+        return directions @ directions.T, discriminant
+    moments = scatter.drop_rounding(moments)
     total = max(float(moments.masses.sum()), scatter.LEAST_MASS)
-    return scaled_identity(moments.scatters.sum(axis=0) / total), found
+    return scaled_identity(moments.scatters.sum(axis=0) / total), discriminant

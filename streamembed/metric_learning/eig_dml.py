@@ -5,10 +5,10 @@ a ridge; A = the metric, with tr(A H) = d; q = delta^T A delta, the SQUARED dist
 alpha, w = weights of the far pairs in the gradient G = sum w delta delta^T; lambda, u = the top
 eigenpair of G u = lambda H u, with u^T H u = 1.
 
-Two objectives share the engine: the smallest q (Eig-DML) and the mean of sqrt(q) (Xing's). Both
+Two objectives share the steps: the smallest q (Eig-DML) and the mean of sqrt(q) (Xing's). Both
 are concave in A, and over {A >= 0, tr(A H) = d} a linear function is largest at d u u^T: a step
-is A <- (1 - gamma) A + gamma d u u^T. All is written in input coordinates. When H moves, A is
-only rescaled: no whitened matrix exists that could go stale.
+is A <- (1 - gamma) A + gamma d u u^T. All is written in input coordinates. When H changes, A is
+only rescaled: there is no whitened matrix that could go stale.
 
 Source: docs/algorithms/eig-dml.md; Phillips, Metric Learning, section 17.3; Ying & Li (2012),
 Distance metric learning with eigenvalue optimization, JMLR 13, 1-26; Jaggi (2013), Revisiting
@@ -26,41 +26,28 @@ from scipy.linalg import solve_triangular
 from streamembed.errors import ParameterError
 from streamembed.metric_learning.separation import OBJECTIVES, Objective
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.linalg import largest_pairs, symmetric
-
-__all__ = [
-    "Info",
-    "Settings",
-    "State",
-    "adopt",
-    "constraint",
-    "init",
-    "measure",
-    "merge",
-    "pool",
-    "squared_distances",
-    "update",
-]
+from streamembed.numeric.linalg import largest_pairs, symmetrise
 
 # The ridge of H, a share of each feature's own mean square: it bounds 1 / H where close pairs do
 # not vary, and moves the optimum by no more than this share where they do.
 RIDGE = 1e-6
-# q is known to eps after a refresh and contracts its errors with A; 200 calls add 1e-13.
+# q is exact to eps after a refresh, and its errors contract with A; 200 calls add 1e-13.
 REFRESH = 200
-# Where tr(A H) has grown by this factor when H moved, the metric was built on another H: its steps
-# start again at full length.
+# Where tr(A H) has grown by this factor when H changed, the metric was built for another H: its
+# steps start again at full length.
 STALE = 2.0
-# Of the buffer, for the nearest pairs. At 0.5 a pair of middling q can be lost that the metric then
-# forgets: 0.69 of the optimum on one of 18 streams of three data sets. At 0.6 to 1 none was lost.
+# Share of the buffer for the nearest pairs. At 0.5 a pair of medium q can be lost and then ignored
+# by the metric: 0.69 of the optimum on one of 18 streams of three data sets. At 0.6 to 1 none was
+# lost.
 HARD_SHARE = 0.75
-# The averaged bound costs as much as a step; asked for every so many, it is a fiftieth.
+# Steps between two averaged bounds, each of which costs as much as a step: 2 % of the cost.
 CHECK = 50
 
 Status = Literal["certified", "gap open", "no close pairs", "no far pairs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EigDMLSettings:
     """What is optimised, how far, and which pairs are remembered.
 
     Attributes
@@ -69,8 +56,8 @@ class Settings:
         ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
     smoothing
         sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs
-        a whole border of far pairs and is the more accurate metric; 0.02 comes within 7 % of the
-        optimum. ``"root"`` does not use it.
+        many of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of
+        the optimum. ``"root"`` does not use it.
     continuation
         Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
     buffer
@@ -82,14 +69,14 @@ class Settings:
         Frank-Wolfe steps a call, at least 0.
     step_cap
         The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
-        follows, and the farther from the optimum it hovers.
+        adapts, and the farther from the optimum it stays.
     decay
         Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten.
-        Far pairs older than 1 / (1 - decay) far pairs are forgotten too.
+        Far pairs older than 1 / (1 - decay) far pairs are dropped too.
     tolerance
         Relative gap at which steps stop, and at which the status is ``certified``.
     seed
-        Of the random sample; a call uses (seed, far pairs seen before it) and keeps no generator.
+        Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
 
     Raises
     ------
@@ -133,19 +120,20 @@ class State:
     close : (d, d)
         Decayed mean of delta delta^T over all close pairs, without ridge.
     mass : float
-        How many close pairs that is a mean of.
+        Number of close pairs in that mean.
     matrix : (d, d)
         A in input coordinates, exactly symmetric, tr(A H) = d.
     far : (n, d)
         delta of the far pairs remembered, oldest first.
     births : (n,)
-        Which far pair of the stream each is, from 0; after a merge, the last ones in order of age.
+        Arrival position of each among the far pairs, from 0; after a merge, the last ones in order
+        of age.
     values : (n,)
-        q, kept up with A; `squared_distances` is the exact recomputation, every 200 calls.
+        q, updated with A; `squared_distances` is the exact recomputation, every 200 calls.
     duals : (n,)
         Weights of the pairs averaged over the steps, up to a factor.
     step : int
-        t, from 1: steps since the metric was last started.
+        t, from 1: steps since the last start.
     seen, dropped, calls : int
         Far pairs that came; those with delta = 0 among them; calls of `update`.
     """
@@ -183,7 +171,7 @@ class Info:
         t of the next step.
     status : str
         ``certified``: gap <= tolerance. ``gap open``: it is not; take more steps or a smaller
-        smoothing, if nearness to the optimum is wanted. ``no close pairs``: H = I and nothing is
+        smoothing, to come nearer to the optimum. ``no close pairs``: H = I and nothing is
         learned yet. ``no far pairs``: A is the inverse of H.
     """
 
@@ -207,14 +195,14 @@ def squared_distances(far: Floats, matrix: Floats) -> Floats:
 def init(n_features: int) -> State:
     """The state before any pair: A = I."""
     d = n_features
-    nothing = np.zeros(0)
+    no_pairs = np.zeros(0)
     return State(
-        np.zeros((d, d)), 0.0, np.eye(d), np.zeros((0, d)), np.zeros(0, np.int64), nothing, nothing,
-        step=1, seen=0, dropped=0, calls=0,
+        np.zeros((d, d)), 0.0, np.eye(d), np.zeros((0, d)), np.zeros(0, np.int64), no_pairs,
+        no_pairs, step=1, seen=0, dropped=0, calls=0,
     )  # fmt: skip
 
 
-def constraint(state: State) -> Floats:
+def compute_constraint(state: State) -> Floats:
     """H: the mean over close pairs with its ridge, positive definite; I before any close pair.
 
     A feature that no close pair varies in gets the ridge of the average feature.
@@ -231,7 +219,9 @@ def constraint(state: State) -> Floats:
     return scatter
 
 
-def update(state: State, close: Floats, far: Floats, settings: Settings) -> tuple[State, Info]:
+def update(
+    state: State, close: Floats, far: Floats, settings: EigDMLSettings
+) -> tuple[State, Info]:
     """argmax over A of min q, or of mean sqrt(q), subject to A >= 0 and tr(A H) = d: nearer by K.
 
     Parameters
@@ -261,15 +251,15 @@ def update(state: State, close: Floats, far: Floats, settings: Settings) -> tupl
     every metric optimal. 7. Only some pairs are remembered, the near ones above all.
     """
     first = not state.close.any()
-    mean, mass = pool(state.close, state.mass, close, settings.decay)
+    mean, mass = pool_rows(state.close, state.mass, close, settings.decay)
     state = replace(state, close=mean, mass=mass)
-    scatter = constraint(state)
+    scatter = compute_constraint(state)
     if first and state.close.any():
-        state = _start(state, _inverse(scatter))
+        state = _restart(state, _invert(scatter))
     state, stretch = _rescale(state, scatter)
     if stretch < 1.0 / STALE:
         state = replace(state, step=1)
-    state = _with_far(state, far, settings)
+    state = _add_far(state, far, settings)
     if state.calls % REFRESH == 0:
         state = replace(state, values=squared_distances(state.far, state.matrix))
     if len(state.far) and state.close.any():
@@ -279,23 +269,23 @@ def update(state: State, close: Floats, far: Floats, settings: Settings) -> tupl
     return state, measure(state, settings)
 
 
-def _start(state: State, matrix: Floats) -> State:
+def _restart(state: State, matrix: Floats) -> State:
     """The state at t = 1, with this metric."""
     values = squared_distances(state.far, matrix)
     return replace(state, matrix=matrix, values=values, step=1)
 
 
-def pool(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
+def pool_rows(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
     """The mean of delta delta^T, and its mass, with these rows (b, d) in it. O(b d^2).
 
-    With a decay, what was there counts decay^b of what it did.
+    With a decay, earlier rows count decay^b times as much as before.
     """
     if len(rows) == 0:
         return mean, mass
-    old = mass * (1.0 if decay is None else decay ** len(rows))
-    mass = old + len(rows)
+    old_mass = mass * (1.0 if decay is None else decay ** len(rows))
+    mass = old_mass + len(rows)
     rows = rows / np.sqrt(mass)  # before the square: the sum of squares could overflow
-    return (old / mass) * mean + rows.T @ rows, mass
+    return (old_mass / mass) * mean + rows.T @ rows, mass
 
 
 def _rescale(state: State, scatter: Floats) -> tuple[State, float]:
@@ -305,62 +295,62 @@ def _rescale(state: State, scatter: Floats) -> tuple[State, float]:
     return scaled, stretch
 
 
-def _with_far(state: State, far: Floats, settings: Settings) -> State:
-    """The far pairs remembered after these came."""
-    births = state.seen + np.arange(len(far))
-    differ = np.einsum("ij,ij->i", far, far) >= np.finfo(np.float64).tiny
-    far, births = far[differ], births[differ]
+def _add_far(state: State, far: Floats, settings: EigDMLSettings) -> State:
+    """The state with these far pairs remembered."""
+    arrivals = state.seen + np.arange(len(far))
+    is_distinct = np.einsum("ij,ij->i", far, far) >= np.finfo(np.float64).tiny
+    far, arrivals = far[is_distinct], arrivals[is_distinct]
     values = squared_distances(far, state.matrix)
-    duals = OBJECTIVES[settings.objective].fresh(values)
+    duals = OBJECTIVES[settings.objective].initial_weights(values)
     joined = replace(
         state,
         far=np.concatenate([state.far, far]),
-        births=np.concatenate([state.births, births]),
+        births=np.concatenate([state.births, arrivals]),
         values=np.concatenate([state.values, values]),
         duals=np.concatenate([state.duals, duals]),
-        seen=state.seen + len(differ),
-        dropped=state.dropped + int(np.count_nonzero(~differ)),
+        seen=state.seen + len(is_distinct),
+        dropped=state.dropped + int(np.count_nonzero(~is_distinct)),
     )
     return _limit(joined, settings, position=state.seen)
 
 
-def _limit(state: State, settings: Settings, position: int) -> State:
+def _limit(state: State, settings: EigDMLSettings, position: int) -> State:
     """The state with no more far pairs than the settings allow, in order of age."""
-    kept = np.arange(len(state.far))
+    retained = np.arange(len(state.far))
     if settings.decay is not None:
-        kept = kept[state.seen - state.births <= round(1.0 / (1.0 - settings.decay))]
-    if len(kept) > settings.buffer:
+        retained = retained[state.seen - state.births <= round(1.0 / (1.0 - settings.decay))]
+    if len(retained) > settings.buffer:
         if settings.policy == "recent":
-            kept = kept[-settings.buffer :]
+            retained = retained[-settings.buffer :]
         else:
-            order = kept[np.argsort(state.values[kept], kind="stable")]
+            order = retained[np.argsort(state.values[retained], kind="stable")]
             nearest = int(HARD_SHARE * settings.buffer)
             generator = np.random.default_rng((settings.seed, position))
-            rest = generator.choice(order[nearest:], settings.buffer - nearest, replace=False)
-            kept = np.sort(np.concatenate([order[:nearest], rest]))
-    if len(kept) == len(state.far):
+            sampled = generator.choice(order[nearest:], settings.buffer - nearest, replace=False)
+            retained = np.sort(np.concatenate([order[:nearest], sampled]))
+    if len(retained) == len(state.far):
         return state
     return replace(
         state,
-        far=state.far[kept],
-        births=state.births[kept],
-        values=state.values[kept],
-        duals=state.duals[kept],
+        far=state.far[retained],
+        births=state.births[retained],
+        values=state.values[retained],
+        duals=state.duals[retained],
     )
 
 
-def _improve(state: State, scatter: Floats, settings: Settings) -> State:
+def _improve(state: State, scatter: Floats, settings: EigDMLSettings) -> State:
     """The state after up to ``settings.steps`` Frank-Wolfe steps."""
     d = len(scatter)
     objective = OBJECTIVES[settings.objective]
-    whitener = _whitener(scatter)
+    whitener = _compute_whitener(scatter)
     matrix, values, duals, step = state.matrix, state.values, state.duals, state.step
-    for taken in range(settings.steps):
-        weights = objective.weights(values, _smoothing(settings, step))
-        top, axis = _top(state.far, weights, whitener)
+    for i in range(settings.steps):
+        weights = objective.weights(values, _get_smoothing(settings, step))
+        top, axis = _find_top(state.far, weights, whitener)
         bound = objective.bound(d * top, weights)
-        if taken and taken % CHECK == 0:
-            bound = min(bound, _bound(state.far, duals, whitener, objective))
+        if i and i % CHECK == 0:
+            bound = min(bound, _compute_bound(state.far, duals, whitener, objective))
         if objective.value(values) >= (1.0 - settings.tolerance) * bound:
             break
         axis *= np.sqrt(d / float(axis @ scatter @ axis))
@@ -372,27 +362,27 @@ def _improve(state: State, scatter: Floats, settings: Settings) -> State:
     return replace(state, matrix=matrix, values=values, duals=duals, step=step)
 
 
-def _smoothing(settings: Settings, step: int) -> float:
+def _get_smoothing(settings: EigDMLSettings, step: int) -> float:
     """Relative sigma of step t."""
     if settings.continuation:
         return max(settings.smoothing, float(1.0 / np.sqrt(step)))
     return settings.smoothing
 
 
-def _whitener(scatter: Floats) -> Floats:
+def _compute_whitener(scatter: Floats) -> Floats:
     """W, lower triangular, with W H W^T = I."""
     root = np.linalg.cholesky(scatter)
     whitener: Floats = solve_triangular(root, np.eye(len(root)), lower=True)
     return whitener
 
 
-def _inverse(scatter: Floats) -> Floats:
+def _invert(scatter: Floats) -> Floats:
     """H^-1, positive semidefinite and symmetric to the last bit."""
-    whitener = _whitener(scatter)
+    whitener = _compute_whitener(scatter)
     return whitener.T @ whitener
 
 
-def _top(far: Floats, weights: Floats, whitener: Floats) -> tuple[float, Floats]:
+def _find_top(far: Floats, weights: Floats, whitener: Floats) -> tuple[float, Floats]:
     """Largest lambda of G u = lambda H u, and u; the other eigenpairs are not computed."""
     active = weights > 0
     rows = far[active] * np.sqrt(weights[active])[:, None]
@@ -401,14 +391,14 @@ def _top(far: Floats, weights: Floats, whitener: Floats) -> tuple[float, Floats]
     return float(values[0]), whitener.T @ vectors[:, 0]
 
 
-def _bound(far: Floats, weights: Floats, whitener: Floats, objective: Objective) -> float:
-    """What no metric exceeds, by these weights; infinite where they are all 0."""
+def _compute_bound(far: Floats, weights: Floats, whitener: Floats, objective: Objective) -> float:
+    """The bound of these weights on every metric; infinite where they are all 0."""
     if not weights.any():
         return np.inf
-    return objective.bound(far.shape[1] * _top(far, weights, whitener)[0], weights)
+    return objective.bound(far.shape[1] * _find_top(far, weights, whitener)[0], weights)
 
 
-def measure(state: State, settings: Settings) -> Info:
+def measure(state: State, settings: EigDMLSettings) -> Info:
     """Objective, bound and gap over the far pairs remembered, from the state alone.
 
     For any weights alpha of sum 1, d lambda_max(G(alpha), H) >= max over A of min q: weak duality.
@@ -423,10 +413,12 @@ def measure(state: State, settings: Settings) -> Info:
     status: Status = "no far pairs"
     if len(state.far):
         objective = OBJECTIVES[settings.objective]
-        whitener = _whitener(constraint(state))
-        here = objective.weights(state.values, _smoothing(settings, state.step))
+        whitener = _compute_whitener(compute_constraint(state))
+        current = objective.weights(state.values, _get_smoothing(settings, state.step))
         value = objective.value(state.values)
-        bound = min(_bound(state.far, w, whitener, objective) for w in (here, state.duals))
+        bound = min(
+            _compute_bound(state.far, w, whitener, objective) for w in (current, state.duals)
+        )
         gap = min(max(1.0 - value / bound, 0.0), 1.0) if bound > 0 else 0.0
         status = "certified" if gap <= settings.tolerance else "gap open"
     if not state.close.any():
@@ -437,7 +429,7 @@ def measure(state: State, settings: Settings) -> Info:
 
 
 def adopt(state: State, matrix: Floats, duals: Floats) -> State:
-    """The state with another metric, as of a refit on its buffer, to go on from.
+    """The state with another metric, such as a refit on its buffer, to resume from.
 
     Parameters
     ----------
@@ -448,43 +440,43 @@ def adopt(state: State, matrix: Floats, duals: Floats) -> State:
 
     Returns
     -------
-    Steps go on as short as they were, so that the next ones do not undo it. O(n d^2).
+    Steps stay as short as they were, so that the next ones do not undo it. O(n d^2).
     """
-    matrix = symmetric(matrix)
+    matrix = symmetrise(matrix)
     values = squared_distances(state.far, matrix)
-    moved = replace(state, matrix=matrix, values=values, duals=duals)
-    return _rescale(moved, constraint(state))[0]
+    adopted = replace(state, matrix=matrix, values=values, duals=duals)
+    return _rescale(adopted, compute_constraint(state))[0]
 
 
-def merge(left: State, right: State, settings: Settings) -> State:
+def merge(left: State, right: State, settings: EigDMLSettings) -> State:
     """Two streams' states as one: close pairs exactly, far pairs as if they had come side by side.
 
-    Of more far pairs than there is room for, the policy chooses among both: the newest of either
-    are the newest. The metric is the mean of the two by the masses of their close pairs: feasible,
-    no better than a start for the steps of the next call, and t is the smaller of the two.
+    If there are more far pairs than the buffer holds, the policy chooses among both: the newest of
+    either are the newest. The metric is the mean of the two by the masses of their close pairs:
+    feasible, and only a start for the steps of the next call; t is the smaller of the two.
     O(B d^2 + d^3).
     """
     mass = left.mass + right.mass
     share = right.mass / mass if mass > 0 else 0.5
     start = replace(left, close=(1.0 - share) * left.close + share * right.close, mass=mass)
-    scatter = constraint(start)
-    learned = [part for part in (left, right) if part.close.any()]
-    matrix = (learned or [left])[0].matrix
-    if len(learned) == 2:
-        first, second = (_rescale(part, scatter)[0].matrix for part in learned)
+    scatter = compute_constraint(start)
+    fitted = [state for state in (left, right) if state.close.any()]
+    matrix = (fitted or [left])[0].matrix
+    if len(fitted) == 2:
+        first, second = (_rescale(state, scatter)[0].matrix for state in fitted)
         matrix = (1.0 - share) * first + share * second
     ages = np.concatenate([left.seen - left.births, right.seen - right.births])
     order = np.argsort(-ages, kind="stable")
-    seen = left.seen + right.seen
+    n_seen = left.seen + right.seen
     joined = replace(
         start,
         matrix=matrix,
         far=np.concatenate([left.far, right.far])[order],
-        births=seen - len(order) + np.arange(len(order)),
+        births=n_seen - len(order) + np.arange(len(order)),
         values=np.zeros(len(order)),
-        duals=np.concatenate([_unit(left.duals), _unit(right.duals)])[order],
-        step=min(part.step for part in learned or [left]),
-        seen=seen,
+        duals=np.concatenate([_normalise(left.duals), _normalise(right.duals)])[order],
+        step=min(state.step for state in fitted or [left]),
+        seen=n_seen,
         dropped=left.dropped + right.dropped,
         calls=left.calls + right.calls,
     )
@@ -493,7 +485,7 @@ def merge(left: State, right: State, settings: Settings) -> State:
     return _limit(joined, settings, position=joined.seen)
 
 
-def _unit(weights: Floats) -> Floats:
+def _normalise(weights: Floats) -> Floats:
     """The same weights with sum 1, or all 0."""
     total = float(weights.sum())
     return weights / total if total > 0 else weights

@@ -18,32 +18,15 @@ import numpy as np
 from streamembed.metric_learning.scatter import Scatters
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
-from streamembed.numeric.pencil import RANK_CUT, scaled_identity, signed, whiten
-
-__all__ = [
-    "FennInfo",
-    "MuChoice",
-    "Spectrum",
-    "boltzmann",
-    "by_cross_validation",
-    "by_heat_capacity",
-    "display",
-    "entropy",
-    "free_energy",
-    "heat_capacity",
-    "measure",
-    "spectrum",
-    "temperatures",
-    "vote",
-]
+from streamembed.numeric.pencil import RANK_CUT, fix_signs, scaled_identity, whiten
 
 # The temperatures that matter, as powers of ten of the spread of the energies: below 1e-2 all
-# weight is on the lowest energy (its rival has exp(-100)), above 1e2 weights are equal to 1 %.
+# weight is on the lowest energy (the next has exp(-100)), above 1e2 weights are equal to 1 %.
 COLDEST, HOTTEST = -2.0, 2.0
 # Points of the grid for the heat capacity (2.3 % a step) and of the one for cross-validation (26 %:
-# the narrowest peak met, that of tic-tac-toe, is 40 % wide).
+# the narrowest observed peak, that of tic-tac-toe, is 40 % wide).
 FINE, COARSE = 401, 41
-# Fewer points than so many times the directions, and the metric has learned their labels by heart.
+# With fewer points than this many times the directions, the metric fits their labels perfectly.
 LEAST_POINTS = 3
 # Rows of distances at a time: a few megabytes for a sample of thousands.
 BLOCK = 256
@@ -63,7 +46,7 @@ class Spectrum:
     directions : (p, r)
         B, in the units of the caller, largest scaled loading positive.
     n_informative : int
-        min(r, N - 1): the directions in which class means differ; those to look at.
+        min(r, N - 1): the directions in which class means differ.
     n_classes, n_thin, n_constant : int
         Classes that count, classes of fewer than two points, features without spread.
     within : (p, p)
@@ -83,7 +66,7 @@ class Spectrum:
     status: Literal["measured", "one class", "no class", "no spread"]
 
 
-def spectrum(scatters: Scatters) -> Spectrum:
+def compute_spectrum(scatters: Scatters) -> Spectrum:
     """The energies E_i and directions b_i with X_S b = E X_D b, b^T X_D b = 1; all r of them.
 
     Never fails: constant features, more features than points and a single class are statuses.
@@ -99,22 +82,22 @@ def spectrum(scatters: Scatters) -> Spectrum:
     """
     whitening = whiten(scatters.dissimilar)
     n, d, rank = scatters.n_classes, len(whitening.scale), whitening.rank
-    rest = n, scatters.n_thin, whitening.n_constant, scatters.within
+    counts = n, scatters.n_thin, whitening.n_constant, scatters.within
     if n < 2 or rank == 0:
         status: Literal["one class", "no class", "no spread"] = (
             "no class" if n == 0 else "one class" if n == 1 else "no spread"
         )
-        return Spectrum(np.zeros(0), np.zeros((d, 0)), 0, *rest, status)
+        return Spectrum(np.zeros(0), np.zeros((d, 0)), 0, *counts, status)
     offsets = scatters.offsets @ whitening.basis
-    _, sigma, turn = np.linalg.svd(offsets, full_matrices=n < rank)
+    _, sigma, rotation = np.linalg.svd(offsets, full_matrices=n < rank)
     shares = np.zeros(rank)
     shares[: len(sigma)] = sigma**2
-    directions = signed(whitening.basis @ turn.T, whitening.scale)
+    directions = fix_signs(whitening.basis @ rotation.T, whitening.scale)
     energies = np.clip(1.0 - shares, 0.0, 1.0)
-    return Spectrum(energies, directions, min(rank, n - 1), *rest, "measured")
+    return Spectrum(energies, directions, min(rank, n - 1), *counts, "measured")
 
 
-def boltzmann(energies: Floats, mu: float) -> Floats:
+def compute_boltzmann_weights(energies: Floats, mu: float) -> Floats:
     """Weights lambda_i = exp(-E_i / mu) / Z, the minimiser of <E> - mu H over the simplex.
 
     Shifted by the lowest energy, so that no mu > 0 overflows or leaves all weights 0.
@@ -124,7 +107,7 @@ def boltzmann(energies: Floats, mu: float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> boltzmann(np.array([0.2, 1.0]), 1e-300).tolist()
+    >>> compute_boltzmann_weights(np.array([0.2, 1.0]), 1e-300).tolist()
     [1.0, 0.0]
     """
     with np.errstate(over="ignore", under="ignore"):
@@ -133,20 +116,20 @@ def boltzmann(energies: Floats, mu: float) -> Floats:
     return normalised
 
 
-def entropy(weights: Floats) -> float:
+def compute_entropy(weights: Floats) -> float:
     """H = -sum lambda log lambda, in nats; between 0 and log r."""
     positive = weights[weights > 0]
     return max(float(-np.sum(positive * np.log(positive))), 0.0)
 
 
-def free_energy(energies: Floats, mu: float) -> float:
+def compute_free_energy(energies: Floats, mu: float) -> float:
     """F = -mu log Z = <E> - mu H, the least value of the source's objective (12)."""
     with np.errstate(over="ignore", under="ignore"):
         terms = np.exp(-(energies - energies.min()) / mu)
     return float(energies.min() - mu * np.log(terms.sum()))
 
 
-def heat_capacity(energies: Floats, mus: Floats) -> Floats:
+def compute_heat_capacity(energies: Floats, mus: Floats) -> Floats:
     """Var(E) / mu^2 under the Boltzmann weights, at every mu; shape of ``mus``. O(r len(mus)).
 
     Source: Inaba et al. (2019), section 3.3. Differs: they call it the Fisher information of mu;
@@ -165,18 +148,18 @@ def heat_capacity(energies: Floats, mus: Floats) -> Floats:
     return capacity
 
 
-def temperatures(energies: Floats, count: int) -> Floats:
+def space_temperatures(energies: Floats, count: int) -> Floats:
     """``count`` values of mu, log-spaced over 1e-2 .. 1e2 times the spread of the energies."""
     spread = float(energies.max() - energies.min()) if len(energies) else 0.0
     grid: Floats = (spread or 1.0) * np.logspace(COLDEST, HOTTEST, count)
     return grid
 
 
-def by_heat_capacity(energies: Floats) -> float:
+def choose_by_heat_capacity(energies: Floats) -> float:
     """The temperature of the largest heat capacity, to 5e-4 of itself.
 
-    Where all energies are equal, up to what can be known of them, every temperature should give
-    equal weights, and it is 1.
+    Where all energies are equal up to rounding, every temperature gives equal weights, and the
+    result is 1.
 
     Notes
     -----
@@ -186,31 +169,31 @@ def by_heat_capacity(energies: Floats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> round(0.6 / by_heat_capacity(np.array([0.4, 1.0])), 3)
+    >>> round(0.6 / choose_by_heat_capacity(np.array([0.4, 1.0])), 3)
     2.399
     """
     if len(energies) == 0 or energies.max() - energies.min() <= RANK_CUT:
         return 1.0
-    grid = temperatures(energies, FINE)
-    best = int(np.argmax(heat_capacity(energies, grid)))
+    grid = space_temperatures(energies, FINE)
+    best = int(np.argmax(compute_heat_capacity(energies, grid)))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, FINE - 1)]
     finer = np.geomspace(low, high, 101)
-    return float(finer[np.argmax(heat_capacity(energies, finer))])
+    return float(finer[np.argmax(compute_heat_capacity(energies, finer))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MuChoice:
-    """A temperature, and how the others did.
+    """A temperature, and the results of the others.
 
     Attributes
     ----------
     mu : float
-        The choice: most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
+        The one with most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
     mus, hits : (m,)
         The temperatures tried, ascending, and the share of points whose class was found.
     status : str
         ``cross-validated``; ``too few labels`` (fewer than three points a direction, or fewer
-        than two classes): then the heat capacity decided, and nothing was tried.
+        than two classes): then the heat capacity decided, and no temperature was tried.
     """
 
     mu: float
@@ -219,8 +202,8 @@ class MuChoice:
     status: Literal["cross-validated", "too few labels"]
 
 
-def by_cross_validation(
-    points: Floats, classes: Ints, found: Spectrum, n_neighbors: int = 5
+def choose_by_cross_validation(
+    points: Floats, classes: Ints, spectrum: Spectrum, n_neighbors: int = 5
 ) -> MuChoice:
     """The temperature under which points find their class among their neighbours, each left out.
 
@@ -228,8 +211,8 @@ def by_cross_validation(
     ----------
     points, classes
         A labelled sample of the stream, shapes (n, p) and (n,), indices from 0.
-    found
-        The spectrum of all that was seen.
+    spectrum
+        The spectrum of all observed points.
 
     Notes
     -----
@@ -242,25 +225,25 @@ def by_cross_validation(
     folds to draw, for ten folds. 2. All temperatures are tried, not a neighbourhood of the best
     heat capacity, whose width (4 p steps of an unstated grid) means nothing. 3. Ties: `vote`.
     """
-    hot = by_heat_capacity(found.energies)
-    enough = len(points) >= max(LEAST_POINTS * len(found.energies), n_neighbors + 1)
-    if found.status != "measured" or not enough or classes.min() == classes.max():
-        return MuChoice(hot, np.zeros(0), np.zeros(0), "too few labels")
+    default_mu = choose_by_heat_capacity(spectrum.energies)
+    is_enough = len(points) >= max(LEAST_POINTS * len(spectrum.energies), n_neighbors + 1)
+    if spectrum.status != "measured" or not is_enough or classes.min() == classes.max():
+        return MuChoice(default_mu, np.zeros(0), np.zeros(0), "too few labels")
 
-    mus = temperatures(found.energies, COARSE)
-    located = (points - points.mean(axis=0)) @ found.directions
-    members = _members(classes)
+    mus = space_temperatures(spectrum.energies, COARSE)
+    projected = (points - points.mean(axis=0)) @ spectrum.directions
+    members = _one_hot(classes)
     hits = np.zeros(len(mus))
     for i, mu in enumerate(mus):
-        places = located * np.sqrt(boltzmann(found.energies, float(mu)))
+        places = projected * np.sqrt(compute_boltzmann_weights(spectrum.energies, float(mu)))
         for start in range(0, len(points), BLOCK):
             rows = slice(start, start + BLOCK)
             d2 = squared_distances(places[rows], places)
-            own = np.arange(len(d2))
-            d2[own, start + own] = np.inf
-            hits[i] += np.count_nonzero(_winners(d2, members, n_neighbors) == classes[rows])
-    equal = np.flatnonzero(hits == hits.max())
-    chosen = equal[np.argmin(np.abs(np.log(mus[equal] / hot)))]
+            diagonal = np.arange(len(d2))
+            d2[diagonal, start + diagonal] = np.inf
+            hits[i] += np.count_nonzero(_count_votes(d2, members, n_neighbors) == classes[rows])
+    best = np.flatnonzero(hits == hits.max())
+    chosen = best[np.argmin(np.abs(np.log(mus[best] / default_mu)))]
     return MuChoice(float(mus[chosen]), mus, hits / len(points), "cross-validated")
 
 
@@ -278,31 +261,31 @@ def vote(points: Floats, classes: Ints, new: Floats, n_neighbors: int = 5) -> In
     >>> vote(known, np.array([0, 0, 1]), np.array([[0.4], [9.0]]), 1).tolist()
     [0, 1]
     """
-    members = _members(classes)
+    members = _one_hot(classes)
     k = min(n_neighbors, len(points))
-    answers = np.zeros(len(new), dtype=np.int64)
+    winners = np.zeros(len(new), dtype=np.int64)
     for start in range(0, len(new), BLOCK):
         rows = slice(start, start + BLOCK)
-        answers[rows] = _winners(squared_distances(new[rows], points), members, k)
-    return answers
+        winners[rows] = _count_votes(squared_distances(new[rows], points), members, k)
+    return winners
 
 
-def _members(classes: Ints) -> Floats:
+def _one_hot(classes: Ints) -> Floats:
     """1 where a point is of a class: shape (n, N)."""
     members: Floats = np.eye(int(classes.max()) + 1)[classes]
     return members
 
 
-def _winners(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
-    """The vote of the nearest, a row of squared distances (m, n) for each that asks."""
+def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
+    """The class with most votes of the nearest, by rows of squared distances (m, n)."""
     k = n_neighbors - 1
-    reach = np.partition(d2, k, axis=1)[:, k : k + 1]
-    near = d2 <= reach * (1.0 + DISTANCE_TIE)
-    votes = near.astype(np.float64) @ members
-    nearness = np.where(near, d2, 0.0) @ members / np.maximum(votes, 1.0)
+    radius = np.partition(d2, k, axis=1)[:, k : k + 1]
+    is_near = d2 <= radius * (1.0 + DISTANCE_TIE)
+    votes = is_near.astype(np.float64) @ members
+    nearness = np.where(is_near, d2, 0.0) @ members / np.maximum(votes, 1.0)
     # a mean squared distance lies in [0, reach]: less than half a vote apart
-    apart = nearness / np.maximum(2.5 * reach, np.finfo(np.float64).tiny)
-    winners: Ints = np.argmax(votes - apart, axis=1)
+    penalty = nearness / np.maximum(2.5 * radius, np.finfo(np.float64).tiny)
+    winners: Ints = np.argmax(votes - penalty, axis=1)
     return winners
 
 
@@ -338,7 +321,7 @@ class FennInfo:
     rank: int
 
 
-def measure(found: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
+def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
     """The metric A that minimises <X_S, A> - mu H(X_D^1/2 A X_D^1/2) subject to <X_D, A> = 1.
 
     A = sum_i lambda_i b_i b_i^T over all r directions, the uninformative ones (E = 1) too: A has
@@ -360,37 +343,39 @@ def measure(found: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
     balance-scale, .07 on glass); `display` gives those for pictures.
     """
     counts = (
-        found.n_informative,
-        found.n_classes,
-        found.n_thin,
-        found.n_constant,
-        len(found.energies),
+        spectrum.n_informative,
+        spectrum.n_classes,
+        spectrum.n_thin,
+        spectrum.n_constant,
+        len(spectrum.energies),
     )
-    if found.status != "measured":
-        nothing = FennInfo(found.status, mu, np.zeros(0), 0.0, 0.0, 0.0, 0.0, *counts)
-        return scaled_identity(found.within), nothing
-    weights = boltzmann(found.energies, mu)
-    half = found.directions * np.sqrt(weights)
+    if spectrum.status != "measured":
+        empty_info = FennInfo(spectrum.status, mu, np.zeros(0), 0.0, 0.0, 0.0, 0.0, *counts)
+        return scaled_identity(spectrum.within), empty_info
+    weights = compute_boltzmann_weights(spectrum.energies, mu)
+    factor = spectrum.directions * np.sqrt(weights)
     info = FennInfo(
         "measured",
         mu,
         weights,
-        float(weights @ found.energies),
-        entropy(weights),
-        free_energy(found.energies, mu),
-        float(heat_capacity(found.energies, np.array([mu]))[0]),
+        float(weights @ spectrum.energies),
+        compute_entropy(weights),
+        compute_free_energy(spectrum.energies, mu),
+        float(compute_heat_capacity(spectrum.energies, np.array([mu]))[0]),
         *counts,
     )
-    return half @ half.T, info
+    return factor @ factor.T, info
 
 
-def display(found: Spectrum, mu: float) -> Floats:
+def display(spectrum: Spectrum, mu: float) -> Floats:
     """Columns sqrt(lambda_i) b_i of the informative directions, shape (p, min(r, N - 1)).
 
     ``points @ display(...)`` is the picture: the weights are those among these directions alone.
     """
-    k = found.n_informative
+    k = spectrum.n_informative
     if k == 0:
-        return found.directions
-    shown: Floats = found.directions[:, :k] * np.sqrt(boltzmann(found.energies[:k], mu))
-    return shown
+        return spectrum.directions
+    columns: Floats = spectrum.directions[:, :k] * np.sqrt(
+        compute_boltzmann_weights(spectrum.energies[:k], mu)
+    )
+    return columns

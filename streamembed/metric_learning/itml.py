@@ -1,15 +1,15 @@
-"""Information-theoretic metric learning from a stream of pairs: ITML with a memory of duals.
+"""Information-theoretic metric learning from a stream of pairs: ITML that remembers duals.
 
 Symbols as in `bregman`: v, s, xi_0, p, lambda, gamma, A, A_0, d; B = size of the buffer; S = sum
-of s lambda v v^T over pairs that have left it; rho = share that is forgotten a call; K = sweeps.
+of s lambda v v^T over pairs that have left it; rho = share that is forgotten per call; K = sweeps.
 
-What makes it stream is the first optimality condition, which holds after every projection::
+Streaming rests on the first optimality condition, which holds after every projection::
 
     A^-1 = A_0^-1 + S + sum over the buffer of s lambda v v^T
 
 A is a function of the prior and the duals. Rounding can be repaired from it (`rebuild`), a pair
 can leave the buffer with A untouched (its dual goes into S and stays as it is), and forgetting is
-a convex combination of A^-1 and A_0^-1, positive definite whatever happened before.
+a convex combination of A^-1 and A_0^-1, positive definite in any case.
 
 Source: docs/algorithms/itml.md; Davis, Kulis, Jain, Sra & Dhillon (2007), Information-theoretic
 metric learning, ICML; Jain, section 1.2.
@@ -29,23 +29,10 @@ from streamembed.metric_learning.bregman import Constraints, Sweep
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
-from streamembed.numeric.linalg import symmetric
+from streamembed.numeric.linalg import symmetrise
 
-__all__ = [
-    "Info",
-    "Measures",
-    "State",
-    "init",
-    "measure",
-    "merge",
-    "percentile_bounds",
-    "rebuild",
-    "solve",
-    "update",
-]
-
-# A is computed anew from the duals where A (A^-1 x) misses x by this share of it, or, where A is
-# ill-conditioned, by more than its inverse can be known.
+# A is computed from scratch from the duals where A (A^-1 x) misses x by this share of it, or, where
+# A is ill-conditioned, by more than the accuracy of its inverse.
 DRIFT = 1e-10
 CERTAIN = 64 * np.finfo(np.float64).eps
 # The upper bound is at least this share of the lower one: the 5th percentile of data with
@@ -99,25 +86,25 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What one call did.
+    """The Info of one call.
 
     Attributes
     ----------
     added, dropped, evicted : int
-        Pairs that came into the buffer; those of equal points, which no metric moves; those whose
-        dual was absorbed to make room.
+        Pairs that entered the buffer; those of equal points, which no metric moves; those whose
+        dual was absorbed because the buffer was full.
     sweeps, updates : int
         Sweeps done, and projections among them that moved A.
     residual : float
-        Of `update`: the largest met during the last sweep, before its projection; 0 without one.
-        Of `solve`: the largest at the end. As a share of the bound (`bregman.residuals`).
+        Of `update`: the largest of the last sweep, each before its projection; 0 without a sweep.
+        Of `solve`: the largest at the end. As a share of the bound (`bregman.compute_residuals`).
     drift : float
-        How far A was from what its duals say, relative, as a probe at a random vector sees it.
+        Relative distance of A from the matrix of its duals, estimated at a random vector.
     status : str
-        ``ok``. ``rebuilt``: the drift showed, and A was computed anew from the duals.
-        ``refused``: A left the range of double precision, and the state is the one passed in;
-        bounds or features differ by too many decades: scale them. ``not converged``: `solve` used
-        up its sweeps; take more, or a smaller gamma.
+        ``ok``. ``rebuilt``: the drift was too large, and A was computed from scratch from the
+        duals. ``refused``: A left the range of double precision, and the state is the one passed
+        in; bounds or features differ by too many decades: scale them. ``not converged``: `solve`
+        used up its sweeps; take more, or a smaller gamma.
     """
 
     added: int
@@ -137,15 +124,15 @@ class Measures:
     Attributes
     ----------
     residual : float
-        Largest of `bregman.residuals`; 0 at the optimum.
+        Largest of `bregman.compute_residuals`; 0 at the optimum.
     gap : float
-        What the objective exceeds the least by, at most: primal minus dual, absolute. With
+        Upper bound on the objective minus its minimum: primal minus dual, absolute. With
         absorbed pairs: of the problem in which their duals stay as they are.
     objective : float
         `bregman.objective` of A over the pairs remembered, against the prior.
     drift : float
-        ||A - A'|| / ||A'|| (Frobenius), A' being computed anew from the duals; infinite where
-        those are not known well enough to have an inverse.
+        ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
+        not accurate enough to have an inverse.
     """
 
     residual: float
@@ -188,16 +175,16 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         )
     if not (np.isfinite(gamma) and gamma > 0):
         raise ParameterError(f"gamma={gamma} must be positive and finite: try 0.1")
-    A = symmetric(A)
-    inverse = bregman.inverse(A) if bregman.positive_definite(A) else None
+    A = symmetrise(A)
+    inverse = bregman.invert(A) if bregman.is_positive_definite(A) else None
     if inverse is None:
         raise ParameterError(
             "prior is not positive definite; add a ridge, such as 1e-6 of its mean diagonal"
         )
-    d, none = len(A), bregman.empty(len(A))
+    d, no_pairs = len(A), bregman.empty(len(A))
     return State(
-        A, inverse, np.zeros((d, d)), A.copy(), none.differences, none.similar, none.bounds,
-        np.zeros(0), float(gamma), seen=0, dropped=0, calls=0,
+        A, inverse, np.zeros((d, d)), A.copy(), no_pairs.differences, no_pairs.similar,
+        no_pairs.bounds, np.zeros(0), float(gamma), seen=0, dropped=0, calls=0,
     )  # fmt: skip
 
 
@@ -219,10 +206,11 @@ def update(
     Parameters
     ----------
     differences, similar
-        Of these pairs, shapes (b, d) and (b,); b = 0 sweeps what is remembered. More pairs than
-        the buffer holds are taken in pieces, so that each is swept.
+        Of these pairs, shapes (b, d) and (b,); b = 0 sweeps the remembered pairs. More pairs than
+        the buffer holds are processed in batches, so that each is swept.
     upper, lower
-        Bounds on the SQUARED distances of similar and of dissimilar pairs; `percentile_bounds`.
+        Bounds on the SQUARED distances of similar and of dissimilar pairs; see
+        `compute_percentile_bounds`.
     buffer
         The most pairs remembered, at least 1. Of 4000 pairs of wine the objective after one pass
         is 1.08 times the batch's with 50 of them, 1.05 with 200, 1.001 with 2000.
@@ -234,7 +222,7 @@ def update(
     seed
         Of the order within a sweep, drawn from (seed, pairs seen, calls); None: as remembered.
     sweep
-        `itml_fast.sweeper("numba")` is faster; the answer differs in the last bits.
+        `itml_numba.get_sweep("numba")` is faster; the answer differs in the last bits.
 
     Returns
     -------
@@ -254,22 +242,24 @@ def update(
     windows would, makes A indefinite: what other pairs did was done in its presence. 4. Forgetting.
     """
     _check_options(buffer, sweeps, forgetting, seed)
-    fresh, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
-    order = _Order(seed, state)
+    arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
+    order = _SweepOrder(seed, state)
     new, updates, residual, evicted = state, 0, 0.0, 0
-    with np.errstate(all="ignore"):  # what overflows is refused below
+    with np.errstate(all="ignore"):  # overflow is refused below
         if forgetting:
             new = _forget(new, forgetting)
-        for start in range(0, max(len(fresh), 1), buffer):
-            piece = fresh.taken(slice(start, start + buffer))
-            new, left = _remember(new, piece, buffer)
-            evicted += left
+        for start in range(0, max(len(arriving), 1), buffer):
+            batch = arriving.take(slice(start, start + buffer))
+            new, n_leaving = _remember(new, batch, buffer)
+            evicted += n_leaving
             for _ in range(sweeps):
-                swept = sweep(new.matrix, new.duals, new.constraints, new.gamma, order.of(len(new)))
+                swept = sweep(
+                    new.matrix, new.duals, new.constraints, new.gamma, order.draw(len(new))
+                )
                 new = replace(new, matrix=swept.matrix, duals=swept.duals)
                 updates, residual = updates + swept.updates, swept.residual
         new, drift, status = _repair(new, order.generator(1))
-    added = len(fresh)
+    added = len(arriving)
     if status == "refused":
         return state, Info(0, dropped, 0, sweeps, 0, residual, drift, status)
     new = replace(
@@ -304,7 +294,7 @@ def solve(
     gamma
         As in `init`.
     tolerance
-        Largest residual to stop at, in (0, 1); see `bregman.residuals`.
+        Largest residual to stop at, in (0, 1); see `bregman.compute_residuals`.
     max_sweeps
         Where to give up; the status then is ``not converged``.
 
@@ -335,26 +325,28 @@ def solve(
         raise ParameterError(f"tolerance={tolerance} must be in (0, 1)")
     _check_options(1, max_sweeps, 0.0, seed)
     start = init(np.eye(width) if prior is None else prior, gamma)
-    fresh, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
-    order = _Order(seed, start)
-    state, _ = _remember(start, fresh, max(len(fresh), 1))
-    state = replace(state, seen=len(fresh) + dropped, dropped=dropped, calls=1)
+    arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
+    order = _SweepOrder(seed, start)
+    state, _ = _remember(start, arriving, max(len(arriving), 1))
+    state = replace(state, seen=len(arriving) + dropped, dropped=dropped, calls=1)
     status: Status = "ok"
-    done, updates, drift = 0, 0, 0.0
-    residual = _residual(state)
-    while residual > tolerance and done < max_sweeps and status != "refused":
+    n_sweeps, updates, drift = 0, 0, 0.0
+    residual = _compute_residual(state)
+    while residual > tolerance and n_sweeps < max_sweeps and status != "refused":
         with np.errstate(all="ignore"):
-            swept = sweep(state.matrix, state.duals, state.constraints, gamma, order.of(len(state)))
+            swept = sweep(
+                state.matrix, state.duals, state.constraints, gamma, order.draw(len(state))
+            )
             state = replace(state, matrix=swept.matrix, duals=swept.duals)
-            done, updates = done + 1, updates + swept.updates
-            if swept.residual <= tolerance or done == max_sweeps:
+            n_sweeps, updates = n_sweeps + 1, updates + swept.updates
+            if swept.residual <= tolerance or n_sweeps == max_sweeps:
                 state, drift, status = _repair(state, order.generator(1))
-                residual = _residual(state)
+                residual = _compute_residual(state)
     if status == "refused":
         state = replace(start, seen=state.seen, dropped=dropped, calls=1)
     elif residual > tolerance:
         status = "not converged"
-    return state, Info(len(fresh), dropped, 0, done, updates, residual, drift, status)
+    return state, Info(len(arriving), dropped, 0, n_sweeps, updates, residual, drift, status)
 
 
 def merge(
@@ -367,12 +359,12 @@ def merge(
     max_sweeps: int = 100,
     sweep: Sweep = bregman.sweep,
 ) -> State:
-    """One metric for the pairs that both remember, solved anew from the left one's prior.
+    """One metric for the pairs that both remember, solved from scratch with the left prior.
 
-    Duals belong to the pairs that they met, and to one prior: adding those of two states would
-    count the prior twice. So the pairs are merged, not the answers. Where they are more than the
-    buffer holds, the newest of either stay, in proportion to how many it has seen; what had been
-    absorbed of pairs before is left out.
+    Duals depend on the other pairs of their state, and on one prior: adding those of two states
+    would count the prior twice. So the pairs are merged, not the answers. Where they are more than
+    the buffer holds, the newest of either stay, in proportion to how many it has seen; absorbed
+    duals are dropped.
 
     Parameters
     ----------
@@ -389,18 +381,18 @@ def merge(
 
     Source: docs/algorithms/itml.md.
     """
-    room = min(buffer, len(left) + len(right))
+    size = min(buffer, len(left) + len(right))
     total = left.seen + right.seen
-    of_right = round(room * right.seen / total) if total else 0
-    of_right = min(max(of_right, room - len(left)), len(right))
-    counts = room - of_right, of_right
+    n_right = round(size * right.seen / total) if total else 0
+    n_right = min(max(n_right, size - len(left)), len(right))
+    counts = size - n_right, n_right
     parts = [
-        one.constraints.taken(slice(len(one) - count, None))
-        for one, count in zip((left, right), counts, strict=True)
+        side.constraints.take(slice(len(side) - count, None))
+        for side, count in zip((left, right), counts, strict=True)
     ]
-    # both streams ran side by side: what each saw last is last
+    # the streams ran side by side: the last pairs of each are the newest
     age = np.concatenate([np.arange(count) / max(count, 1) for count in counts])
-    pairs = bregman.join(*parts).taken(np.argsort(age, kind="stable"))
+    pairs = bregman.join(*parts).take(np.argsort(age, kind="stable"))
     start = init(left.prior, left.gamma)
     start = replace(
         start,
@@ -408,19 +400,19 @@ def merge(
         dropped=left.dropped + right.dropped,
         calls=left.calls + right.calls,
     )
-    state, _ = _remember(start, pairs, max(room, 1))
-    order = _Order(seed, state)
+    state, _ = _remember(start, pairs, max(size, 1))
+    order = _SweepOrder(seed, state)
     with np.errstate(all="ignore"):
-        for _ in range(max_sweeps if room else 0):
+        for _ in range(max_sweeps if size else 0):
             swept = sweep(
-                state.matrix, state.duals, state.constraints, state.gamma, order.of(len(state))
+                state.matrix, state.duals, state.constraints, state.gamma, order.draw(len(state))
             )
             state = replace(state, matrix=swept.matrix, duals=swept.duals)
             if swept.residual <= tolerance:
                 break
         state, _, status = _repair(state, order.generator(1))
     if status == "refused":
-        state, _ = _remember(start, pairs, max(room, 1))
+        state, _ = _remember(start, pairs, max(size, 1))
     return state
 
 
@@ -436,33 +428,34 @@ def measure(state: State) -> Measures:
     It is exact up to the drift.
     """
     pairs, s = state.constraints, state.constraints.signs
-    p = bregman.square(state.matrix, pairs.differences)
+    p = bregman.compute_squares(state.matrix, pairs.differences)
     tightness = 1.0 - s * state.duals * pairs.bounds / state.gamma  # xi_0 / xi
-    moved = 1.0 / np.maximum(tightness, np.finfo(np.float64).eps)
+    slack = 1.0 / np.maximum(tightness, np.finfo(np.float64).eps)
     allowed = np.where(s > 0, np.maximum(p / pairs.bounds, 1.0), np.minimum(p / pairs.bounds, 1.0))
-    price = bregman.slack_divergence(allowed) - bregman.slack_divergence(moved)
-    gap = state.gamma * price - float(np.sum(s * state.duals * (p - moved * pairs.bounds)))
+    price = bregman.slack_divergence(allowed) - bregman.slack_divergence(slack)
+    gap = state.gamma * price - float(np.sum(s * state.duals * (p - slack * pairs.bounds)))
     objective = bregman.objective(
         state.matrix, state.prior, pairs.differences, pairs.similar, pairs.bounds, pairs.bounds,
         state.gamma,
     )  # fmt: skip
-    again, drift = _from_duals(state), np.inf
-    if again is not None:
-        drift = float(np.linalg.norm(state.matrix - again) / np.linalg.norm(again))
-    return Measures(_residual(state), gap, objective, drift)
+    rebuilt, drift = _build_from_duals(state), np.inf
+    if rebuilt is not None:
+        drift = float(np.linalg.norm(state.matrix - rebuilt) / np.linalg.norm(rebuilt))
+    return Measures(_compute_residual(state), gap, objective, drift)
 
 
 def rebuild(state: State) -> State:
-    """The state with A computed anew from the prior and the duals; O(n d^2 + d^3).
+    """The state with A computed from the prior and the duals; O(n d^2 + d^3).
 
-    Where their sum is not positive definite in double precision, A is known better than they are,
-    and the state comes back as it is. So it does where no dual is set and A is the prior.
+    Where their sum is not positive definite in double precision, A is more accurate
+    than they are, and the state is returned unchanged; also where no dual is set and A is the
+    prior.
     """
-    matrix = _from_duals(state)
+    matrix = _build_from_duals(state)
     return state if matrix is None else replace(state, matrix=matrix)
 
 
-def percentile_bounds(
+def compute_percentile_bounds(
     distances: Histogram, percentiles: tuple[float, float] = (5.0, 95.0)
 ) -> tuple[float, float] | None:
     """Upper and lower bound: percentiles of SQUARED distances between random pairs under A_0.
@@ -470,7 +463,7 @@ def percentile_bounds(
     Returns
     -------
     (upper, lower), upper at least 1e-6 of lower; None where there are no distances, or most of
-    them are 0, and no bound can be told.
+    them are 0.
 
     Source: Jain, section 1.3. Differs: squared.
     """
@@ -492,8 +485,8 @@ def _check_options(buffer: int, sweeps: int, forgetting: float, seed: int | None
         raise ParameterError(f"forgetting={forgetting} must be in [0, 1): try 0.005")
 
 
-class _Order:
-    """Orders of sweeps, and probes: functions of (seed, pairs seen, calls)."""
+class _SweepOrder:
+    """Random orders of sweeps: functions of (seed, pairs seen, calls)."""
 
     def __init__(self, seed: int | None, state: State) -> None:
         self.seed, self.place = seed, (state.seen, state.calls)
@@ -502,46 +495,46 @@ class _Order:
     def generator(self, purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.seed or 0, *self.place, purpose))
 
-    def of(self, n: int) -> Ints:
+    def draw(self, n: int) -> Ints:
         return np.arange(n) if self.seed is None else self.draws.permutation(n)
 
 
-def _residual(state: State) -> float:
-    values = bregman.residuals(state.matrix, state.duals, state.constraints, state.gamma)
+def _compute_residual(state: State) -> float:
+    values = bregman.compute_residuals(state.matrix, state.duals, state.constraints, state.gamma)
     return float(values.max(initial=0.0))
 
 
-def _remember(state: State, fresh: Constraints, buffer: int) -> tuple[State, int]:
+def _remember(state: State, arriving: Constraints, buffer: int) -> tuple[State, int]:
     """The state with these pairs, no more than ``buffer`` in all, and how many left for them.
 
     A is untouched: duals of pairs that leave are absorbed, those of new pairs are 0.
     """
-    leaving = max(len(state) + len(fresh) - buffer, 0)
-    old = state.constraints
-    pairs = bregman.join(old.taken(slice(leaving, None)), fresh)
-    duals = np.concatenate([state.duals[leaving:], np.zeros(len(fresh))])
-    gone = old.taken(slice(0, leaving))
+    n_evicted = max(len(state) + len(arriving) - buffer, 0)
+    constraints = state.constraints
+    pairs = bregman.join(constraints.take(slice(n_evicted, None)), arriving)
+    duals = np.concatenate([state.duals[n_evicted:], np.zeros(len(arriving))])
+    evicted = constraints.take(slice(0, n_evicted))
     return replace(
         state,
-        absorbed=state.absorbed + bregman.pull(gone, state.duals[:leaving]),
+        absorbed=state.absorbed + bregman.sum_dual_terms(evicted, state.duals[:n_evicted]),
         differences=pairs.differences,
         similar=pairs.similar,
         bounds=pairs.bounds,
         duals=duals,
-    ), leaving
+    ), n_evicted
 
 
-def _set(state: State) -> bool:
-    """Whether anything was learned: else A is A_0, and is not to be rounded."""
+def _has_duals(state: State) -> bool:
+    """Whether any dual is set; otherwise A is A_0, and must not be rounded."""
     return bool(state.duals.any() or state.absorbed.any())
 
 
 def _forget(state: State, share: float) -> State:
     """A^-1 <- (1 - rho) A^-1 + rho A_0^-1, with all duals, absorbed ones too, times 1 - rho."""
-    inverse = bregman.inverse(state.matrix) if _set(state) else None
+    inverse = bregman.invert(state.matrix) if _has_duals(state) else None
     if inverse is None:
         return state
-    matrix = bregman.inverse((1.0 - share) * inverse + share * state.precision)
+    matrix = bregman.invert((1.0 - share) * inverse + share * state.precision)
     if matrix is None:
         return state
     return replace(
@@ -552,27 +545,27 @@ def _forget(state: State, share: float) -> State:
     )
 
 
-def _from_duals(state: State) -> Floats | None:
+def _build_from_duals(state: State) -> Floats | None:
     """A from the prior and the duals; None where rounding leaves it no inverse."""
-    if not _set(state):
+    if not _has_duals(state):
         return state.matrix
-    pull = bregman.pull(state.constraints, state.duals)
-    return bregman.inverse(state.precision + state.absorbed + pull)
+    pull = bregman.sum_dual_terms(state.constraints, state.duals)
+    return bregman.invert(state.precision + state.absorbed + pull)
 
 
 def _repair(state: State, generator: np.random.Generator) -> tuple[State, float, Status]:
-    """The state with A as its duals say, where a probe shows that it is not; and the probe."""
+    """The state with A rebuilt from its duals if it has drifted from them; and the drift."""
     x = generator.standard_normal(len(state.matrix))
     rows = state.differences
     y = (state.precision + state.absorbed) @ x
     y += ((rows @ x) * state.constraints.signs * state.duals) @ rows
-    miss, size = float(np.linalg.norm(state.matrix @ y - x)), float(np.linalg.norm(x))
-    blur = CERTAIN * float(np.linalg.norm(state.matrix)) * float(np.linalg.norm(y))
-    sound = bregman.positive_definite(state.matrix)
-    if sound and miss <= DRIFT * size + blur:
-        return state, miss / size, "ok"
-    matrix = _from_duals(state)
-    if matrix is not None and bregman.positive_definite(matrix):
-        return replace(state, matrix=matrix), miss / size, "rebuilt"
-    # the duals are known less well than the metric that was kept beside them
-    return state, miss / size, "ok" if sound else "refused"
+    error, size = float(np.linalg.norm(state.matrix @ y - x)), float(np.linalg.norm(x))
+    rounding = CERTAIN * float(np.linalg.norm(state.matrix)) * float(np.linalg.norm(y))
+    is_valid = bregman.is_positive_definite(state.matrix)
+    if is_valid and error <= DRIFT * size + rounding:
+        return state, error / size, "ok"
+    matrix = _build_from_duals(state)
+    if matrix is not None and bregman.is_positive_definite(matrix):
+        return replace(state, matrix=matrix), error / size, "rebuilt"
+    # the duals are less accurate than the metric beside them
+    return state, error / size, "ok" if is_valid else "refused"

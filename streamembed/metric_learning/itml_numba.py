@@ -1,12 +1,12 @@
-"""The sweep of `bregman`, compiled where numba is installed; this room can be imported without it.
+"""The sweep of `bregman`, compiled where numba is installed; the module can be imported without it.
 
 The same projections in the same order: the answer equals that of numpy to 2e-14 of its size after
-one sweep, but not to the last bit, so that who records a stream records the backend too.
+one sweep, but not to the last bit: a recorded stream includes the backend.
 
 Symbols as in `bregman`; b = constraints of a block; K = V A V^T of its rows V, (b, b).
 
 Source: docs/algorithms/itml.md. Differs from the plain loop: above `SCALAR` features a block of
-constraints is worked off in K, and A is touched once a block, by matrix products.
+constraints is processed in K, and A changes once per block, by matrix products.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from typing import Any, Literal
 import numpy as np
 
 from streamembed.errors import ParameterError
-from streamembed.metric_learning.bregman import SMALLEST, Constraints, Sweep, Swept, step, sweep
+from streamembed.metric_learning.bregman import (
+    SMALLEST,
+    Constraints,
+    Sweep,
+    SweepResult,
+    step,
+    sweep,
+)
 from streamembed.numeric.arrays import Floats, Ints
 
 numba: Any = None
 with suppress(ImportError):  # an optional extra
     import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
-
-__all__ = ["available", "sweeper"]
 
 available: bool = numba is not None
 
@@ -35,7 +40,7 @@ BLOCK = 64
 _step = step
 
 
-def sweeper(backend: Literal["numpy", "numba"]) -> Sweep:
+def get_sweep(backend: Literal["numpy", "numba"]) -> Sweep:
     """The sweep of a backend, for the parameter ``sweep`` of `itml.update` and `itml.solve`.
 
     Parameters
@@ -51,7 +56,7 @@ def sweeper(backend: Literal["numpy", "numba"]) -> Sweep:
     Examples
     --------
     >>> from streamembed.metric_learning import bregman
-    >>> sweeper("numpy") is bregman.sweep
+    >>> get_sweep("numpy") is bregman.sweep
     True
     """
     if backend == "numpy":
@@ -67,11 +72,11 @@ def sweeper(backend: Literal["numpy", "numba"]) -> Sweep:
 
 def _compiled_sweep(
     matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
-) -> Swept:
+) -> SweepResult:
     """As `bregman.sweep`."""
     work = np.array(matrix, order="C")
     dual = duals.copy()
-    loop = _plain if len(work) <= SCALAR else _blocked
+    loop = _sweep_rows if len(work) <= SCALAR else _sweep_blocks
     updates, worst = loop(
         work,
         dual,
@@ -82,10 +87,10 @@ def _compiled_sweep(
         np.ascontiguousarray(order, dtype=np.int64),
     )
     # the two triangles are rounded apart; where nothing changed the mean keeps every bit
-    return Swept(0.5 * (work + work.T), dual, int(updates), float(worst))
+    return SweepResult(0.5 * (work + work.T), dual, int(updates), float(worst))
 
 
-def _plain(
+def _sweep_rows(
     A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
 ) -> tuple[int, float]:
     """One rank-one update after the other, in place."""
@@ -104,14 +109,14 @@ def _plain(
         if not p >= SMALLEST:
             continue
         change, residual = _step(p, dual[i], signs[i], bounds[i], gamma)
-        turn = signs[i] * change
-        left = 1.0 - turn * p
-        if change == 0.0 or not left > 0.0:
+        signed_change = signs[i] * change
+        denominator = 1.0 - signed_change * p
+        if change == 0.0 or not denominator > 0.0:
             continue
         dual[i] -= change
         worst = max(worst, residual)
         updates += 1
-        beta = turn / left
+        beta = signed_change / denominator
         for j in range(d):
             scaled = beta * image[j]
             for k in range(d):
@@ -119,7 +124,7 @@ def _plain(
     return updates, worst
 
 
-def _blocked(
+def _sweep_blocks(
     A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
 ) -> tuple[int, float]:
     """Blocks of constraints in K; in place.
@@ -136,36 +141,36 @@ def _blocked(
         K = np.dot(images, rows.T)
         turns = np.eye(b)
         betas = np.zeros(b)
-        touched = 0
+        n_changed = 0
         for i in range(b):
             c = chosen[i]
             p = K[i, i]
             if not p >= SMALLEST:
                 continue
             change, residual = _step(p, dual[c], signs[c], bounds[c], gamma)
-            turn = signs[c] * change
-            left = 1.0 - turn * p
-            if change == 0.0 or not left > 0.0:
+            signed_change = signs[c] * change
+            denominator = 1.0 - signed_change * p
+            if change == 0.0 or not denominator > 0.0:
                 continue
             dual[c] -= change
             worst = max(worst, residual)
-            touched += 1
-            betas[i] = turn / left
+            n_changed += 1
+            betas[i] = signed_change / denominator
             for j in range(i + 1, b):
                 scaled = betas[i] * K[i, j]
                 for k in range(i + 1, b):
                     K[j, k] += scaled * K[i, k]
                 for k in range(i + 1):
                     turns[j, k] += scaled * turns[i, k]
-        if touched:
-            updates += touched
-            moved = np.dot(turns, images)
-            A += np.dot(moved.T, moved * betas.reshape(-1, 1))
+        if n_changed:
+            updates += n_changed
+            images_at_turn = np.dot(turns, images)
+            A += np.dot(images_at_turn.T, images_at_turn * betas.reshape(-1, 1))
     return updates, worst
 
 
 if numba is not None:
     _compile: Any = numba.njit(cache=False, error_model="numpy")
     _step = _compile(step)
-    _plain = _compile(_plain)
-    _blocked = _compile(_blocked)
+    _sweep_rows = _compile(_sweep_rows)
+    _sweep_blocks = _compile(_sweep_blocks)

@@ -1,4 +1,4 @@
-"""A learned metric, handed out: distances, the space they are Euclidean in, and what proves it.
+"""A learned metric: distances, the space in which they are Euclidean, and a certificate.
 
 Symbols: A = the metric, (d, d), symmetric, positive semidefinite; L = its factor, (r, d), with
 A = L^T L; d(x, y) = ||L x - L y||; D = diag of the scales that features were divided by.
@@ -19,24 +19,22 @@ from streamembed.errors import (
     InputError,
     ParameterError,
     StreamembedError,
-    other_features,
-    shown,
+    describe_feature_mismatch,
+    quote,
 )
 from streamembed.metric_learning.metric_certificate import MetricCertificate
-from streamembed.numeric.arrays import Floats, frozen
-from streamembed.numeric.linalg import descending_eigh, symmetric
-
-__all__ = ["Mahalanobis", "numbers_of"]
+from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Eigenvalues below this share of the largest are rounding, and left out of the factor.
 RANK_CUT = 1e-12
 # Asymmetry, and negative eigenvalues, up to this share of the largest entry or eigenvalue are
-# rounding of whoever made the matrix; beyond it the matrix is no metric.
+# rounding of the matrix's source; beyond it the matrix is no metric.
 ROUNDING = 1e-8
 # Pairs nearer than 1e-5 of their points' norms keep fewer than 11 digits when mapped one by one:
 # their difference is taken first.
 NEAR = 1e-10
-# Near pairs at a time: memory of the second look stays below 10^4 d numbers.
+# Near pairs at a time: memory of the second pass stays below 10^4 d numbers.
 CHUNK = 10_000
 
 
@@ -51,10 +49,10 @@ class Mahalanobis:
     factor : (r, d)
         L, read-only; rows in descending order of eigenvalues, the largest entry of each positive.
     certificate : MetricCertificate
-        What its maker proves of it, under the same keys whoever made it.
+        What its learner proves of it, under the same keys for every learner.
     feature_names : tuple of str or None
-        Of the d columns; None where they go by their place: made of a bare matrix, or learned from
-        arrays.
+        Of the d columns; None where features are known by position: made from a bare matrix, or
+        learned from arrays.
 
     Examples
     --------
@@ -75,11 +73,11 @@ class Mahalanobis:
     feature_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
-        proof, d = self.certificate, len(self.matrix)
-        told = f"from {proof['source']}" if proof["source"] else "as given"
-        if proof.taught is False:
-            told = "nothing learned yet: it is the metric that its learner starts from"
-        return f"<Mahalanobis of {d} feature{'s' * (d > 1)}, rank {len(self.factor)}: {told}>"
+        certificate, d = self.certificate, len(self.matrix)
+        origin = f"from {certificate['source']}" if certificate["source"] else "as given"
+        if certificate.taught is False:
+            origin = "nothing learned yet: it is the metric that its learner starts from"
+        return f"<Mahalanobis of {d} feature{'s' * (d > 1)}, rank {len(self.factor)}: {origin}>"
 
     @classmethod
     def of(
@@ -110,14 +108,14 @@ class Mahalanobis:
         have units far apart, make the metric in scaled ones and use `unscaled`: it keeps the rank.
         O(d^3).
         """
-        A = _check(matrix)
+        A = _check_matrix(matrix)
         if rank is not None:
-            whole = isinstance(rank, (int, np.integer)) and not isinstance(
+            is_whole = isinstance(rank, (int, np.integer)) and not isinstance(
                 rank, (bool, np.timedelta64)
             )
-            if not whole or rank < 1:
+            if not is_whole or rank < 1:
                 raise ParameterError(
-                    f"rank={shown(rank)} must be a whole number of at least 1, or None"
+                    f"rank={quote(rank)} must be a whole number of at least 1, or None"
                 )
             rank = int(rank)
         values, vectors = descending_eigh(A)
@@ -126,13 +124,15 @@ class Mahalanobis:
                 f"matrix has the eigenvalue {values[-1]:.3g} (the largest is {values[0]:.3g}); it "
                 "must be positive semidefinite: clip the negative ones"
             )
-        kept = slice(0, min(int(np.count_nonzero(values > RANK_CUT * values[0])), rank or len(A)))
-        rows = vectors[:, kept].T
+        retained = slice(
+            0, min(int(np.count_nonzero(values > RANK_CUT * values[0])), rank or len(A))
+        )
+        rows = vectors[:, retained].T
         largest = np.abs(rows).argmax(axis=1)
         signs = np.where(rows[np.arange(len(rows)), largest] < 0, -1.0, 1.0)
-        factor = rows * (signs * np.sqrt(values[kept]))[:, None]
+        factor = rows * (signs * np.sqrt(values[retained]))[:, None]
         if rank is not None and rank < len(A):
-            A = symmetric(factor.T @ factor)
+            A = symmetrise(factor.T @ factor)
         return cls._frozen(A, factor, certificate)
 
     @classmethod
@@ -143,13 +143,13 @@ class Mahalanobis:
         certificate: Any,
         feature_names: tuple[str, ...] | None = None,
     ) -> Mahalanobis:
-        """The metric with arrays that nobody else writes to; + 0 makes an end of -0."""
+        """The metric with read-only arrays; + 0.0 turns -0.0 into 0.0."""
         if not isinstance(certificate, MetricCertificate):
             certificate = MetricCertificate(certificate)
-        return cls(frozen(matrix + 0.0), frozen(factor + 0.0), certificate, feature_names)
+        return cls(freeze(matrix + 0.0), freeze(factor + 0.0), certificate, feature_names)
 
     def named(self, feature_names: Sequence[str] | None) -> Mahalanobis:
-        """The same metric of columns with these names; None: they go by their place.
+        """The same metric of columns with these names; None: they are known by position.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Mahalanobis:
         texts = all(isinstance(name, str) for name in names)
         if not texts or len(names) != self.n_features or len(set(names)) != len(names):
             raise ParameterError(
-                f"feature_names={shown(feature_names)} must be {self.n_features} different names, "
+                f"feature_names={quote(feature_names)} must be {self.n_features} different names, "
                 "one per column, or None"
             )
         return replace(self, feature_names=names)
@@ -190,12 +190,13 @@ class Mahalanobis:
         ----------
         X
             Shape (n, d). A frame of pandas or polars, or an Arrow table or record batch, is taken
-            by name, in whatever order; an array has its columns in the order of ``feature_names``.
+            by name, in any order; an array has its columns in the order of ``feature_names``.
 
         Raises
         ------
         FeatureError
-            X has not d columns, or other names; or it has names, and ``feature_names`` is None.
+            X does not have d columns, has other names, or has names while ``feature_names`` is
+            None.
         InputError
             X is not a table of finite numbers.
         """
@@ -263,7 +264,7 @@ class Mahalanobis:
         >>> Mahalanobis.of(np.eye(2)).unscaled([1.0, 0.5]).matrix.tolist()
         [[1.0, 0.0], [0.0, 4.0]]
         """
-        s = numbers_of(scale, "scale", ParameterError)
+        s = parse_numbers(scale, "scale", ParameterError)
         if s.shape not in ((), (self.n_features,)) or not (np.isfinite(s) & (s > 0)).all():
             raise ParameterError(
                 f"scale, of shape {s.shape}, must be {self.n_features} positive finite numbers, or "
@@ -282,7 +283,7 @@ class Mahalanobis:
     def _points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns in the metric's order."""
         place = None if type(X) is np.ndarray else self._places(X, name)
-        points = numbers_of(X, name, InputError)
+        points = parse_numbers(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
                 f"{name} has shape {points.shape}; it must be (n, {self.n_features}): for a single "
@@ -301,23 +302,23 @@ class Mahalanobis:
         """Where the columns of a named table are; None for what has no names."""
         if hasattr(X, "collect"):
             raise InputError(f"{name} is a lazy data frame: pass {name}.collect()")
-        found = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
-        found = getattr(X, "columns", None) if found is None else found
-        if found is None or callable(found):
+        columns = getattr(X, "column_names", None)  # of Arrow, whose columns are the data
+        columns = getattr(X, "columns", None) if columns is None else columns
+        if columns is None or callable(columns):
             return None
-        names = [str(one) for one in found]
+        names = [str(label) for label in columns]
         if self.feature_names is None:
             raise FeatureError(
-                f"{name} has the columns {shown(names)}, but this metric knows its "
+                f"{name} has the columns {quote(names)}, but this metric knows its "
                 f"{self.n_features} features by position only: pass an array with the columns in "
                 f"the order in which they were learned, such as {name}.to_numpy()"
             )
         if len(set(names)) < len(names):
-            raise FeatureError(f"{name} has duplicate column names: {shown(names)}")
+            raise FeatureError(f"{name} has duplicate column names: {quote(names)}")
         if set(names) != set(self.feature_names):
-            raise FeatureError(other_features(name, names, self.feature_names))
-        place = {one: j for j, one in enumerate(names)}
-        return [place[one] for one in self.feature_names]
+            raise FeatureError(describe_feature_mismatch(name, names, self.feature_names))
+        position = {label: j for j, label in enumerate(names)}
+        return [position[label] for label in self.feature_names]
 
     def __eq__(self, other: object) -> bool:
         """Equal bits of matrix and factor, equal certificates and equal names."""
@@ -346,20 +347,20 @@ class Mahalanobis:
         return self
 
 
-def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
+def parse_numbers(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
     """An array of any shape as float64, NaN where it is masked; an error if it is not numeric."""
     if type(values) is np.ndarray and values.dtype == np.float64:
         return values
     try:
-        given = np.asanyarray(values)
+        array = np.asanyarray(values)
     except MemoryError:
         raise
-    except Exception as cause:  # an array of somebody else's raises what it likes
-        raise error(f"{name}={shown(values)} must be numbers of one shape") from cause
-    mask = np.ma.getmaskarray(given) if np.ma.is_masked(given) else None
-    data = np.asarray(given)
+    except Exception as cause:  # a foreign array type may raise anything
+        raise error(f"{name}={quote(values)} must be numbers of one shape") from cause
+    mask = np.ma.getmaskarray(array) if np.ma.is_masked(array) else None
+    data = np.asarray(array)
     if data.dtype.kind == "O" and all(isinstance(v, (int, float)) for v in data.ravel().tolist()):
-        data = np.array([_float(v) for v in data.ravel().tolist()]).reshape(data.shape)
+        data = np.array([_to_float(v) for v in data.ravel().tolist()]).reshape(data.shape)
     if data.dtype.kind not in "biuf":
         raise error(f"{name} has dtype {data.dtype}; it must be numeric")
     with np.errstate(over="ignore"):  # infinite then, and refused as such
@@ -369,16 +370,16 @@ def numbers_of(values: npt.ArrayLike, name: str, error: type[StreamembedError]) 
     return result
 
 
-def _float(value: float) -> float:
+def _to_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:
         return np.inf
 
 
-def _check(matrix: npt.ArrayLike) -> Floats:
+def _check_matrix(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
-    A = numbers_of(matrix, "matrix", InputError)
+    A = parse_numbers(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:
         raise InputError(f"matrix has shape {A.shape}; it must be (d, d) with d at least 1")
     if not np.isfinite(A).all():
@@ -388,4 +389,4 @@ def _check(matrix: npt.ArrayLike) -> Floats:
             f"matrix differs from its transpose by {np.abs(A - A.T).max():.3g}; it must be "
             "symmetric: use (A + A^T) / 2 if that is intended"
         )
-    return symmetric(A)
+    return symmetrise(A)

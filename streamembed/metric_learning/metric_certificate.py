@@ -1,4 +1,4 @@
-"""What a learned metric proves: the same keys whoever made it, and nothing that can change."""
+"""The certificate of a learned metric: the same keys for every learner, immutable."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.errors import InputError, shown
+from streamembed.errors import InputError, quote
 
-__all__ = ["COMMON", "MetricCertificate"]
-
-# What a certificate has whoever made the metric; None where its maker does not say.
+# Keys of every certificate; None where the learner does not say.
 COMMON = (
     "source",
     "status",
@@ -28,12 +26,12 @@ COMMON = (
 
 
 class MetricCertificate(Mapping[str, Any]):
-    """What the maker of a metric proves of it: a read-only mapping, with the same keys for all.
+    """What the learner of a metric proves of it: a read-only mapping, with the same keys for all.
 
     ``source`` ("labels", "given" or "generated" pairs), ``status``, ``labelled`` and ``pairs`` (how
     many it learned from), ``updates``, ``refused``, ``refused_events`` and ``by_status`` (what
     became of its chunks), and ``reproduced`` (the share that reproduces) are always there, None
-    where the maker does not say. What else there is, is the maker's own. Values are plain: numbers,
+    where the learner does not say. All other keys are the learner's own. Values are plain: numbers,
     strings, booleans, None, tuples and dicts of these. Every key can be read as an attribute, too.
 
     Examples
@@ -48,15 +46,15 @@ class MetricCertificate(Mapping[str, Any]):
 
     def __init__(self, facts: object = None) -> None:
         """Take a mapping, a dataclass, or None; InputError for anything else."""
-        found: Any = {} if facts is None else facts
-        if is_dataclass(found) and not isinstance(found, type):
-            found = {field.name: getattr(found, field.name) for field in fields(found)}
-        if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        mapping: Any = {} if facts is None else facts
+        if is_dataclass(mapping) and not isinstance(mapping, type):
+            mapping = {field.name: getattr(mapping, field.name) for field in fields(mapping)}
+        if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
             raise InputError(
-                f"certificate={shown(facts)} must be a mapping of names to facts, a dataclass or "
+                f"certificate={quote(facts)} must be a mapping of names to facts, a dataclass or "
                 "None"
             )
-        plain = {str(name): _plain(fact) for name, fact in found.items()}
+        plain = {str(name): _freeze(fact) for name, fact in mapping.items()}
         object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
 
     def __getitem__(self, name: str) -> Any:
@@ -80,15 +78,15 @@ class MetricCertificate(Mapping[str, Any]):
         raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
 
     def __repr__(self) -> str:
-        told = "" if self.taught is not False else "nothing learned yet: "
-        return f"MetricCertificate({told}{self._facts!r})"
+        note = "" if self.taught is not False else "nothing learned yet: "
+        return f"MetricCertificate({note}{self._facts!r})"
 
     @property
     def taught(self) -> bool | None:
-        """Whether the metric has learned from a label or a pair; None where its maker says not."""
-        told = [self._facts["labelled"], self._facts["pairs"]]
-        known = [count for count in told if count is not None]
-        return any(known) if known else None
+        """Whether the metric has learned from a label or a pair; None where that is not stated."""
+        counts = [self._facts["labelled"], self._facts["pairs"]]
+        stated = [count for count in counts if count is not None]
+        return any(stated) if stated else None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MetricCertificate):
@@ -106,22 +104,22 @@ class MetricCertificate(Mapping[str, Any]):
         return {name: _thaw(fact) for name, fact in self._facts.items()}
 
 
-def _plain(fact: Any) -> Any:
-    """A fact that nobody can change and JSON can hold."""
+def _freeze(fact: Any) -> Any:
+    """An immutable copy of a fact, of types that JSON has."""
     if isinstance(fact, np.ndarray):
-        return _plain(fact.tolist())
+        return _freeze(fact.tolist())
     if isinstance(fact, np.generic):
         return fact.item()
     if is_dataclass(fact) and not isinstance(fact, type):
         fact = {field.name: getattr(fact, field.name) for field in fields(fact)}
     if isinstance(fact, Mapping):
-        return MappingProxyType({str(name): _plain(value) for name, value in fact.items()})
+        return MappingProxyType({str(name): _freeze(value) for name, value in fact.items()})
     if isinstance(fact, (list, tuple)):
-        return tuple(_plain(value) for value in fact)
+        return tuple(_freeze(value) for value in fact)
     if fact is None or isinstance(fact, (str, bool, int, float)):
         return fact
     raise InputError(
-        f"the certificate contains {shown(fact)}; its values must be numbers, strings, None, or "
+        f"the certificate contains {quote(fact)}; its values must be numbers, strings, None, or "
         "collections of these"
     )
 

@@ -1,16 +1,16 @@
 """Must-link and cannot-link pairs as metrics: a closed form, weights of features, Xing's roots.
 
 Symbols: delta = x - y; C, F = means of delta delta^T over must-link (close) and cannot-link (far)
-pairs, (d, d); S, D = the sums that the sources print in their place; A = the metric; q =
-delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.constraint`).
+pairs, (d, d); S, D = the sums that the sources have in their place; A = the metric; q =
+delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.compute_constraint`).
 
 Three answers to one question, from one state:
 
-* `leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of the
-  rank asked for.
+* `solve_leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of
+  the rank asked for.
 * `update`: largest mean root of q at tr(A H) = d. The root keeps the answer from a line; it is no
   function of F, so that recent far pairs are remembered. The steps are those of `eig_dml`.
-* `diagonal`: the same over A = diag(w), w >= 0: weights of features.
+* `solve_diagonal`: the same over A = diag(w), w >= 0: weights of features.
 
 Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
 with application to clustering with side-information, NIPS 15.
@@ -24,26 +24,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from streamembed.metric_learning import eig_dml
-from streamembed.metric_learning.eig_dml import Settings
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 
-__all__ = [
-    "SETTINGS",
-    "DiagonalInfo",
-    "LeadingInfo",
-    "State",
-    "diagonal",
-    "init",
-    "leading",
-    "leading_directions",
-    "measure",
-    "merge",
-    "update",
-]
-
 # The mean root of a buffer that prefers near pairs would not be that of the stream.
-SETTINGS = Settings(objective="root", policy="recent")
+SETTINGS = EigDMLSettings(objective="root", policy="recent")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +43,7 @@ class State:
     far : (d, d)
         F, decayed like C; over all far pairs, remembered or not.
     mass : float
-        How many far pairs that is a mean of.
+        Number of far pairs in that mean.
     """
 
     pairs: eig_dml.State
@@ -67,12 +53,12 @@ class State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeadingInfo:
-    """What is known of the closed form.
+    """The Info of the closed form.
 
     Attributes
     ----------
     value : float
-        tr(A C) at tr(A F) = 1; for rank one the least there is.
+        tr(A C) at tr(A F) = 1; for rank one the minimum.
     ratios : (r,)
         f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
         which stands for no close spread at all.
@@ -92,9 +78,9 @@ class DiagonalInfo:
     Attributes
     ----------
     objective, bound, gap : float
-        Mean root of q; what no weights exceed; 1 - objective / bound.
+        Mean root of q; its bound over all weights; 1 - objective / bound.
     steps : int
-        Taken.
+        Steps taken.
     n_features : int
         Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
     status : str
@@ -116,7 +102,7 @@ def init(n_features: int) -> State:
 
 
 def update(
-    state: State, close: Floats, far: Floats, settings: Settings = SETTINGS
+    state: State, close: Floats, far: Floats, settings: EigDMLSettings = SETTINGS
 ) -> tuple[State, eig_dml.Info]:
     """argmax over A of the mean of sqrt(q) subject to A >= 0 and tr(A H) = d: nearer by K steps.
 
@@ -126,7 +112,8 @@ def update(
         Differences of must-link and cannot-link pairs, shapes (b, d) and (c, d), finite; either
         may be empty.
     settings
-        With ``objective="root"``; ``steps=0`` where only `leading` or `diagonal` is wanted.
+        With ``objective="root"``; ``steps=0`` where only `solve_leading` or
+        `solve_diagonal` is wanted.
 
     Returns
     -------
@@ -136,17 +123,17 @@ def update(
     Differs: 1. means in the place of sums, at tr(A H) = d: the same A up to a factor. 2. Projected
     gradients with projections onto two sets in turn there; Frank-Wolfe, and a bound, here.
     """
-    mean, mass = eig_dml.pool(state.far, state.mass, far, settings.decay)
+    mean, mass = eig_dml.pool_rows(state.far, state.mass, far, settings.decay)
     pairs, info = eig_dml.update(state.pairs, close, far, settings)
     return State(pairs, mean, mass), info
 
 
-def measure(state: State, settings: Settings = SETTINGS) -> eig_dml.Info:
+def measure(state: State, settings: EigDMLSettings = SETTINGS) -> eig_dml.Info:
     """Objective, bound and gap of the roots over the far pairs remembered; `eig_dml.measure`."""
     return eig_dml.measure(state.pairs, settings)
 
 
-def merge(left: State, right: State, settings: Settings = SETTINGS) -> State:
+def merge(left: State, right: State, settings: EigDMLSettings = SETTINGS) -> State:
     """Two streams' states as one: C and F exactly, A as `eig_dml.merge` has it."""
     mass = left.mass + right.mass
     share = right.mass / mass if mass > 0 else 0.5
@@ -157,7 +144,7 @@ def merge(left: State, right: State, settings: Settings = SETTINGS) -> State:
     )
 
 
-def leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
+def solve_leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
     """argmin over A of tr(A C) subject to A >= 0 and tr(A F) = 1, or its r best directions.
 
     The answer has rank one: A = u u^T / (u^T F u) with u of the least u^T C u / u^T F u, which is
@@ -171,7 +158,7 @@ def leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
 
     Returns
     -------
-    A, shape (d, d), exactly symmetric, and what is known of it. O(d^3).
+    A, shape (d, d), exactly symmetric, and its Info. O(d^3).
 
     Notes
     -----
@@ -182,11 +169,11 @@ def leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
     Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
     min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
     """
-    return leading_directions(state.pairs.close, state.far, rank)
+    return solve_leading_directions(state.pairs.close, state.far, rank)
 
 
-def leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, LeadingInfo]:
-    """`leading` of the means C and F over pairs, (d, d), however they came."""
+def solve_leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, LeadingInfo]:
+    """`solve_leading` of the means C and F over pairs, (d, d)."""
     d = len(far)
     if not close.any():
         return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
@@ -197,11 +184,11 @@ def leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, L
     ratios = (1.0 - shares) / shares
     weights = np.sqrt(ratios) / shares  # of vectors with b^T (C + F) b = 1, b^T C b = c
     weights /= float(weights @ (1.0 - shares))
-    half = vectors * np.sqrt(weights)
-    return half @ half.T, LeadingInfo(float(weights @ shares), ratios, "exact")
+    factor = vectors * np.sqrt(weights)
+    return factor @ factor.T, LeadingInfo(float(weights @ shares), ratios, "exact")
 
 
-def diagonal(
+def solve_diagonal(
     state: State, tolerance: float = 1e-3, max_steps: int = 1000
 ) -> tuple[Floats, DiagonalInfo]:
     """argmax over w of the mean of sqrt(sum_k w_k delta_k^2), w >= 0 and sum w_k H_kk = d.
@@ -229,7 +216,7 @@ def diagonal(
     Differs: Newton's method on another form of the problem there, with its step length to search.
     """
     far, d = state.pairs.far, len(state.far)
-    allowance = np.diag(eig_dml.constraint(state.pairs))
+    allowance = np.diag(eig_dml.compute_constraint(state.pairs))
     if not state.pairs.close.any() or not len(far):
         missing: Literal["no close pairs", "no far pairs"] = (
             "no far pairs" if state.pairs.close.any() else "no close pairs"

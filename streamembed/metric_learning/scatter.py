@@ -1,12 +1,12 @@
-"""Moments of every class of a stream: mergeable, forgetting, and what follows from them exactly.
+"""Moments of every class of a stream: mergeable, with forgetting, and their exact consequences.
 
 Symbols, for class c of N: n_c = mass (how many points, each counting less as it ages); m_c = mean;
 M_c = sum of w (x - m_c)(x - m_c)^T, the scatter; C_c = M_c / n_c, the population covariance.
 
-Everything that labels alone can tell a Mahalanobis metric is a function of these: the within and
-between scatter of FENN, the directions of discriminant analysis, and the sums over all similar
-and all dissimilar pairs, which need no pairs. Classes are indices 0 .. N-1 here; who maps labels
-to indices, and keeps the map, is the caller.
+Everything that a Mahalanobis metric can learn from labels alone is a function of these: the within
+and between scatter of FENN, the directions of discriminant analysis, and the sums over all similar
+and all dissimilar pairs, which need no pairs. Classes are indices 0 .. N-1 here; the caller maps
+labels to indices, and keeps the map.
 
 Source: docs/algorithms/discriminant.md; Chan, Golub & LeVeque (1983), The American Statistician
 37(3), 242-247; Phillips, Metric Learning, section 17.2; Inaba et al. (2019), section 3.2.
@@ -20,27 +20,13 @@ from typing import Annotated
 import numpy as np
 
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.linalg import symmetric
+from streamembed.numeric.linalg import symmetrise
 
-__all__ = [
-    "ClassMoments",
-    "Scatters",
-    "all_pairs",
-    "decay",
-    "init",
-    "measure",
-    "merge",
-    "renumber",
-    "update",
-    "weighted_offsets",
-    "without_rounding",
-]
-
-# A class of fewer points has no covariance of its own: one point has C_c = 0 and would drag the
-# mean of the covariances down. A class whose mass decayed below this is forgotten.
+# A class of fewer points has no covariance of its own: one point has C_c = 0 and would lower
+# the mean of the covariances. A class whose mass decayed below this is dropped.
 LEAST_MASS = 2.0
-# A deviation of so many last bits of a feature is rounding: streams that are merged have been
-# taken from different origins, and what was constant then differs by a bit or two.
+# A deviation of this many last bits of a feature is rounding: merged streams have different
+# origins, so that a constant feature differs by a bit or two.
 ROUNDING = 8 * np.finfo(np.float64).eps
 
 
@@ -55,7 +41,7 @@ class ClassMoments:
     squares : (N,)
         Sum of the squared weights of the points, for counting pairs; n_c where nothing decayed.
     origin : (d,)
-        The first point of the stream; 0 before. Points are taken from here, where their
+        The first point of the stream; 0 before. Points are taken relative to it, as their
         differences are exact: a feature like the seconds since 1970 keeps its digits.
     shifts : (N, d)
         m_c - origin.
@@ -86,8 +72,8 @@ class ClassMoments:
 
 
 def init(n_features: int) -> ClassMoments:
-    """The moments of nothing: no class yet, points of ``n_features`` features to come."""
-    return _empty(np.zeros(n_features), 0)
+    """The moments before any point: no class yet, points of ``n_features`` features to come."""
+    return _create_empty(np.zeros(n_features), 0)
 
 
 def update(moments: ClassMoments, points: Floats, classes: Ints) -> ClassMoments:
@@ -98,7 +84,7 @@ def update(moments: ClassMoments, points: Floats, classes: Ints) -> ClassMoments
     points
         Shape (n, d), finite; n = 0 is fine.
     classes
-        Shape (n,), indices from 0; larger ones than before make room for new classes.
+        Shape (n,), indices from 0; larger ones than before add new classes.
 
     Returns
     -------
@@ -118,17 +104,17 @@ def update(moments: ClassMoments, points: Floats, classes: Ints) -> ClassMoments
     if len(points) == 0:
         return moments
     if not moments.masses.any():
-        moments = _empty(points[0].copy(), moments.n_classes)
-    grown = _copy(moments, max(moments.n_classes, int(classes.max()) + 1))
+        moments = _create_empty(points[0].copy(), moments.n_classes)
+    updated = _copy(moments, max(moments.n_classes, int(classes.max()) + 1))
     order = np.argsort(classes, kind="stable")
     present, starts = np.unique(classes[order], return_index=True)
     for index, members in zip(present, np.split(order, starts[1:]), strict=True):
-        rows = points[members] - grown.origin
+        rows = points[members] - updated.origin
         shift = rows[0] + (rows - rows[0]).mean(axis=0)
         deviations = rows - shift
         count = float(len(rows))
-        _absorb(grown, int(index), count, count, shift, deviations.T @ deviations)
-    return grown
+        _absorb(updated, int(index), count, count, shift, deviations.T @ deviations)
+    return updated
 
 
 def merge(left: ClassMoments, right: ClassMoments) -> ClassMoments:
@@ -138,7 +124,7 @@ def merge(left: ClassMoments, right: ClassMoments) -> ClassMoments:
     order first. O(N d^2).
     """
     if not left.masses.any():
-        left = _empty(right.origin, left.n_classes)
+        left = _create_empty(right.origin, left.n_classes)
     merged = _copy(left, max(left.n_classes, right.n_classes))
     step = right.origin - left.origin
     for index in np.flatnonzero(right.masses > 0):
@@ -157,7 +143,7 @@ def decay(moments: ClassMoments, factor: float) -> ClassMoments:
     """The moments with every point so far counting ``factor`` (0 < factor <= 1) times as much.
 
     Means and covariances stay; masses shrink, so that what comes next weighs more, and a class
-    that comes no more falls below a mass of 2 and out of `measure`. O(N d^2).
+    that does not return falls below a mass of 2 and out of `measure`. O(N d^2).
     """
     return ClassMoments(
         moments.masses * factor,
@@ -171,30 +157,30 @@ def decay(moments: ClassMoments, factor: float) -> ClassMoments:
 def renumber(moments: ClassMoments, indices: Ints, n_classes: int) -> ClassMoments:
     """The same moments with class c at ``indices[c]``, among ``n_classes``; O(N d^2).
 
-    Two streams that met their labels in different orders can be merged after this.
+    Two streams with labels in different orders can be merged after this.
     """
-    moved = _empty(moments.origin.copy(), n_classes)
-    moved.masses[indices] = moments.masses
-    moved.squares[indices] = moments.squares
-    moved.shifts[indices] = moments.shifts
-    moved.scatters[indices] = moments.scatters
-    return moved
+    renumbered = _create_empty(moments.origin.copy(), n_classes)
+    renumbered.masses[indices] = moments.masses
+    renumbered.squares[indices] = moments.squares
+    renumbered.shifts[indices] = moments.shifts
+    renumbered.scatters[indices] = moments.scatters
+    return renumbered
 
 
-def _empty(origin: Floats, n_classes: int) -> ClassMoments:
-    """Room for ``n_classes`` of which no point was seen."""
+def _create_empty(origin: Floats, n_classes: int) -> ClassMoments:
+    """The moments of ``n_classes`` without points."""
     n, d = n_classes, len(origin)
     return ClassMoments(np.zeros(n), np.zeros(n), origin, np.zeros((n, d)), np.zeros((n, d, d)))
 
 
 def _copy(moments: ClassMoments, n_classes: int) -> ClassMoments:
-    """A writable copy, with room for ``n_classes``."""
-    grown, old = _empty(moments.origin.copy(), n_classes), moments.n_classes
-    grown.masses[:old] = moments.masses
-    grown.squares[:old] = moments.squares
-    grown.shifts[:old] = moments.shifts
-    grown.scatters[:old] = moments.scatters
-    return grown
+    """A writable copy with ``n_classes``."""
+    copy, n_old = _create_empty(moments.origin.copy(), n_classes), moments.n_classes
+    copy.masses[:n_old] = moments.masses
+    copy.squares[:n_old] = moments.squares
+    copy.shifts[:n_old] = moments.shifts
+    copy.scatters[:n_old] = moments.scatters
+    return copy
 
 
 def _absorb(
@@ -219,25 +205,25 @@ def _absorb(
     target.scatters[index] += np.outer((before * mass / total) * step, step)
 
 
-def without_rounding(moments: ClassMoments) -> ClassMoments:
+def drop_rounding(moments: ClassMoments) -> ClassMoments:
     """The moments with exactly 0 where a scatter, or a step between all means, is rounding.
 
-    Whether a feature varies decides what a metric does with it, and must not hang on whether
-    streams were merged. O(N d^2).
+    Whether a feature varies decides what a metric does with it, and must not depend on
+    whether streams were merged. O(N d^2).
     """
-    seen = moments.masses > 0
-    largest = np.abs(moments.means[seen]).max(axis=0, initial=0.0)
+    is_observed = moments.masses > 0
+    largest = np.abs(moments.means[is_observed]).max(axis=0, initial=0.0)
     noise = ROUNDING * np.maximum(largest, np.abs(moments.origin))
     squares = np.einsum("cjj->cj", moments.scatters)  # (N, d)
-    still = squares <= moments.masses[:, None] * noise**2
+    is_constant = squares <= moments.masses[:, None] * noise**2
     scatters = moments.scatters
-    if still[seen].any():
-        scatters = np.where(still[:, :, None] | still[:, None, :], 0.0, scatters)
+    if is_constant[is_observed].any():
+        scatters = np.where(is_constant[:, :, None] | is_constant[:, None, :], 0.0, scatters)
     shifts = moments.shifts
-    steps = np.abs(shifts - shifts[seen][:1]) if seen.any() else shifts
-    level = (steps[seen] <= noise).all(axis=0)
-    if level.any():
-        shifts = np.where(level, 0.0, shifts)
+    steps = np.abs(shifts - shifts[is_observed][:1]) if is_observed.any() else shifts
+    is_equal = (steps[is_observed] <= noise).all(axis=0)
+    if is_equal.any():
+        shifts = np.where(is_equal, 0.0, shifts)
     return ClassMoments(moments.masses, moments.squares, moments.origin, shifts, scatters)
 
 
@@ -286,25 +272,25 @@ def measure(moments: ClassMoments) -> Scatters:
 
     Source: Inaba et al. (2019), eq. (5), (6) and section 3.2. Differs: 1. n of their n / (n - 1)
     is the number of classes, not of points (with points the identity is off by 31 % on iris).
-    2. Their sums run over ordered pairs and are twice X_S and X_D; the factor falls out. 3. Thin
+    2. Their sums run over ordered pairs and are twice X_S and X_D; the factor cancels. 3. Thin
     classes are left out.
     """
-    moments = without_rounding(moments)
-    counted = moments.masses >= LEAST_MASS
-    n = int(np.count_nonzero(counted))
+    moments = drop_rounding(moments)
+    counts = moments.masses >= LEAST_MASS
+    n = int(np.count_nonzero(counts))
     n_thin = int(np.count_nonzero(moments.masses > 0)) - n
     d = moments.n_features
     if n == 0:
         return Scatters(np.zeros((d, d)), np.zeros((0, d)), 0, n_thin)
-    weights = np.where(counted, 1.0 / (n * np.where(counted, moments.masses, 1.0)), 0.0)
-    within = symmetric(np.tensordot(weights, moments.scatters, axes=1))
+    weights = np.where(counts, 1.0 / (n * np.where(counts, moments.masses, 1.0)), 0.0)
+    within = symmetrise(np.tensordot(weights, moments.scatters, axes=1))
     # from the first mean: the mean of equal numbers is not always that number
-    steps = moments.shifts[counted] - moments.shifts[counted][0]
+    steps = moments.shifts[counts] - moments.shifts[counts][0]
     offsets = steps - steps.mean(axis=0)
     return Scatters(within, offsets / np.sqrt(max(n - 1, 1)), n, n_thin)
 
 
-def all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
+def sum_all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
     """Sums of (x - y)(x - y)^T over all similar and over all dissimilar pairs, without pairs.
 
     Returns
@@ -322,25 +308,25 @@ def all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
     --------
     >>> import numpy as np
     >>> moments = update(init(1), np.array([[0.0], [1.0], [3.0]]), np.array([0, 0, 1]))
-    >>> [float(np.sum(part)) for part in all_pairs(moments)]
+    >>> [float(np.sum(part)) for part in sum_all_pairs(moments)]
     [1.0, 13.0, 1.0, 2.0]
     """
-    moments = without_rounding(moments)
+    moments = drop_rounding(moments)
     masses = moments.masses
     total = float(masses.sum())
     close = np.tensordot(masses, moments.scatters, axes=1)
-    spread = weighted_offsets(moments)
+    spread = compute_weighted_offsets(moments)
     far = np.tensordot(total - masses, moments.scatters, axes=1) + total * (spread.T @ spread)
     n_close = 0.5 * float(np.sum(masses**2 - moments.squares))
     n_far = 0.5 * (total**2 - float(np.sum(masses**2)))
     # n_c^2 - sum w^2 is rounding for a class of one old point
-    return symmetric(close), symmetric(far), max(n_close, 0.0), max(n_far, 0.0)
+    return symmetrise(close), symmetrise(far), max(n_close, 0.0), max(n_far, 0.0)
 
 
-def weighted_offsets(moments: ClassMoments) -> Floats:
+def compute_weighted_offsets(moments: ClassMoments) -> Floats:
     """sqrt(n_c) (m_c - m) for every class seen: its Gram matrix is the sum over points between."""
-    seen = moments.masses > 0
-    masses, shifts = moments.masses[seen], moments.shifts[seen]
+    is_observed = moments.masses > 0
+    masses, shifts = moments.masses[is_observed], moments.shifts[is_observed]
     if len(shifts) == 0:
         return shifts
     steps = shifts - shifts[0]

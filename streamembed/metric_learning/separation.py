@@ -1,4 +1,4 @@
-"""How far apart far pairs are under a metric: the smallest squared distance, or the mean root.
+"""The separation of far pairs under a metric: the smallest squared distance, or the mean root.
 
 Symbols: q = squared distances of n far pairs under a metric A, tr(A H) = d; f(q) = the objective,
 concave in A; w = weights, G(w) = sum w delta delta^T; lambda = lambda_max(G(w), H).
@@ -18,13 +18,11 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["OBJECTIVES", "Objective", "soft_minimum"]
-
 # Far pairs below this share of the largest weight add nothing to G; what is left is normalised,
 # so that the bound remains one.
 ACTIVE = 1e-10
-# The sharpest soft minimum, and the least q under a root, as shares of the mean q: below, A does
-# not see a pair at all, and its q is rounding.
+# The sharpest soft minimum, and the least q under a root, as shares of the mean q: below,
+# q is rounding.
 LEAST = 1e-12
 
 
@@ -74,16 +72,16 @@ class Objective:
         q -> f(q).
     weights
         q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
-    fresh
+    initial_weights
         q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
     bound
-        d lambda(w), w -> what f exceeds under no metric with tr(A H) = d; valid for any w >= 0
+        d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
         (n,), whatever its scale.
     """
 
     value: Callable[[Floats], float]
     weights: Callable[[Floats, float], Floats]
-    fresh: Callable[[Floats], Floats]
+    initial_weights: Callable[[Floats], Floats]
     bound: Callable[[float, Floats], float]
 
 
@@ -98,8 +96,8 @@ def _smallest_weights(values: Floats, smoothing: float) -> Floats:
     with np.errstate(over="ignore", under="ignore"):
         _, weights = soft_minimum(values, smoothing * scale)
     weights[weights < ACTIVE * weights.max()] = 0.0
-    kept: Floats = weights / weights.sum()
-    return kept
+    normalised: Floats = weights / weights.sum()
+    return normalised
 
 
 def _smallest_bound(top: float, weights: Floats) -> float:

@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Bools", "Floats", "Ints", "frozen"]
-
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def frozen(array: Array) -> Array:
+def freeze(array: Array) -> Array:
     """Return the same array, read-only from now on.
 
     Examples
     --------
     >>> import numpy as np
-    >>> frozen(np.zeros(3)).flags.writeable
+    >>> freeze(np.zeros(3)).flags.writeable
     False
     """
     array.flags.writeable = False

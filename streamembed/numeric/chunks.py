@@ -1,7 +1,7 @@
-"""Chunks of a stream: where they end, and what waits until its own is whole.
+"""Chunks of a stream: where they end, and events that wait for the end of their chunk.
 
-Engines, courses of metrics and the pipeline without labels all learn by chunks, and all by this
-rule: chunks end at positions of the stream, so that calls do not matter.
+Engines, training streams of metrics and the pipeline without labels all learn by chunks, and all by
+this rule: chunks end at positions of the stream, so that calls do not matter.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Chunks", "Waiting"]
 
-
-class Joinable(Protocol):
+class Concatenable(Protocol):
     """Some events in the order of the stream."""
 
     def __len__(self) -> int: ...
@@ -24,7 +22,7 @@ class Joinable(Protocol):
         ...
 
 
-Part = TypeVar("Part", bound=Joinable)
+Part = TypeVar("Part", bound=Concatenable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +68,17 @@ class Chunks:
         """
         start, position = 0, learned + waiting
         while start < count:
-            room = max(0, self.next_cut(learned) - position)
-            stop = min(count, start + room)
+            n_missing = max(0, self.next_cut(learned) - position)
+            stop = min(count, start + n_missing)
             position += stop - start
-            whole = stop - start == room
-            learned = position if whole else learned
-            yield slice(start, stop), whole
+            is_whole = stop - start == n_missing
+            learned = position if is_whole else learned
+            yield slice(start, stop), is_whole
             start = stop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting(Generic[Part]):
+class PendingParts(Generic[Part]):
     """Events whose chunk is not whole yet.
 
     Attributes
@@ -94,19 +92,19 @@ class Waiting(Generic[Part]):
     parts: tuple[Part, ...] = ()
     count: int = 0
 
-    def followed_by(self, part: Part) -> Waiting[Part]:
+    def followed_by(self, part: Part) -> PendingParts[Part]:
         """These events and another part."""
-        return Waiting((*self.parts, part), self.count + len(part))
+        return PendingParts((*self.parts, part), self.count + len(part))
 
     def joined(self) -> Part:
         """All of them in one piece; there must be one at least."""
         return type(self.parts[0]).joined(self.parts)
 
-    def __pack__(self) -> Waiting[Part]:
-        """Saved in one piece, in which calls do not show."""
-        return Waiting((self.joined(),), self.count) if self.parts else self
+    def __pack__(self) -> PendingParts[Part]:
+        """Saved in one piece, so that calls do not matter."""
+        return PendingParts((self.joined(),), self.count) if self.parts else self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled in one piece, too."""
         packed = self.__pack__()
-        return Waiting, (packed.parts, packed.count)
+        return PendingParts, (packed.parts, packed.count)

@@ -1,18 +1,18 @@
-"""States taken apart into named arrays and plain numbers, as files hold them, and put together.
+"""States as named arrays and plain numbers, as in files, and back.
 
 The fields of a dataclass are its format. Arrays go by their path (``support.points``,
 ``parts.0.ids``), and all the rest is a tree of what JSON has, in which every array has a
 placeholder: dicts of dataclasses and of dicts, lists of tuples, numbers, texts, None. Types are
-those that the fields declare; nothing is made of a name in a file. Whatever is there and is not
-declared, or the other way round, is an error. So is an array of another shape than is declared
+those that the fields declare; no class is looked up by a name in a file. An entry that is not
+declared, or a missing one, is an error. So is an array of another shape than is declared
 beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
 a state, other letters throughout an object, ``*`` is any size and a digit that size.
 
-A class may differ in three ways only. A field with the metadata `NOT_KEPT` is left to its default,
-or to None. One with `KEPT_WHERE_SET` is left out where it has its default, so that files from
-before there was such a field can be read. And a class with ``__pack__`` is kept as what that gives,
-a dataclass, of which its ``__unpack__`` makes it again; ``__unpack__`` alone completes what was put
-together.
+A class may differ in three ways only. A field with the metadata `NOT_SAVED` is left to its default,
+or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
+before there was such a field can be read. And a class with ``__pack__`` is saved as the
+dataclass that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone completes
+an object.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array
 
-__all__ = ["ARRAY", "KEPT_WHERE_SET", "NOT_KEPT", "pack", "prepare", "unpack"]
-
-NOT_KEPT: Final = {"kept": False}
-KEPT_WHERE_SET: Final = {"kept": "where set"}
-# What stands for an array among the numbers.
+NOT_SAVED: Final = {"saved": False}
+SAVED_IF_SET: Final = {"saved": "if set"}
+# The placeholder of an array among the numbers.
 ARRAY = "array"
 PLAIN = (bool, int, float, str)
 
 Arrays = dict[str, Array]
-_KNOWN: dict[Any, dict[str, Any]] = {}
+_HINTS: dict[Any, dict[str, Any]] = {}
 
 
 def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
@@ -44,7 +42,7 @@ def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
     Raises
     ------
     TypeError
-        A part is of a kind that nobody could put together again.
+        A part is of a type that `unpack` could not restore.
 
     Examples
     --------
@@ -54,19 +52,20 @@ def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
     (['buckets', 'counts'], {'buckets': 'array', 'counts': 'array', 'zeros': 0})
     """
     arrays: Arrays = {}
-    numbers: dict[str, Any] = _take_apart(value, "", arrays)
+    numbers: dict[str, Any] = _pack_value(value, "", arrays)
     return arrays, numbers
 
 
 def unpack(
     kind: Any, arrays: Mapping[str, Array], numbers: Any, kinds: Mapping[str, Any] | None = None
 ) -> Any:
-    """The state of that class that `pack` took apart.
+    """The state of class ``kind`` that `pack` saved.
 
     Parameters
     ----------
     kinds
-        Classes of what is declared as Any, by the key of the innermost dict that it lies in.
+        Classes of fields that are declared as Any, by the key of the innermost dict that it lies
+        in.
 
     Raises
     ------
@@ -74,28 +73,29 @@ def unpack(
         Something is missing, is of another type, or is not declared.
     """
     with np.errstate(all="ignore"):
-        return _Parts(arrays, kinds or {}).read(kind, numbers, "", "")
+        return _Reader(arrays, kinds or {}).read(kind, numbers, "", "")
 
 
 def prepare(*kinds: Any) -> None:
     """Read the declared types of all that such states can hold, so that `unpack` compiles nothing.
 
-    `unpack` would do so when it first meets them, and whoever loads a file may have forbidden it.
+    `unpack` would do so when it first meets them, and an environment that loads files may forbid
+    it.
     """
-    todo: list[Any] = list(kinds)
-    seen: set[Any] = set()
-    while todo:
-        kind = todo.pop()
-        if kind in seen or isinstance(kind, str) or get_origin(kind) is np.ndarray:
+    stack: list[Any] = list(kinds)
+    done: set[Any] = set()
+    while stack:
+        kind = stack.pop()
+        if kind in done or isinstance(kind, str) or get_origin(kind) is np.ndarray:
             continue
-        seen.add(kind)
-        todo += get_args(kind)
-        inner = _inner(kind)
-        if is_dataclass(_class_of(inner)):
-            todo += [_hints(inner)[name] for name in _kept(_class_of(inner))]
+        done.add(kind)
+        stack += get_args(kind)
+        inner = _find_packed_class(kind)
+        if is_dataclass(_find_class(inner)):
+            stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
 
 
-def _take_apart(value: Any, path: str, arrays: Arrays) -> Any:
+def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
     if hasattr(value, "__pack__"):
         value = value.__pack__()
     if isinstance(value, np.ndarray):
@@ -105,133 +105,145 @@ def _take_apart(value: Any, path: str, arrays: Arrays) -> Any:
         value = value.item()
     if value is None or type(value) in PLAIN:
         return value
-    named: Any = value
+    entries: Any = value
     if is_dataclass(value):
-        optional = _optional(value.__class__)
-        named = {name: getattr(value, name) for name in _kept(value.__class__)}
-        named = {
+        optional = _list_optional(value.__class__)
+        entries = {name: getattr(value, name) for name in _list_saved(value.__class__)}
+        entries = {
             name: part
-            for name, part in named.items()
+            for name, part in entries.items()
             if name not in optional or not _is_same(part, optional[name])
         }
     elif isinstance(value, tuple):
-        return [_take_apart(part, _below(path, i), arrays) for i, part in enumerate(value)]
+        return [_pack_value(part, _join_path(path, i), arrays) for i, part in enumerate(value)]
     elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
         raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
-    return {name: _take_apart(part, _below(path, name), arrays) for name, part in named.items()}
+    return {
+        name: _pack_value(part, _join_path(path, name), arrays) for name, part in entries.items()
+    }
 
 
-class _Parts:
-    """What is put together: arrays by path, and the classes of what is declared as Any."""
+class _Reader:
+    """Restores objects: arrays by path, and the classes of fields declared as Any."""
 
     def __init__(self, arrays: Mapping[str, Array], kinds: Mapping[str, Any]) -> None:
         self._arrays = arrays
         self._kinds = kinds
         self._sizes: dict[str, int] = {}
 
-    def read(self, hint: Any, found: Any, path: str, key: str) -> Any:
-        """The value of that type, of what was found there; ``key`` is the innermost of a dict."""
+    def read(self, hint: Any, value: Any, path: str, key: str) -> Any:
+        """The object of type ``hint`` from its saved value; ``key`` is the innermost of a dict."""
         origin, options = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType):
-            return self._read_one_of(options, found, path, key)
+            return self._read_union(options, value, path, key)
         if hint in PLAIN or origin is Literal:
-            fits = found in options if options else type(found) is hint
-            _must(fits or (hint is float and type(found) is int), path, found)
-            return found
+            is_valid = value in options if options else type(value) is hint
+            _require(is_valid or (hint is float and type(value) is int), path, value)
+            return value
         if hint is Any:
-            return None if found is None else self.read(self._kinds[key], found, path, key)
+            return None if value is None else self.read(self._kinds[key], value, path, key)
         if origin is np.ndarray:
-            return self._read_array(options[1], found, path)
+            return self._read_array(options[1], value, path)
         if origin is Annotated:
-            array = self.read(options[0], found, path, key)
+            array = self.read(options[0], value, path, key)
             self._check_shape(array.shape, options[1], path)
             return array
         if origin is tuple:
-            _must(isinstance(found, list | tuple), path, found)
-            several = options[-1] is Ellipsis
-            hints = options[:1] * len(found) if several else options
-            _must(len(hints) == len(found), path, found)
-            parts = enumerate(zip(hints, found, strict=True))
-            return tuple(self.read(one, part, _below(path, i), key) for i, (one, part) in parts)
+            _require(isinstance(value, list | tuple), path, value)
+            is_variadic = options[-1] is Ellipsis
+            hints = options[:1] * len(value) if is_variadic else options
+            _require(len(hints) == len(value), path, value)
+            parts = enumerate(zip(hints, value, strict=True))
+            return tuple(
+                self.read(item_hint, item, _join_path(path, i), key)
+                for i, (item_hint, item) in parts
+            )
         if origin is not None and issubclass(origin, Mapping):
-            _must(isinstance(found, dict), path, found)
+            _require(isinstance(value, dict), path, value)
             return {
-                name: self.read(options[1], found[name], _below(path, name), name) for name in found
+                name: self.read(options[1], value[name], _join_path(path, name), name)
+                for name in value
             }
-        return self._read_object(hint, found, path, key)
+        return self._read_object(hint, value, path, key)
 
-    def _read_one_of(self, options: tuple[Any, ...], found: Any, path: str, key: str) -> Any:
-        if found is None and NoneType in options:
+    def _read_union(self, options: tuple[Any, ...], value: Any, path: str, key: str) -> Any:
+        if value is None and NoneType in options:
             return None
         kinds = [kind for kind in options if kind is not NoneType]
-        exact = [kind for kind in kinds if type(found) is kind]
-        return self.read((exact or kinds)[0], found, path, key)
+        exact = [kind for kind in kinds if type(value) is kind]
+        return self.read((exact or kinds)[0], value, path, key)
 
-    def _read_array(self, dtype: Any, found: Any, path: str) -> Array:
-        _must(found == ARRAY, path, found)
-        array, wanted = self._arrays[path], get_args(dtype)[0]
-        _must(wanted is Any or array.dtype == np.dtype(wanted), path, array.dtype)
+    def _read_array(self, dtype: Any, value: Any, path: str) -> Array:
+        _require(value == ARRAY, path, value)
+        array, declared = self._arrays[path], get_args(dtype)[0]
+        _require(declared is Any or array.dtype == np.dtype(declared), path, array.dtype)
         return array
 
     def _check_shape(self, shape: tuple[int, ...], declared: str, path: str) -> None:
         letters = declared.split()
-        _must(len(letters) == len(shape), path, shape)
+        _require(len(letters) == len(shape), path, shape)
         for letter, size in zip(letters, shape, strict=True):
             if letter.isdecimal():
-                _must(size == int(letter), path, shape)
+                _require(size == int(letter), path, shape)
             elif letter != "*":
                 owner = "" if letter == "d" else path.rpartition(".")[0]
-                _must(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
+                _require(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
 
-    def _read_object(self, kind: Any, found: Any, path: str, key: str) -> Any:
-        inner = _inner(kind)
-        made, hints = _class_of(inner), _hints(inner)
-        declared = _kept(made)
-        _must(isinstance(found, dict), path, found)
-        _must(set(declared) - set(_optional(made)) <= found.keys(), path, sorted(found))
-        _must(found.keys() <= set(declared), path, sorted(found))
+    def _read_object(self, kind: Any, entries: Any, path: str, key: str) -> Any:
+        inner = _find_packed_class(kind)
+        dataclass_type, hints = _find_class(inner), _read_hints(inner)
+        declared = _list_saved(dataclass_type)
+        _require(isinstance(entries, dict), path, entries)
+        _require(
+            set(declared) - set(_list_optional(dataclass_type)) <= entries.keys(),
+            path,
+            sorted(entries),
+        )
+        _require(entries.keys() <= set(declared), path, sorted(entries))
         parts: dict[str, Any] = {
-            name: self.read(hints[name], found[name], _below(path, name), key)
+            name: self.read(hints[name], entries[name], _join_path(path, name), key)
             for name in declared
-            if name in found
+            if name in entries
         }
-        parts.update(dict.fromkeys(_left_out(made)))
-        value = made(**parts)
+        parts.update(dict.fromkeys(_list_skipped(dataclass_type)))
+        value = dataclass_type(**parts)
         return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
 
 
-def _below(path: str, name: object) -> str:
+def _join_path(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _must(condition: object, path: str, found: object) -> None:
+def _require(condition: object, path: str, value: object) -> None:
     if not condition:
-        raise ValueError(f"{path or 'all of it'} is {found!r:.100}")
+        raise ValueError(f"{path or 'all of it'} is {value!r:.100}")
 
 
-def _class_of(kind: Any) -> Any:
-    """The class itself of one that was declared for certain parts, as ``Waiting[Events]``."""
+def _find_class(kind: Any) -> Any:
+    """The class itself of a generic one, such as ``PendingParts[AcceptedEvents]``."""
     origin = get_origin(kind)
     return origin if is_dataclass(origin) else kind
 
 
-def _inner(kind: Any) -> Any:
-    """The dataclass that stands for a class: what its ``__pack__`` gives, or itself."""
+def _find_packed_class(kind: Any) -> Any:
+    """The dataclass that stands for a class: the result of its ``__pack__``, or itself."""
     if not hasattr(kind, "__pack__"):
         return kind
-    packed = _hints(kind.__pack__)["return"]
-    return kind if _class_of(packed) is _class_of(kind) else packed
+    packed = _read_hints(kind.__pack__)["return"]
+    return kind if _find_class(packed) is _find_class(kind) else packed
 
 
-def _kept(kind: Any) -> tuple[str, ...]:
-    """Names of the fields that are kept."""
-    return tuple(field.name for field in fields(kind) if field.metadata.get("kept", True))
+def _list_saved(kind: Any) -> tuple[str, ...]:
+    """Names of the fields that are saved."""
+    return tuple(field.name for field in fields(kind) if field.metadata.get("saved", True))
 
 
-def _optional(kind: Any) -> dict[str, Any]:
-    """Names and defaults of fields that are kept only where they differ from these."""
-    told = KEPT_WHERE_SET["kept"]
-    return {one.name: one.default for one in fields(kind) if one.metadata.get("kept") == told}
+def _list_optional(kind: Any) -> dict[str, Any]:
+    """Names and defaults of fields that are saved only where they differ from these."""
+    marker = SAVED_IF_SET["saved"]
+    return {
+        item.name: item.default for item in fields(kind) if item.metadata.get("saved") == marker
+    }
 
 
 def _is_same(value: Any, default: Any) -> bool:
@@ -239,24 +251,24 @@ def _is_same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) in PLAIN and value == default)
 
 
-def _left_out(kind: Any) -> tuple[str, ...]:
+def _list_skipped(kind: Any) -> tuple[str, ...]:
     """Names of those that are not, and have no default either."""
-    left = (field for field in fields(kind) if field.name not in _kept(kind))
-    return tuple(f.name for f in left if f.default is MISSING and f.default_factory is MISSING)
+    skipped = (field for field in fields(kind) if field.name not in _list_saved(kind))
+    return tuple(f.name for f in skipped if f.default is MISSING and f.default_factory is MISSING)
 
 
-def _hints(kind: Any) -> dict[str, Any]:
+def _read_hints(kind: Any) -> dict[str, Any]:
     """Declared types by name, those of certain parts filled in; read once."""
-    if kind not in _KNOWN:
-        made = _class_of(kind)
-        hints = get_type_hints(made, include_extras=True)
-        if made is not kind:
-            known = dict(zip(made.__parameters__, get_args(kind), strict=True))
-            hints = {name: _fill(hint, known) for name, hint in hints.items()}
-        _KNOWN[kind] = hints
-    return _KNOWN[kind]
+    if kind not in _HINTS:
+        dataclass_type = _find_class(kind)
+        hints = get_type_hints(dataclass_type, include_extras=True)
+        if dataclass_type is not kind:
+            arguments = dict(zip(dataclass_type.__parameters__, get_args(kind), strict=True))
+            hints = {name: _fill_hint(hint, arguments) for name, hint in hints.items()}
+        _HINTS[kind] = hints
+    return _HINTS[kind]
 
 
-def _fill(hint: Any, known: Mapping[Any, Any]) -> Any:
-    wanted = getattr(hint, "__parameters__", ())
-    return hint[tuple(known[one] for one in wanted)] if wanted else hint
+def _fill_hint(hint: Any, arguments: Mapping[Any, Any]) -> Any:
+    parameters = getattr(hint, "__parameters__", ())
+    return hint[tuple(arguments[parameter] for parameter in parameters)] if parameters else hint

@@ -3,8 +3,8 @@
 Symbols: v = a value, 0 or positive; v = m 2^e with 1/2 <= m < 1; k = 32 e + i, the bucket of v,
 where m lies in [2^(i/32 - 1), 2^((i+1)/32 - 1)), i = 0 .. 31.
 
-Buckets cover all positive doubles, and only those met are kept. Counts are whole numbers of
-2^-20: sums of them are exact, so that merging is associative and commutative to the last bit,
+Buckets cover all positive doubles, and only those that occur are stored. Counts are whole numbers
+of 2^-20: sums of them are exact, so that merging is associative and commutative to the last bit,
 however a stream was cut. Zeros are counted apart: a logarithm has no place for them.
 
 Source: docs/algorithms/pairs.md; Masson, Rim & Lee (2019), DDSketch, Proc. VLDB 12(12), sections
@@ -24,20 +24,9 @@ import numpy.typing as npt
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric.arrays import Floats, Ints
 
-__all__ = [
-    "RELATIVE_ERROR",
-    "Histogram",
-    "count",
-    "decay",
-    "init",
-    "merge",
-    "quantile",
-    "update",
-]
-
 # Buckets a doubling: 32 of them make an error of 1.1 %, far below that of a percentile of samples.
 PARTS = 32
-# A value is told as the geometric middle of its bucket.
+# A quantile is the geometric middle of its bucket.
 RELATIVE_ERROR = 2.0 ** (0.5 / PARTS) - 1.0
 # Counts are multiples of 2^-20: a weight of 1 fades out after 132 decays by 0.9, and 2^43 events
 # fit into 63 bits.
@@ -45,7 +34,7 @@ UNIT = 2**20
 LARGEST_WEIGHT = 2.0**40
 
 
-def _powers(count: int) -> Floats:
+def _compute_powers(count: int) -> Floats:
     """2^(i / count - 1) for i = 0 .. count - 1, from square roots: the same bits everywhere."""
     powers = np.array([0.5])
     root = 2.0
@@ -55,7 +44,7 @@ def _powers(count: int) -> Floats:
     return powers
 
 
-_EDGES, _MIDDLES = _powers(PARTS), _powers(2 * PARTS)[1::2]
+_EDGES, _MIDDLES = _compute_powers(PARTS), _compute_powers(2 * PARTS)[1::2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,9 +118,9 @@ def update(
     positive = v > 0
     mantissas, exponents = np.frexp(v[positive])
     parts = np.searchsorted(_EDGES, mantissas, side="right") - 1
-    met = PARTS * exponents.astype(np.int64) + parts
-    buckets, counts = _sum(
-        np.concatenate([histogram.buckets, met]),
+    new_buckets = PARTS * exponents.astype(np.int64) + parts
+    buckets, counts = _sum_buckets(
+        np.concatenate([histogram.buckets, new_buckets]),
         np.concatenate([histogram.counts, units[positive]]),
     )
     return Histogram(buckets, counts, histogram.zeros + int(units[~positive].sum()))
@@ -153,13 +142,15 @@ def decay(histogram: Histogram, factor: float) -> Histogram:
     if factor == 1:
         return histogram
     counts = np.floor(histogram.counts * factor).astype(np.int64)
-    left = counts > 0
-    return Histogram(histogram.buckets[left], counts[left], int(histogram.zeros * factor))
+    is_positive = counts > 0
+    return Histogram(
+        histogram.buckets[is_positive], counts[is_positive], int(histogram.zeros * factor)
+    )
 
 
 def merge(left: Histogram, right: Histogram) -> Histogram:
     """The histogram of both streams; exactly commutative and associative. O(m log m)."""
-    buckets, counts = _sum(
+    buckets, counts = _sum_buckets(
         np.concatenate([left.buckets, right.buckets]), np.concatenate([left.counts, right.counts])
     )
     return Histogram(buckets, counts, left.zeros + right.zeros)
@@ -167,7 +158,7 @@ def merge(left: Histogram, right: Histogram) -> Histogram:
 
 def count(histogram: Histogram) -> float:
     """Total weight, zeros included; the number of values where nothing was weighted or decayed."""
-    return _total(histogram) / UNIT
+    return _sum_weights(histogram) / UNIT
 
 
 def quantile(histogram: Histogram, p: float) -> float:
@@ -192,25 +183,25 @@ def quantile(histogram: Histogram, p: float) -> float:
     """
     if not 0 <= p <= 1:
         raise ParameterError(f"p={p} must be a share in [0, 1], not a percentage")
-    total = _total(histogram)
+    total = _sum_weights(histogram)
     if total == 0:
         raise InputError("the histogram is empty and has no quantiles; check its count first")
-    wanted = p * total
-    if histogram.zeros > 0 and wanted <= histogram.zeros:
+    threshold = p * total
+    if histogram.zeros > 0 and threshold <= histogram.zeros:
         return 0.0
     reached = histogram.zeros + np.cumsum(histogram.counts)
     # p * total may round above the total
-    at = min(int(np.searchsorted(reached, wanted)), len(reached) - 1)
-    exponent, part = divmod(int(histogram.buckets[at]), PARTS)
+    index = min(int(np.searchsorted(reached, threshold)), len(reached) - 1)
+    exponent, part = divmod(int(histogram.buckets[index]), PARTS)
     return float(np.ldexp(_MIDDLES[part], exponent))
 
 
-def _total(histogram: Histogram) -> int:
+def _sum_weights(histogram: Histogram) -> int:
     """Total weight in units."""
     return histogram.zeros + int(histogram.counts.sum())
 
 
-def _sum(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _sum_buckets(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Each bucket once, ascending, with the sum of its counts; those of no weight leave."""
     unique, inverse = np.unique(buckets, return_inverse=True)
     sums = np.zeros(len(unique), dtype=np.int64)

@@ -12,17 +12,6 @@ from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = [
-    "descending_eigh",
-    "eigh",
-    "largest_pairs",
-    "mix_columns",
-    "nystrom_pairs",
-    "orthonormal_basis",
-    "squared_distances",
-    "symmetric",
-]
-
 # A negative eigenvalue of more than this share of the largest one, or a Nystrom eigenvalue above
 # the norm by as much, is no rounding (1e-6 in float32): the operator is not positive semidefinite.
 INDEFINITE = 1e-3
@@ -34,7 +23,7 @@ def mix_columns(block: Array, mix: Floats) -> Array:
     return result
 
 
-def symmetric(matrix: Floats) -> Floats:
+def symmetrise(matrix: Floats) -> Floats:
     """Return (A + A^T) / 2, the nearest symmetric matrix."""
     return 0.5 * (matrix + matrix.T)
 
@@ -93,7 +82,7 @@ def descending_eigh(matrix: Floats) -> tuple[Floats, Floats]:
     >>> descending_eigh(np.diag([1.0, 3.0, 2.0]))[0].tolist()
     [3.0, 2.0, 1.0]
     """
-    values, vectors = eigh(symmetric(np.asarray(matrix, dtype=np.float64)))
+    values, vectors = eigh(symmetrise(np.asarray(matrix, dtype=np.float64)))
     return values[::-1], vectors[:, ::-1]
 
 
@@ -122,7 +111,7 @@ def orthonormal_basis(block: Array) -> Array:
     keep = values > 1e4 * np.finfo(block.dtype).eps * values[0]
     mix = vectors[:, keep] / np.sqrt(values[keep])
     basis = mix_columns(block, mix @ vectors.T if keep.all() else mix)
-    # Once more: the Gram matrix knows directions of relative size w only to eps / w.
+    # Once more: the Gram matrix has directions of relative size w only to eps / w.
     values, vectors = descending_eigh(basis.T @ basis)
     return mix_columns(basis, (vectors / np.sqrt(values)) @ vectors.T)
 
@@ -159,18 +148,20 @@ def nystrom_pairs(
     """
     theta, mix = descending_eigh(basis.T @ product)
     if theta[-1] < -INDEFINITE * theta[0]:
-        return _ritz(basis, theta, mix, floor)
+        return _compute_ritz_pairs(basis, theta, mix, floor)
     keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
     factor = mix_columns(product, mix[:, keep] / np.sqrt(theta[keep]))
     values, turn = descending_eigh(factor.T @ factor)
     # a positive semidefinite operator's pairs stay below its own
     if values[:1].max(initial=0.0) > (1.0 + INDEFINITE) * norm:
-        return _ritz(basis, theta, mix, floor)
+        return _compute_ritz_pairs(basis, theta, mix, floor)
     keep = values > floor * max(values[:1].max(initial=0.0), 0.0)
     return values[keep], mix_columns(factor, turn[:, keep] / np.sqrt(values[keep]))
 
 
-def _ritz(basis: Array, theta: Floats, mix: Floats, floor: float) -> tuple[Floats, Array]:
+def _compute_ritz_pairs(
+    basis: Array, theta: Floats, mix: Floats, floor: float
+) -> tuple[Floats, Array]:
     """The Rayleigh-Ritz pairs of positive value."""
     keep = theta > floor * theta[0]
     return theta[keep], mix_columns(basis, mix[:, keep])
@@ -184,7 +175,7 @@ def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats
     left, right
         Shapes (a, d) and (b, d), finite, best centred near the origin.
     loss
-        What the result may be off by, absolute; 0 for the rounding of the differences alone.
+        Largest absolute error of the result; 0 for the rounding of the differences alone.
 
     Returns
     -------

@@ -1,6 +1,6 @@
-"""Mean and deviation of every feature of a stream, each over the values that were there.
+"""Mean and deviation of every feature of a stream, each over the values that are present.
 
-What missing values are replaced by, and what features are divided by. Mergeable; a constant feature
+They replace missing values and divide features. Mergeable; a constant feature
 has a deviation of exactly 0.
 
 Source: Chan, Golub & LeVeque (1983), The American Statistician 37(3), 242-247, a feature at a time.
@@ -15,11 +15,9 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["Spread", "init", "merge", "update"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
+class FeatureMoments:
     """Of each feature: how many values came, their mean, and the sum of squared deviations."""
 
     counts: Annotated[Floats, "d"]
@@ -34,38 +32,38 @@ class Spread:
         return scale
 
     def fill_gaps(self, values: Floats) -> Floats:
-        """The values (n, d) with the mean in the place of every NaN; 0 before anything was seen."""
+        """The values (n, d) with the mean in the place of every NaN; 0 before any value."""
         full: Floats = np.where(np.isnan(values), self.means, values)
         return full
 
 
-def init(n_features: int) -> Spread:
-    """Nothing seen."""
-    return Spread(np.zeros(n_features), np.zeros(n_features), np.zeros(n_features))
+def init(n_features: int) -> FeatureMoments:
+    """The moments of no rows."""
+    return FeatureMoments(np.zeros(n_features), np.zeros(n_features), np.zeros(n_features))
 
 
-def update(spread: Spread, values: Floats) -> Spread:
+def update(spread: FeatureMoments, values: Floats) -> FeatureMoments:
     """With these rows (n, d) too, NaN where a value is missing. O(n d)."""
-    seen = ~np.isnan(values)
-    counts = seen.sum(axis=0).astype(np.float64)
+    is_present = ~np.isnan(values)
+    counts = is_present.sum(axis=0).astype(np.float64)
     if not counts.any():
         return spread
-    start = np.take_along_axis(values, np.argmax(seen, axis=0)[None], axis=0)[0]
+    start = np.take_along_axis(values, np.argmax(is_present, axis=0)[None], axis=0)[0]
     start = np.where(counts > 0, start, 0.0)
-    steps = np.where(seen, values - start, 0.0)
+    steps = np.where(is_present, values - start, 0.0)
     steps -= steps.sum(axis=0) / np.maximum(counts, 1.0)
-    means = start + np.where(seen, values - start, 0.0).sum(axis=0) / np.maximum(counts, 1.0)
-    squares = np.where(seen, steps**2, 0.0).sum(axis=0)
-    return merge(spread, Spread(counts, means, squares))
+    means = start + np.where(is_present, values - start, 0.0).sum(axis=0) / np.maximum(counts, 1.0)
+    squares = np.where(is_present, steps**2, 0.0).sum(axis=0)
+    return merge(spread, FeatureMoments(counts, means, squares))
 
 
-def merge(left: Spread, right: Spread) -> Spread:
+def merge(left: FeatureMoments, right: FeatureMoments) -> FeatureMoments:
     """Of both streams; commutative and associative up to rounding."""
     counts = left.counts + right.counts
     share = right.counts / np.maximum(counts, 1.0)
     step = np.where((left.counts > 0) & (right.counts > 0), right.means - left.means, 0.0)
     base = np.where(left.counts > 0, left.means, right.means)
-    return Spread(
+    return FeatureMoments(
         counts,
         base + share * step,
         left.squares + right.squares + left.counts * share * step**2,

@@ -19,22 +19,12 @@ import numpy as np
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = [
-    "RANK_CUT",
-    "SHARE_FLOOR",
-    "Whitening",
-    "generalised_eigh",
-    "scaled_identity",
-    "signed",
-    "whiten",
-]
-
 # Eigenvalues of the scaled matrix below this share of the largest are no directions: entries of a
 # covariance are known to about 1e-15, or 1e-11 where it was summed far from the origin.
 RANK_CUT = 1e-10
 
 # Whitening multiplies the rounding of the entries by up to 1 / RANK_CUT: a share of D nearer to
-# 0 than this cannot be told from 0.
+# 0 than this cannot be distinguished from 0.
 SHARE_FLOOR = float(np.finfo(np.float64).eps) / RANK_CUT
 
 # Loadings this near to the largest count as equal to it when a sign is chosen.
@@ -58,7 +48,7 @@ class Whitening:
 
     @property
     def rank(self) -> int:
-        """Directions kept."""
+        """Number of directions."""
         return int(self.basis.shape[1])
 
     @property
@@ -107,16 +97,16 @@ def generalised_eigh(numerator: Floats, denominator: Floats) -> tuple[Floats, Fl
     Returns
     -------
     values, vectors, whitening
-        Shapes (r,) ascending and (d, r), with vectors^T D vectors = I; signs by `signed`; and
+        Shapes (r,) ascending and (d, r), with vectors^T D vectors = I; signs by `fix_signs`; and
         the whitening of D. O(d^3).
     """
     whitening = whiten(denominator)
     basis = whitening.basis
     values, turn = descending_eigh(basis.T @ numerator @ basis)
-    return values[::-1], signed(basis @ turn[:, ::-1], whitening.scale), whitening
+    return values[::-1], fix_signs(basis @ turn[:, ::-1], whitening.scale), whitening
 
 
-def signed(vectors: Floats, scale: Floats) -> Floats:
+def fix_signs(vectors: Floats, scale: Floats) -> Floats:
     """The columns, each turned so that its largest loading is positive.
 
     Loadings are compared in units of ``scale`` (d,), so that the choice does not depend on the
@@ -125,7 +115,7 @@ def signed(vectors: Floats, scale: Floats) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> signed(np.array([[1.0], [-3.0]]), np.ones(2)).ravel().tolist()
+    >>> fix_signs(np.array([[1.0], [-3.0]]), np.ones(2)).ravel().tolist()
     [-1.0, 3.0]
     """
     loadings = np.abs(vectors) * scale[:, None]
@@ -138,7 +128,7 @@ def signed(vectors: Floats, scale: Floats) -> Floats:
 def scaled_identity(spread: Floats) -> Floats:
     """diag(1 / spread_jj) / m over the m features that vary: Euclidean distance, standardised.
 
-    What a metric falls back to where nothing can be learned; <spread, A> = 1. Where no feature
+    The default of a metric where nothing can be learned; <spread, A> = 1. Where no feature
     varies it is I / d.
 
     Examples

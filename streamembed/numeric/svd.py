@@ -1,6 +1,6 @@
 """The truncated SVD that grows by columns and rows.
 
-Symbols: A ~ U diag(sigma) V^T; B = what is appended, b columns or rows of it; Q, R = orthonormal
+Symbols: A ~ U diag(sigma) V^T; B = the b columns or rows to append; Q, R = orthonormal
 basis and coordinates of the part of B outside span(U); primed letters: the SVD of the small core.
 
 `append_columns` and `append_rows` are exact up to the cut.
@@ -17,10 +17,8 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["TruncatedSVD", "append_columns", "append_rows", "decompose"]
-
 # Singular values, and new directions, below this share of the largest are rounding: a product of
-# k terms is known to about k eps = 1e-14 at k = 100, and what is dropped costs 1e-13 of the norm.
+# k terms is known to about k eps = 1e-14 at k = 100, and dropping them costs 1e-13 of the norm.
 RANK_CUT = 1e-13
 
 
@@ -44,11 +42,11 @@ class TruncatedSVD:
 
     @property
     def rank(self) -> int:
-        """Columns kept; it may fall below what was asked for, and grow again."""
+        """Number of columns; it may fall below the requested rank, and grow again."""
         return len(self.values)
 
 
-def _cut(left: Floats, values: Floats, right: Floats, rank: int) -> TruncatedSVD:
+def _truncate(left: Floats, values: Floats, right: Floats, rank: int) -> TruncatedSVD:
     """The first ``rank`` triplets, fewer where the rest is rounding."""
     k = min(rank, int(np.count_nonzero(values > RANK_CUT * values.max(initial=0.0))))
     return TruncatedSVD(left[:, :k].copy(), values[:k].copy(), right[:, :k].copy())
@@ -67,7 +65,7 @@ def decompose(matrix: Floats, rank: int) -> TruncatedSVD:
     [3.0, 2.0]
     """
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    return _cut(left, values, right.T, rank)
+    return _truncate(left, values, right.T, rank)
 
 
 def append_columns(svd: TruncatedSVD, columns: Floats, rank: int) -> TruncatedSVD:
@@ -93,13 +91,15 @@ def append_columns(svd: TruncatedSVD, columns: Floats, rank: int) -> TruncatedSV
 
     Source: Zha & Simon (1999), section 3; Jain, section 2.2, "Updating Columns".
     Differs: 1. Jain prints the right factor as [V 0; 0 I] V'^T; it is the transpose of the whole
-    product. 2. "Best" is of [A, B] with the A that was kept, not of the history. 3. A plain QR of
+    product. 2. "Best" is of [A, B] with the truncated A, not of the history. 3. A plain QR of
     a rank-deficient (I - U U^T) B returns columns of rounding that are not orthogonal to U;
     directions below `RANK_CUT` are dropped instead and the others orthogonalised twice.
     """
     inside = svd.left.T @ columns  # (k, b)
     rest = columns - svd.left @ inside
-    basis = _outside_basis(svd.left, rest, np.append(svd.values[:1], np.linalg.norm(columns)).max())
+    basis = _complement_basis(
+        svd.left, rest, np.append(svd.values[:1], np.linalg.norm(columns)).max()
+    )
 
     k, b = svd.rank, columns.shape[1]
     core = np.zeros((k + basis.shape[1], k + b))
@@ -107,13 +107,13 @@ def append_columns(svd: TruncatedSVD, columns: Floats, rank: int) -> TruncatedSV
     core[:k, k:] = inside
     core[k:, k:] = basis.T @ rest
     small_left, values, small_right = np.linalg.svd(core, full_matrices=False)
-    small = _cut(small_left, values, small_right.T, rank)
+    small = _truncate(small_left, values, small_right.T, rank)
     left = svd.left @ small.left[:k] + basis @ small.left[k:]
     right = np.concatenate([svd.right @ small.right[:k], small.right[k:]])
     return TruncatedSVD(left, small.values, right)
 
 
-def _outside_basis(left: Floats, rest: Floats, scale: float) -> Floats:
+def _complement_basis(left: Floats, rest: Floats, scale: float) -> Floats:
     """Orthonormal basis (m, b') of the columns of ``rest``, orthogonal to ``left``; b' <= b."""
     basis, triangle = np.linalg.qr(rest)
     turn, sizes, _ = np.linalg.svd(triangle, full_matrices=False)

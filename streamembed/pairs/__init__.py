@@ -1,1 +1,1 @@
-"""Where similar and dissimilar pairs come from, and how far what they teach reproduces."""
+"""Sources of similar and dissimilar pairs, and how far metrics of these reproduce."""

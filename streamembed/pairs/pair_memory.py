@@ -1,4 +1,4 @@
-"""What is remembered of pairs: which two events, of what kind, and by which distance.
+"""The pairs that are remembered: which two events, of which kind, and by which distance.
 
 Source: docs/algorithms/pairs.md. The verbs are in `streamembed.pairs.thresholds`.
 """
@@ -14,8 +14,6 @@ from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
 
-__all__ = ["Counts", "Pairs", "State", "init", "joined"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
@@ -24,7 +22,7 @@ class Pairs:
     Attributes
     ----------
     births : (n, 2)
-        Of the two events, int64, the older one first.
+        Arrival positions of the two events, int64, the older one first.
     differences : (n, d)
         Older minus younger, as the points were given.
     similar : (n,)
@@ -48,19 +46,19 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.d2)
 
-    def taken(self, chosen: Array) -> Pairs:
-        """Some of them, by index or mask."""
+    def take(self, chosen: Array) -> Pairs:
+        """The pairs selected by index or mask."""
         return Pairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PairCounts:
     """What became of all pairs since the first call.
 
     Attributes
     ----------
     candidates : int
-        Drawn: the sum of kept, undecided, duplicates and degenerate.
+        Pairs drawn: the sum of kept, undecided, duplicates and degenerate.
     kept, undecided : int
         Beyond a threshold, or between the two.
     duplicates : int
@@ -68,10 +66,10 @@ class Counts:
     degenerate : int
         Without a difference in input space, or in the embedding.
     evicted : int
-        Forgotten for newer ones.
+        Dropped for newer ones.
     flipped, faded, gone : int
         When judged again: of the other kind now; between the thresholds; with an event that has
-        left the support. The last two are forgotten.
+        left the support. The last two are dropped.
     """
 
     candidates: int = 0
@@ -84,7 +82,7 @@ class Counts:
     faded: int = 0
     gone: int = 0
 
-    def plus(self, **more: int) -> Counts:
+    def add(self, **more: int) -> PairCounts:
         """The counts with these added."""
         return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
 
@@ -108,7 +106,7 @@ class State:
     embedded: Histogram
     inputs: Histogram
     position: int
-    counts: Counts
+    counts: PairCounts
 
 
 def init(n_features: int) -> State:
@@ -122,10 +120,10 @@ def init(n_features: int) -> State:
         np.zeros(0),
         np.zeros(0, np.int64),
     )
-    return State(pairs, histogram.init(), histogram.init(), 0, Counts())
+    return State(pairs, histogram.init(), histogram.init(), 0, PairCounts())
 
 
-def joined(left: Pairs, right: Pairs) -> Pairs:
-    """Both, one behind the other."""
+def join(left: Pairs, right: Pairs) -> Pairs:
+    """Both, the left ones first."""
     names = [field.name for field in fields(left)]
     return Pairs(*(np.concatenate([getattr(left, n), getattr(right, n)]) for n in names))

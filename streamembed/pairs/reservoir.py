@@ -2,10 +2,9 @@
 
 Symbols: N = classes; k = capacity, points remembered a class; d = features.
 
-Pairs are what metrics learn from, and labels are what streams have. Each labelled point is given a
-partner of its own class and one of another, from points that came before it: O(N k d) memory stands
-for all pairs of the stream. Everything random comes from the generator that is handed in, which the
-caller makes of (seed, position).
+Metrics learn from pairs, and streams have labels. Each labelled point gets a partner of its own
+class and one of another, from points that came before it: O(N k d) memory stands for all pairs of
+the stream. Everything random comes from the generator that the caller makes of (seed, position).
 
 Source: Vitter (1985), Random sampling with a reservoir, ACM TOMS 11(1), algorithm R.
 """
@@ -19,22 +18,20 @@ import numpy as np
 
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
-__all__ = ["Partners", "Reservoirs", "init", "merge", "renumber", "sample", "update"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservoirs:
-    """Points of every class seen.
+    """Points of every observed class.
 
     Attributes
     ----------
     capacity : int
         k, at least 1.
     recent : bool
-        False: each point of a class ever seen is as likely to be remembered as any other. True: the
-        last k are, for streams that drift.
+        False: every point of a class is equally likely to be remembered. True: the last k are, for
+        streams that drift.
     samples : tuple of (m_c, d)
-        m_c <= k points of class c, in no order that means anything.
+        m_c <= k points of class c, in arbitrary order.
     seen : (N,)
         Points that came, of each class.
     """
@@ -45,15 +42,15 @@ class Reservoirs:
     seen: Annotated[Ints, "N"]
 
     @staticmethod
-    def __unpack__(found: Reservoirs) -> Reservoirs:
-        """Those of a file, where there can be such: ValueError otherwise."""
-        sizes = np.array([len(points) for points in found.samples], dtype=np.int64)
+    def __unpack__(loaded: Reservoirs) -> Reservoirs:
+        """The reservoirs of a file; ValueError where a stream cannot have such."""
+        sizes = np.array([len(points) for points in loaded.samples], dtype=np.int64)
         if (
-            sizes.shape != found.seen.shape
-            or (sizes > np.minimum(found.seen, found.capacity)).any()
+            sizes.shape != loaded.seen.shape
+            or (sizes > np.minimum(loaded.seen, loaded.capacity)).any()
         ):
-            raise ValueError(f"{sizes} points remembered of {found.seen}")
-        return found
+            raise ValueError(f"{sizes} points remembered of {loaded.seen}")
+        return loaded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,14 +73,14 @@ class Partners:
 
 
 def init(capacity: int, recent: bool = False) -> Reservoirs:
-    """Nothing seen yet."""
+    """The reservoirs before any point."""
     return Reservoirs(capacity, recent, (), np.zeros(0, dtype=np.int64))
 
 
 def update(
     reservoirs: Reservoirs, points: Floats, classes: Ints, generator: np.random.Generator
 ) -> tuple[Reservoirs, Partners]:
-    """The reservoirs after these points, and up to two partners for each: one alike, one not.
+    """The reservoirs after these points, and up to two partners for each: one similar, one not.
 
     Parameters
     ----------
@@ -95,7 +92,7 @@ def update(
     Returns
     -------
     New reservoirs, the old ones untouched; and the pairs. A similar partner is uniform among the
-    remembered of its class; a dissimilar one is of a class drawn by how many points of it came.
+    remembered of its class; a dissimilar one is of a class drawn in proportion to its points.
     The first point of a class has no similar partner, the first class no dissimilar one. O(n (d +
     N)), and O(k d) for each class that a point is of.
 
@@ -109,103 +106,107 @@ def update(
     """
     n, d = points.shape
     n_classes = max(len(reservoirs.seen), int(classes.max(initial=-1)) + 1)
-    seen = np.zeros(n_classes, dtype=np.int64)
-    seen[: len(reservoirs.seen)] = reservoirs.seen
-    grown: dict[int, list[Floats]] = {
+    counts = np.zeros(n_classes, dtype=np.int64)
+    counts[: len(reservoirs.seen)] = reservoirs.seen
+    writable: dict[int, list[Floats]] = {
         c: list(reservoirs.samples[c]) if c < len(reservoirs.samples) else []
         for c in np.unique(classes).tolist()
     }
-    kept = [grown.get(c, sample) for c, sample in enumerate(reservoirs.samples)]
-    kept += [grown.get(c, []) for c in range(len(kept), n_classes)]
+    samples_of = [writable.get(c, sample) for c, sample in enumerate(reservoirs.samples)]
+    samples_of += [writable.get(c, []) for c in range(len(samples_of), n_classes)]
     differences: list[Floats] = []
     similar: list[bool] = []
     owners: list[int] = []
-    for i, (c, drawn) in enumerate(zip(classes.tolist(), generator.random((n, 4)), strict=True)):
-        own, point = grown[c], points[i]
-        if own:
-            differences.append(point - own[int(drawn[0] * len(own))])
+    for i, (c, uniforms) in enumerate(zip(classes.tolist(), generator.random((n, 4)), strict=True)):
+        same_class, point = writable[c], points[i]
+        if same_class:
+            differences.append(point - same_class[int(uniforms[0] * len(same_class))])
             similar.append(True)
             owners.append(i)
-        others = np.cumsum(seen)
-        others[c:] -= seen[c]
-        if others[-1] > 0:
-            other = kept[int(np.searchsorted(others, drawn[1] * others[-1], side="right"))]
-            differences.append(point - other[int(drawn[2] * len(other))])
+        cumulative = np.cumsum(counts)
+        cumulative[c:] -= counts[c]
+        if cumulative[-1] > 0:
+            other_class = samples_of[
+                int(np.searchsorted(cumulative, uniforms[1] * cumulative[-1], side="right"))
+            ]
+            differences.append(point - other_class[int(uniforms[2] * len(other_class))])
             similar.append(False)
             owners.append(i)
-        _admit(own, point, int(seen[c]), reservoirs, float(drawn[3]))
-        seen[c] += 1
+        _insert(same_class, point, int(counts[c]), reservoirs, float(uniforms[3]))
+        counts[c] += 1
     samples = tuple(
-        np.array(part).reshape(-1, d) if c in grown or isinstance(part, list) else part
-        for c, part in enumerate(kept)
+        np.array(part).reshape(-1, d) if c in writable or isinstance(part, list) else part
+        for c, part in enumerate(samples_of)
     )
     pairs = Partners(
         np.array(differences).reshape(-1, d),
         np.array(similar, dtype=bool),
         np.array(owners, dtype=np.int64),
     )
-    return Reservoirs(reservoirs.capacity, reservoirs.recent, samples, seen), pairs
+    return Reservoirs(reservoirs.capacity, reservoirs.recent, samples, counts), pairs
 
 
-def _admit(own: list[Floats], point: Floats, seen: int, settings: Reservoirs, drawn: float) -> None:
-    """Remember a point, in the place of another where there is no room, or not."""
-    if len(own) < settings.capacity:
-        own.append(point)
+def _insert(
+    sample: list[Floats], point: Floats, count: int, settings: Reservoirs, uniform: float
+) -> None:
+    """Remember a point, or not; a full sample loses another one for it."""
+    if len(sample) < settings.capacity:
+        sample.append(point)
         return
-    place = seen % settings.capacity if settings.recent else int(drawn * (seen + 1))
-    if place < settings.capacity:
-        own[place] = point
+    index = count % settings.capacity if settings.recent else int(uniform * (count + 1))
+    if index < settings.capacity:
+        sample[index] = point
 
 
-def sample(reservoirs: Reservoirs, most: int) -> tuple[Floats, Ints]:
-    """Up to ``most`` remembered points and their classes, as many of each class as there are.
+def sample(reservoirs: Reservoirs, n_samples: int) -> tuple[Floats, Ints]:
+    """Up to ``n_samples`` remembered points and their classes, as many of each class as there are.
 
     Shapes (m, d) and (m,). Where there are more classes than that, only the first have a point.
     """
-    held = [(c, part) for c, part in enumerate(reservoirs.samples) if len(part)][:most]
-    if not held:
+    nonempty = [(c, part) for c, part in enumerate(reservoirs.samples) if len(part)][:n_samples]
+    if not nonempty:
         return np.zeros((0, 0)), np.zeros(0, dtype=np.int64)
-    each = most // len(held)
+    per_class = n_samples // len(nonempty)
     return (
-        np.concatenate([part[:each] for _, part in held]),
-        np.concatenate([np.full(len(part[:each]), c, dtype=np.int64) for c, part in held]),
+        np.concatenate([part[:per_class] for _, part in nonempty]),
+        np.concatenate([np.full(len(part[:per_class]), c, dtype=np.int64) for c, part in nonempty]),
     )
 
 
 def merge(left: Reservoirs, right: Reservoirs, generator: np.random.Generator) -> Reservoirs:
     """One sample of both streams, which ran side by side; class c of one is class c of the other.
 
-    Where both hold more than there is room for, points are taken from either side in proportion to
-    how many points of the class it saw.
+    Where both together exceed the capacity, each side gives points in proportion to how many points
+    of the class it saw.
     """
     n_classes = max(len(left.seen), len(right.seen))
-    seen = np.zeros(n_classes, dtype=np.int64)
-    seen[: len(left.seen)] += left.seen
-    seen[: len(right.seen)] += right.seen
+    counts = np.zeros(n_classes, dtype=np.int64)
+    counts[: len(left.seen)] += left.seen
+    counts[: len(right.seen)] += right.seen
     samples: list[Floats] = []
     for c in range(n_classes):
-        one, two = (
+        from_left, from_right = (
             part.samples[c] if c < len(part.samples) else np.zeros((0, 0)) for part in (left, right)
         )
-        if not len(one) or not len(two):
-            samples.append(one if len(one) else two)
+        if not len(from_left) or not len(from_right):
+            samples.append(from_left if len(from_left) else from_right)
             continue
-        room = min(left.capacity, len(one) + len(two))
-        share = right.seen[c] / seen[c]
-        from_two = min(max(round(share * room), room - len(one)), len(two))
+        size = min(left.capacity, len(from_left) + len(from_right))
+        share = right.seen[c] / counts[c]
+        n_right = min(max(round(share * size), size - len(from_left)), len(from_right))
         chosen = [
             part[np.sort(generator.choice(len(part), count, replace=False))]
-            for part, count in ((one, room - from_two), (two, from_two))
+            for part, count in ((from_left, size - n_right), (from_right, n_right))
         ]
         samples.append(np.concatenate(chosen))
-    return Reservoirs(left.capacity, left.recent, tuple(samples), seen)
+    return Reservoirs(left.capacity, left.recent, tuple(samples), counts)
 
 
 def renumber(reservoirs: Reservoirs, indices: Ints, n_classes: int) -> Reservoirs:
     """The same with class c at ``indices[c]``, among ``n_classes``."""
     samples = [np.zeros((0, 0))] * n_classes
-    seen = np.zeros(n_classes, dtype=np.int64)
+    counts = np.zeros(n_classes, dtype=np.int64)
     for c, sample_of_c in enumerate(reservoirs.samples):
         samples[indices[c]] = sample_of_c
-        seen[indices[c]] = reservoirs.seen[c]
-    return Reservoirs(reservoirs.capacity, reservoirs.recent, tuple(samples), seen)
+        counts[indices[c]] = reservoirs.seen[c]
+    return Reservoirs(reservoirs.capacity, reservoirs.recent, tuple(samples), counts)

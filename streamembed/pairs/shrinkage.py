@@ -3,7 +3,7 @@
 Symbols: A = the metric learned from all events, A_1 and A_2 = from two halves, (d, d), positive
 definite; L = log A - (tr log A / d) I, the trace-free logarithm; s = the shrink factor.
 
-A metric learned from pairs that an unlabelled embedding told apart may be noise. Two halves of the
+A metric learned from pairs that an unlabelled embedding separates may be noise. Two halves of the
 events, each with an embedding and pairs of its own, make two metrics; where they stretch the same
 directions, s is near 1 and A stays; where they do not, s is 0 and A becomes the identity. Halves of
 the pairs of one embedding would not do: they share its noise, and reproduce it (measured on the
@@ -23,8 +23,6 @@ from streamembed.errors import InputError
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["Info", "factor", "halves", "shrink", "temper", "trace_free_log"]
-
 # Eigenvalues below this share of the largest are raised to it: rounding would choose their
 # logarithm.
 FLOOR = 1e-12
@@ -38,7 +36,7 @@ Status = Literal["ok", "nothing reproduces", "nothing learned"]
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What the shrink found.
+    """The Info of `shrink`.
 
     Attributes
     ----------
@@ -56,7 +54,7 @@ class Info:
     status: Status
 
 
-def trace_free_log(matrix: Floats) -> Floats:
+def compute_trace_free_log(matrix: Floats) -> Floats:
     """L = log A - (tr log A / d) I, shape (d, d), symmetric; the same for every multiple of A.
 
     Raises
@@ -76,7 +74,7 @@ def trace_free_log(matrix: Floats) -> Floats:
     return 0.5 * (result + result.T)
 
 
-def factor(first: Floats, second: Floats) -> float:
+def compute_factor(first: Floats, second: Floats) -> float:
     """s = max(0, cosine between the trace-free logarithms of A_1 and A_2), in [0, 1].
 
     0 where either is a multiple of the identity.
@@ -84,12 +82,12 @@ def factor(first: Floats, second: Floats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> factor(np.diag([1.0, 4.0]), np.diag([1.0, 9.0]))
+    >>> compute_factor(np.diag([1.0, 4.0]), np.diag([1.0, 9.0]))
     1.0
-    >>> factor(np.diag([1.0, 4.0]), np.diag([9.0, 1.0]))
+    >>> compute_factor(np.diag([1.0, 4.0]), np.diag([9.0, 1.0]))
     0.0
     """
-    logs = [trace_free_log(matrix) for matrix in (first, second)]
+    logs = [compute_trace_free_log(matrix) for matrix in (first, second)]
     norms = [float(np.linalg.norm(log)) for log in logs]
     if min(norms) <= FLAT:
         return 0.0
@@ -112,13 +110,16 @@ def shrink(matrix: Floats, first: Floats, second: Floats) -> tuple[Floats, Info]
     Raises
     ------
     InputError
-        As of `trace_free_log`.
+        As of `compute_trace_free_log`.
     """
-    log = trace_free_log(matrix)
-    s = factor(first, second)
+    log = compute_trace_free_log(matrix)
+    s = compute_factor(first, second)
     stretch = float(np.linalg.norm(log))
     if s == 0.0 or stretch <= FLAT:
-        flat = min(float(np.linalg.norm(trace_free_log(part))) for part in (first, second)) <= FLAT
+        flat = (
+            min(float(np.linalg.norm(compute_trace_free_log(part))) for part in (first, second))
+            <= FLAT
+        )
         status: Status = "nothing learned" if flat or stretch <= FLAT else "nothing reproduces"
         return np.eye(len(log)), Info(s, stretch, status)
     return temper(matrix, s), Info(s, stretch, "ok")
@@ -133,7 +134,7 @@ def temper(matrix: Floats, s: float) -> Floats:
     >>> temper(np.diag([1.0, 16.0]), 0.5).round(12).tolist()
     [[0.5, 0.0], [0.0, 2.0]]
     """
-    log = trace_free_log(matrix)
+    log = compute_trace_free_log(matrix)
     if s == 0.0:
         return np.eye(len(log))
     values, vectors = descending_eigh(log)
@@ -141,7 +142,7 @@ def temper(matrix: Floats, s: float) -> Floats:
     return 0.5 * (result + result.T)
 
 
-def halves(positions: Ints, seed: int) -> Bools:
+def split_halves(positions: Ints, seed: int) -> Bools:
     """Which events of a stream belong to the first half, shape (n,).
 
     Of the positions 2 k and 2 k + 1 one goes to either half, by a coin drawn from (seed, k): the
@@ -155,7 +156,7 @@ def halves(positions: Ints, seed: int) -> Bools:
     Examples
     --------
     >>> import numpy as np
-    >>> first = halves(np.arange(1000), seed=0)
+    >>> first = split_halves(np.arange(1000), seed=0)
     >>> int(first.sum()), bool(np.any(first[::2])), bool(np.any(first[1::2]))
     (500, True, True)
     """

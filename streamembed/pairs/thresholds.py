@@ -1,16 +1,16 @@
-"""Similar and dissimilar pairs without labels: told by squared distances in an embedding.
+"""Similar and dissimilar pairs without labels, by squared distances in an embedding.
 
 Symbols: N = support points, m = coordinates, d = features; p = squared distance of a pair in the
 embedding; t_s, t_d = thresholds on p: similar where p <= t_s, dissimilar where p >= t_d.
 
 Pairs of the present support are drawn from (seed, position); their p go into a histogram, whose
 5th and 95th percentiles are the thresholds; a pair beyond either is remembered with its evidence,
-and judged again whenever the embedding has moved.
+and judged again whenever the embedding has changed.
 
 Source: Jain, section 1.3. Differs: 1. pairs are a sample, not all N^2; 2. the coordinates may be
 lambda^t psi (`weight_columns`); 3. pairs of equal events, or of equal coordinates, are dropped:
 they satisfy every metric, or none; 4. a pair whose event has left the support cannot be judged any
-more, and is forgotten.
+more, and is dropped.
 """
 
 from __future__ import annotations
@@ -25,23 +25,16 @@ from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
-from streamembed.pairs.pair_memory import Counts, Pairs, State, init, joined
-from streamembed.validation import LARGEST_D2, LARGEST_SEED, flag, keep, or_none, real, whole
-
-__all__ = [
-    "Counts",
-    "Info",
-    "Judged",
-    "Pairs",
-    "Settings",
-    "State",
-    "init",
-    "merge",
-    "rejudge",
-    "thresholds",
-    "update",
-    "weight_columns",
-]
+from streamembed.pairs.pair_memory import PairCounts, Pairs, State, join
+from streamembed.validation import (
+    LARGEST_D2,
+    LARGEST_SEED,
+    check_flag,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
 # Coordinates that differ by less than this share of the largest are equal: eigenvectors are known
 # to 1e-13 or so. It is squared where squared distances are compared.
@@ -51,7 +44,7 @@ Status = Literal["ok", "no pairs", "degenerate embedding"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PairSettings:
     """How many pairs are drawn, what makes them similar, and how many are remembered.
 
     Attributes
@@ -65,13 +58,13 @@ class Settings:
     similar_below, dissimilar_above
         t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
     by_mass
-        Draw events by their masses, one after the other without putting back; False: every support
-        point is as likely.
+        Draw events by their masses, without replacement; False: every support point is equally
+        likely.
     decay
         Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves,
-        and old distances are those of another one. 0.9 remembers about ten calls.
+        and old distances belong to another one. 0.9 remembers about ten calls.
     seed
-        Of the draws; a call uses (seed, position) and keeps no generator.
+        Random seed; a call uses (seed, position) and keeps no generator.
 
     Raises
     ------
@@ -91,16 +84,18 @@ class Settings:
     def __post_init__(self) -> None:
         """Check every value, and keep it as a plain Python one."""
         above = self.dissimilar_above
-        keep(
+        set_fields(
             self,
-            candidates=whole("candidates", self.candidates, 1),
-            buffer=whole("buffer", self.buffer, 2),
-            percentiles=validation.percentiles("percentiles", self.percentiles),
-            similar_below=or_none(real, "similar_below", self.similar_below, 0.0, LARGEST_D2),
-            dissimilar_above=or_none(real, "dissimilar_above", above, 0.0, LARGEST_D2),
-            by_mass=flag("by_mass", self.by_mass),
-            decay=real("decay", self.decay, 1e-12, 1.0),
-            seed=whole("seed", self.seed, 0, high=LARGEST_SEED),
+            candidates=check_whole("candidates", self.candidates, 1),
+            buffer=check_whole("buffer", self.buffer, 2),
+            percentiles=validation.check_percentiles("percentiles", self.percentiles),
+            similar_below=check_optional(
+                check_real, "similar_below", self.similar_below, 0.0, LARGEST_D2
+            ),
+            dissimilar_above=check_optional(check_real, "dissimilar_above", above, 0.0, LARGEST_D2),
+            by_mass=check_flag("by_mass", self.by_mass),
+            decay=check_real("decay", self.decay, 1e-12, 1.0),
+            seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
         )
         low, high = self.similar_below, self.dissimilar_above
         if low is not None and high is not None and not low < high:
@@ -109,22 +104,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What one `update` did.
+    """The Info of one `update`.
 
     Attributes
     ----------
     similar, dissimilar, undecided, duplicates, degenerate : int
         What became of the candidates; they add up to their number.
     evicted : int
-        Older pairs that made room.
+        Older pairs that the buffer dropped.
     n_similar, n_dissimilar : int
         Pairs remembered afterwards.
     similar_below, dissimilar_above : float
         The thresholds t_s and t_d; NaN before any distance is known.
     status : str
-        ``ok``. ``no pairs``: of one kind or both none is remembered; draw more candidates or widen
-        the percentiles. ``degenerate embedding``: t_s and t_d are not apart, as where all
-        coordinates are equal; nothing was judged: look at the scaling and the kernel.
+        ``ok``. ``no pairs``: no pair of one kind, or of both, is remembered; draw more
+        candidates or widen the percentiles. ``degenerate embedding``: t_s and t_d are
+        equal, as where all coordinates are equal; no pair was judged: check the scaling and the
+        kernel.
     """
 
     similar: int
@@ -141,17 +137,17 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What one `rejudge` did.
+class RejudgeInfo:
+    """The Info of one `rejudge`.
 
     Attributes
     ----------
     kept, flipped : int
         Pairs of the same kind as before, and of the other.
     faded : int
-        Forgotten: between the thresholds now, or without a distance.
+        Dropped: between the thresholds now, or without a distance.
     gone : int
-        Forgotten: an event has left the support.
+        Dropped: an event has left the support.
     """
 
     kept: int
@@ -191,11 +187,11 @@ def weight_columns(psi: Floats, eigenvalues: Floats, diffusion_time: float | Non
     return result
 
 
-def thresholds(state: State, settings: Settings) -> tuple[float, float]:
-    """t_s and t_d as of now; NaN where neither hand nor histogram says."""
-    known = histogram.count(state.embedded) > 0
+def compute_thresholds(state: State, settings: PairSettings) -> tuple[float, float]:
+    """t_s and t_d now: as set, or from the histogram; NaN without either."""
+    has_distances = histogram.count(state.embedded) > 0
     low, high = (
-        histogram.quantile(state.embedded, p / 100.0) if known else np.nan
+        histogram.quantile(state.embedded, p / 100.0) if has_distances else np.nan
         for p in settings.percentiles
     )
     low = low if settings.similar_below is None else settings.similar_below
@@ -207,10 +203,10 @@ def update(
     state: State,
     coordinates: Floats,
     points: Floats,
-    births: Ints,
+    arrivals: Ints,
     masses: Floats,
     position: int,
-    settings: Settings,
+    settings: PairSettings,
 ) -> tuple[State, Info]:
     """Draw pairs of the support, learn the thresholds, and remember those beyond them.
 
@@ -219,89 +215,91 @@ def update(
     coordinates
         Of the support in the embedding, shape (N, m), finite; see `weight_columns`.
     points
-        The same in input space, as the metric is to see them, shape (N, d), finite.
-    births
-        Stream position of each, shape (N,), distinct. The order of the slots does not matter.
+        The same in input space, in the units of the metric, shape (N, d), finite.
+    arrivals
+        Arrival position of each, shape (N,), distinct. The order of the slots does not matter.
     masses
         Shape (N,), positive.
     position
-        Events learned: with the seed, it settles what is drawn.
+        Events learned: with the seed, it determines the draws.
 
     Raises
     ------
     InputError
-        Shapes that do not fit, values that are not finite, births that come twice.
+        Shapes that do not fit, values that are not finite, repeated arrival positions.
 
     Notes
     -----
     With fewer than two points nothing is drawn. O(n (m + d) + (n + B) log(n + B)).
     """
-    births = _check(coordinates, points, births, masses, state.pairs.differences.shape[1])
-    counts, old = state.counts, state.pairs
+    arrivals = _check_support(
+        coordinates, points, arrivals, masses, state.pairs.differences.shape[1]
+    )
+    counts, previous = state.counts, state.pairs
     state = replace(state, position=position)
-    if len(births) < 2:
-        return state, _info(state, settings, 0, 0, 0, 0, 0, 0)
-    order = np.argsort(births, kind="stable")
+    if len(arrivals) < 2:
+        return state, _build_info(state, settings, 0, 0, 0, 0, 0, 0)
+    order = np.argsort(arrivals, kind="stable")
     left, right = _draw(masses[order], position, settings)
     left, right = order[np.minimum(left, right)], order[np.maximum(left, right)]
 
     differences = points[left] - points[right]
-    d2 = _squares(coordinates[left] - coordinates[right])
-    inputs = _squares(differences)
-    sound = (d2 > _nothing(coordinates)) & (inputs >= np.finfo(np.float64).tiny)
+    d2 = _compute_squares(coordinates[left] - coordinates[right])
+    inputs = _compute_squares(differences)
+    is_valid = (d2 > _compute_equality_limit(coordinates)) & (inputs >= np.finfo(np.float64).tiny)
     state = replace(
         state,
-        embedded=_observe(state.embedded, d2[sound], settings.decay),
-        inputs=_observe(state.inputs, inputs[sound], settings.decay),
+        embedded=_add_distances(state.embedded, d2[is_valid], settings.decay),
+        inputs=_add_distances(state.inputs, inputs[is_valid], settings.decay),
     )
 
-    low, high = thresholds(state, settings)
-    ends = np.column_stack([births[left], births[right]])
-    fresh = _unknown(ends[sound], old.births)
-    chosen = np.flatnonzero(sound)[fresh]
-    similar, dissimilar = _sides(d2[chosen], low, high)
-    beyond = similar | dissimilar
-    n, kept = len(left), int(beyond.sum())
-    judged = chosen[beyond]
+    low, high = compute_thresholds(state, settings)
+    ends = np.column_stack([arrivals[left], arrivals[right]])
+    is_new = _find_new(ends[is_valid], previous.births)
+    chosen = np.flatnonzero(is_valid)[is_new]
+    similar, dissimilar = _judge(d2[chosen], low, high)
+    is_clear = similar | dissimilar
+    n, n_kept = len(left), int(is_clear.sum())
+    clear = chosen[is_clear]
     new = Pairs(
-        ends[judged],
-        differences[judged],
-        similar[beyond],
-        d2[judged],
-        np.full(kept, low),
-        np.full(kept, high),
-        np.full(kept, position, np.int64),
+        ends[clear],
+        differences[clear],
+        similar[is_clear],
+        d2[clear],
+        np.full(n_kept, low),
+        np.full(n_kept, high),
+        np.full(n_kept, position, np.int64),
     )
-    pairs = _limit(joined(old, new), settings)
-    degenerate = n - int(sound.sum())
-    duplicates = int(sound.sum()) - len(chosen)
-    undecided = len(chosen) - kept
-    evicted = len(old) + kept - len(pairs)
-    counts = counts.plus(
+    pairs = _limit(join(previous, new), settings)
+    degenerate = n - int(is_valid.sum())
+    duplicates = int(is_valid.sum()) - len(chosen)
+    undecided = len(chosen) - n_kept
+    evicted = len(previous) + n_kept - len(pairs)
+    counts = counts.add(
         candidates=n,
-        kept=kept,
+        kept=n_kept,
         undecided=undecided,
         duplicates=duplicates,
         degenerate=degenerate,
         evicted=evicted,
     )
     state = replace(state, pairs=pairs, counts=counts)
-    near = int(similar.sum())
-    return state, _info(
-        state, settings, near, kept - near, undecided, duplicates, degenerate, evicted
+    n_similar = int(similar.sum())
+    return state, _build_info(
+        state, settings, n_similar, n_kept - n_similar, undecided, duplicates, degenerate, evicted
     )
 
 
 def rejudge(
-    state: State, coordinates: Floats, births: Ints, settings: Settings
-) -> tuple[State, Judged]:
-    """The remembered pairs under new coordinates: kept, turned over, or forgotten.
+    state: State, coordinates: Floats, arrivals: Ints, settings: PairSettings
+) -> tuple[State, RejudgeInfo]:
+    """The remembered pairs under new coordinates: kept, flipped, or dropped.
 
     Parameters
     ----------
-    coordinates, births
+    coordinates, arrivals
         Of the present support, as in `update`. Thresholds are those of the histogram now: call
-        `update` first, so that it knows the new embedding.
+        `update` first, so that it has the new embedding.
 
     Returns
     -------
@@ -309,18 +307,18 @@ def rejudge(
     embedding changes nothing. O(B (m + log N) + N log N).
     """
     pairs = state.pairs
-    order = np.argsort(births, kind="stable")
-    ranks = np.searchsorted(births[order], pairs.births)
+    order = np.argsort(arrivals, kind="stable")
+    ranks = np.searchsorted(arrivals[order], pairs.births)
     slots = order[np.minimum(ranks, len(order) - 1)] if len(order) else np.zeros_like(ranks)
-    here = np.zeros(len(pairs), dtype=bool)
+    is_present = np.zeros(len(pairs), dtype=bool)
     if len(order):
-        here = (births[slots] == pairs.births).all(axis=1)
-    pairs, slots = pairs.taken(here), slots[here]
-    low, high = thresholds(state, settings)
-    d2 = _squares(coordinates[slots[:, 0]] - coordinates[slots[:, 1]])
-    similar, dissimilar = _sides(d2, low, high)
-    beyond = (similar | dissimilar) & (d2 > _nothing(coordinates))
-    flipped = int(np.count_nonzero(beyond & (similar != pairs.similar)))
+        is_present = (arrivals[slots] == pairs.births).all(axis=1)
+    pairs, slots = pairs.take(is_present), slots[is_present]
+    low, high = compute_thresholds(state, settings)
+    d2 = _compute_squares(coordinates[slots[:, 0]] - coordinates[slots[:, 1]])
+    similar, dissimilar = _judge(d2, low, high)
+    is_clear = (similar | dissimilar) & (d2 > _compute_equality_limit(coordinates))
+    flipped = int(np.count_nonzero(is_clear & (similar != pairs.similar)))
     after = replace(
         pairs,
         similar=similar,
@@ -328,63 +326,67 @@ def rejudge(
         similar_below=np.full(len(d2), low),
         dissimilar_above=np.full(len(d2), high),
         positions=np.full(len(d2), state.position, np.int64),
-    ).taken(beyond)
-    judged = Judged(
+    ).take(is_clear)
+    info = RejudgeInfo(
         kept=len(after) - flipped,
         flipped=flipped,
         faded=len(pairs) - len(after),
-        gone=len(here) - len(pairs),
+        gone=len(is_present) - len(pairs),
     )
-    counts = state.counts.plus(flipped=flipped, faded=judged.faded, gone=judged.gone)
-    return replace(state, pairs=after, counts=counts), judged
+    counts = state.counts.add(flipped=flipped, faded=info.faded, gone=info.gone)
+    return replace(state, pairs=after, counts=counts), info
 
 
-def merge(left: State, right: State, settings: Settings) -> State:
-    """Two streams' states as one, as if right came after left: births are counted on.
+def merge(left: State, right: State, settings: PairSettings) -> State:
+    """Two streams' states as one, as if right came after left: arrival positions continue.
 
-    Histograms and counts add up exactly; of the pairs the newest of each stay. Pairs can only be
-    judged again by who holds the events of both streams under the new births.
+    Histograms and counts add up exactly; of the pairs the newest of each stay. Only a caller
+    that has the events of both streams under the new arrival positions can judge pairs again.
     """
-    moved = replace(
+    shifted = replace(
         right.pairs,
         births=right.pairs.births + left.position,
         positions=right.pairs.positions + left.position,
     )
-    both = joined(left.pairs, moved)
+    joined = join(left.pairs, shifted)
     ages = np.concatenate([np.arange(len(part))[::-1] for part in (left.pairs, right.pairs)])
-    pairs = _limit(both.taken(np.argsort(-ages, kind="stable")), settings)
-    added = {name: getattr(right.counts, name) for name in Counts.__dataclass_fields__}
+    pairs = _limit(joined.take(np.argsort(-ages, kind="stable")), settings)
+    right_counts = {name: getattr(right.counts, name) for name in PairCounts.__dataclass_fields__}
     return State(
         pairs,
         histogram.merge(left.embedded, right.embedded),
         histogram.merge(left.inputs, right.inputs),
         left.position + right.position,
-        left.counts.plus(**added).plus(evicted=len(both) - len(pairs)),
+        left.counts.add(**right_counts).add(evicted=len(joined) - len(pairs)),
     )
 
 
-def _check(coordinates: Floats, points: Floats, births: Ints, masses: Floats, width: int) -> Ints:
-    """The births, where everything fits together."""
-    n = len(births)
+def _check_support(
+    coordinates: Floats, points: Floats, arrivals: Ints, masses: Floats, width: int
+) -> Ints:
+    """The arrival positions, if all shapes and values are valid."""
+    n = len(arrivals)
     if coordinates.ndim != 2 or len(coordinates) != n:
         raise InputError(
-            f"coordinates have shape {coordinates.shape}; they must be ({n}, m): one row per birth"
+            f"coordinates have shape {coordinates.shape}; they must be ({n}, m): one row per event"
         )
     if points.shape != (n, width):
         raise InputError(f"points have shape {points.shape}; they must be ({n}, {width})")
     if masses.shape != (n,):
-        raise InputError(f"masses have shape {masses.shape}; they must be ({n},): one per birth")
+        raise InputError(f"masses have shape {masses.shape}; they must be ({n},): one per event")
     for name, array in (("coordinates", coordinates), ("points", points), ("masses", masses)):
         if not np.isfinite(array).all():
             raise InputError(f"{name} have NaN or infinities; they must be finite")
     if not (masses > 0).all():
         raise InputError(f"the smallest mass is {masses.min()}; masses must be positive")
-    if len(np.unique(births)) < n:
-        raise InputError("births are repeated; each event of the support must have its own")
-    return births
+    if len(np.unique(arrivals)) < n:
+        raise InputError(
+            "arrivals are repeated; each event of the support must have its own position"
+        )
+    return arrivals
 
 
-def _draw(masses: Floats, position: int, settings: Settings) -> tuple[Ints, Ints]:
+def _draw(masses: Floats, position: int, settings: PairSettings) -> tuple[Ints, Ints]:
     """Two distinct slots for every candidate, as indices into ``masses``."""
     generator = np.random.default_rng((settings.seed, position))
     n, count = len(masses), settings.candidates
@@ -402,52 +404,52 @@ def _draw(masses: Floats, position: int, settings: Settings) -> tuple[Ints, Ints
     return left, np.where(right == left, (left + 1) % n, right)  # by rounding, at an edge
 
 
-def _squares(rows: Floats) -> Floats:
+def _compute_squares(rows: Floats) -> Floats:
     """Squared length of every row."""
     squares: Floats = np.einsum("ij,ij->i", rows, rows)
     return squares
 
 
-def _nothing(coordinates: Floats) -> float:
+def _compute_equality_limit(coordinates: Floats) -> float:
     """The squared distance up to which coordinates are equal."""
-    return EQUAL**2 * float(_squares(coordinates).max(initial=0.0))
+    return EQUAL**2 * float(_compute_squares(coordinates).max(initial=0.0))
 
 
-def _sides(d2: Floats, low: float, high: float) -> tuple[Bools, Bools]:
+def _judge(d2: Floats, low: float, high: float) -> tuple[Bools, Bools]:
     """Which are similar and which dissimilar; none where the thresholds are not apart."""
     if not low < high:
-        nobody = np.zeros(len(d2), dtype=bool)
-        return nobody, nobody
+        none = np.zeros(len(d2), dtype=bool)
+        return none, none
     return d2 <= low, d2 >= high
 
 
-def _observe(known: Histogram, values: Floats, decay: float) -> Histogram:
+def _add_distances(distances: Histogram, values: Floats, decay: float) -> Histogram:
     """The histogram with these values in it, earlier ones faded."""
-    return histogram.update(histogram.decay(known, decay), values)
+    return histogram.update(histogram.decay(distances, decay), values)
 
 
-def _unknown(ends: Ints, known: Ints) -> Bools:
-    """Which pairs come for the first time: neither among ``known`` nor earlier in ``ends``."""
-    both = np.concatenate([known, ends])
-    first = np.unique(both, axis=0, return_index=True)[1]
-    new = np.zeros(len(both), dtype=bool)
-    new[first] = True
-    return new[len(known) :]
+def _find_new(ends: Ints, remembered: Ints) -> Bools:
+    """Which pairs are new: neither among ``remembered`` nor earlier in ``ends``."""
+    joined = np.concatenate([remembered, ends])
+    first = np.unique(joined, axis=0, return_index=True)[1]
+    is_new = np.zeros(len(joined), dtype=bool)
+    is_new[first] = True
+    return is_new[len(remembered) :]
 
 
-def _limit(pairs: Pairs, settings: Settings) -> Pairs:
+def _limit(pairs: Pairs, settings: PairSettings) -> Pairs:
     """The newest half a buffer of each kind."""
-    newer = np.zeros(len(pairs), dtype=np.int64)  # of the same kind
+    n_newer = np.zeros(len(pairs), dtype=np.int64)  # of the same kind
     for kind in (True, False):
-        inside = np.flatnonzero(pairs.similar == kind)
-        newer[inside] = np.arange(len(inside))[::-1]
-    keep = newer < settings.buffer // 2
-    return pairs if keep.all() else pairs.taken(keep)
+        of_kind = np.flatnonzero(pairs.similar == kind)
+        n_newer[of_kind] = np.arange(len(of_kind))[::-1]
+    keep = n_newer < settings.buffer // 2
+    return pairs if keep.all() else pairs.take(keep)
 
 
-def _info(
+def _build_info(
     state: State,
-    settings: Settings,
+    settings: PairSettings,
     similar: int,
     dissimilar: int,
     undecided: int,
@@ -455,13 +457,13 @@ def _info(
     degenerate: int,
     evicted: int,
 ) -> Info:
-    """The call in figures, with its status."""
-    low, high = thresholds(state, settings)
+    """The Info of the call."""
+    low, high = compute_thresholds(state, settings)
     n_similar = int(np.count_nonzero(state.pairs.similar))
     n_dissimilar = len(state.pairs) - n_similar
-    drawn = similar + dissimilar + undecided + duplicates + degenerate
+    n_candidates = similar + dissimilar + undecided + duplicates + degenerate
     status: Status = "ok" if n_similar and n_dissimilar else "no pairs"
-    if drawn and (degenerate == drawn or not low < high):
+    if n_candidates and (degenerate == n_candidates or not low < high):
         status = "degenerate embedding"
     return Info(
         similar, dissimilar, undecided, duplicates, degenerate, evicted,

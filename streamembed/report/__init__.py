@@ -1,5 +1,5 @@
-"""A run as a page: figures, tables, and what they mean; written once, or followed as it grows.
+"""A run as a page: figures, tables and explanations; written once, or updated as the run grows.
 
-``contents`` reads a run into plain values; ``figures`` and ``page`` make a page of them, ``prints``
-pictures for papers, ``server`` a page that follows.
+``report_contents`` reads a run into plain values; ``figures`` and ``page`` render a page from them,
+``static_figures`` images for papers; ``watch_server`` serves a page that follows a run.
 """

@@ -1,4 +1,4 @@
-"""The drift monitor's findings as a page draws them: run lengths on a log axis, alarms in words."""
+"""The results of the drift monitor for a page: run lengths on a log axis, alarms as text."""
 
 from __future__ import annotations
 
@@ -8,125 +8,133 @@ import numpy as np
 
 from streamembed.drift.alarm import Alarm
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.report.json_values import number, numbers, text
-from streamembed.report.monitor_section import CHANNELS, Monitored
+from streamembed.report.json_values import round_number, round_numbers, shorten_text
+from streamembed.report.monitor_section import CHANNELS, MonitorSection
 
-__all__ = ["drift_of"]
-
-# Segments a channel that are drawn: of more, the highest of each stretch of them.
+# Segments drawn per channel; of more, the highest of each group of neighbours.
 MOST_SEGMENTS = 1_000
-# Powers of ten above the run length asked for; what is higher is drawn at the top.
-ABOVE = 8.0
-LOUDEST = 10
+# Powers of ten above the requested run length; higher values are drawn at the top.
+DECADES_ABOVE = 8.0
+MOST_EVENTS = 10
 
 
-def drift_of(found: Monitored | None) -> dict[str, Any] | None:
-    """JSON-ready; None where nothing is monitored."""
-    if found is None:
+def describe_drift(section: MonitorSection | None) -> dict[str, Any] | None:
+    """Describe the timeline and the alarms, JSON-ready; None without a monitor."""
+    if section is None:
         return None
-    table = found.timeline
+    table = section.timeline
     positions = table["position"].to_numpy().astype(np.int64)
-    top = float(np.log10(found.ert)) + ABOVE if np.isfinite(found.ert) else 12.0
+    top = float(np.log10(section.ert)) + DECADES_ABOVE if np.isfinite(section.ert) else 12.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         heights = np.log10(table["run_length"].to_numpy().astype(np.float64))
-    known = ~np.isnan(heights)
+    is_known = ~np.isnan(heights)
     heights = np.clip(heights, 0.0, top)
-    kinds = np.array(table["channel"].to_pylist(), dtype=object)
+    channel_names = np.array(table["channel"].to_pylist(), dtype=object)
     memories = table["memory"].fill_null(0).to_numpy().astype(np.int64)
     states = np.array(table["state"].to_pylist(), dtype=object)
     edges = np.unique(positions)
     bins = np.searchsorted(edges, positions) * min(MOST_SEGMENTS, len(edges)) // max(len(edges), 1)
-    stretches = _stretches(positions, states)
-    if found.state != "watching" and found.position > (edges[-1] if len(edges) else 0):
+    intervals = _find_unwatched_intervals(positions, states)
+    if section.state != "watching" and section.position > (edges[-1] if len(edges) else 0):
         start = int(edges[-1]) if len(edges) else 0
-        stretches.append({"start": start, "end": found.position, "state": found.state})
+        intervals.append({"start": start, "end": section.position, "state": section.state})
     channels = {}
-    for channel in [*CHANNELS, *sorted(set(kinds.tolist()) - {*CHANNELS})]:
-        rows = np.flatnonzero((kinds == channel) & known)
+    for channel in [*CHANNELS, *sorted(set(channel_names.tolist()) - {*CHANNELS})]:
+        rows = np.flatnonzero((channel_names == channel) & is_known)
         if len(rows):
-            best = _highest(rows, bins, heights)
-            breaks = np.array([stretch["end"] for stretch in stretches], dtype=np.int64)
-            x = np.append(positions[best], breaks)
+            highest = _select_highest(rows, bins, heights)
+            gaps = np.array([interval["end"] for interval in intervals], dtype=np.int64)
+            x = np.append(positions[highest], gaps)
             order = np.argsort(x, kind="stable")
-            # a line does not go on where nothing was watched
+            # a line is interrupted where the monitor did not watch
             channels[channel] = {
                 "x": x[order].tolist(),
-                "y": numbers(np.append(heights[best], np.full(len(breaks), np.nan))[order]),
-                "memory": np.append(memories[best], np.zeros_like(breaks))[order].tolist(),
+                "y": round_numbers(np.append(heights[highest], np.full(len(gaps), np.nan))[order]),
+                "memory": np.append(memories[highest], np.zeros_like(gaps))[order].tolist(),
             }
     return {
-        "ert": number(found.ert),
-        "asked": f"{found.ert:,.0f}" if np.isfinite(found.ert) else "ever",
-        "state": found.state,
-        "null": number(min(np.log10(found.ert), top)),
-        "threshold": number(min(np.log10(found.threshold), top)),
-        "top": number(top),
+        "ert": round_number(section.ert),
+        "asked": f"{section.ert:,.0f}" if np.isfinite(section.ert) else "ever",
+        "state": section.state,
+        "null": round_number(min(np.log10(section.ert), top)),
+        "threshold": round_number(min(np.log10(section.threshold), top)),
+        "top": round_number(top),
         "segments": len(edges),
         "drawn": min(MOST_SEGMENTS, len(edges)),
-        "unknown": int((~known & (states == "watching")).sum()),
+        "unknown": int((~is_known & (states == "watching")).sum()),
         "channels": channels,
-        "stretches": stretches,
-        "alarms": [_alarm(alarm, top) for alarm in found.alarms],
-        "calibration": _calibration(found),
-        "components": _components(found),
-        "notes": [" ".join(note.split()) for note in found.notes],
+        "unwatched": intervals,
+        "alarms": [_describe_alarm(alarm, top) for alarm in section.alarms],
+        "calibration": _describe_calibration(section),
+        "components": _describe_components(section),
+        "notes": [" ".join(note.split()) for note in section.notes],
     }
 
 
-def _highest(rows: Array, bins: Array, heights: Floats) -> Array:
-    """Of each stretch of segments the row with the highest value, in order."""
+def _select_highest(rows: Array, bins: Array, heights: Floats) -> Array:
+    """The row with the highest value of each group of segments, in order."""
     order = rows[np.lexsort((heights[rows], bins[rows]))]
     is_last = np.append(np.diff(bins[order]) != 0, True)
-    best: Array = order[is_last]
-    return best
+    highest: Array = order[is_last]
+    return highest
 
 
-def _stretches(positions: Array, states: Array) -> list[dict[str, Any]]:
-    """Where the monitor did not watch: from the end of the segment before."""
-    made: list[dict[str, Any]] = []
+def _find_unwatched_intervals(positions: Array, states: Array) -> list[dict[str, Any]]:
+    """Intervals in which the monitor did not watch, each from the end of the segment before."""
+    intervals: list[dict[str, Any]] = []
     edges, first = np.unique(positions, return_index=True)
-    before = 0
+    previous = 0
     for position, state in zip(edges.tolist(), states[first].tolist(), strict=True):
         if state != "watching":
-            if made and made[-1]["state"] == state and made[-1]["end"] == before:
-                made[-1]["end"] = position
+            if intervals and intervals[-1]["state"] == state and intervals[-1]["end"] == previous:
+                intervals[-1]["end"] = position
             else:
-                made.append({"start": before, "end": position, "state": state})
-        before = position
-    return made
+                intervals.append({"start": previous, "end": position, "state": state})
+        previous = position
+    return intervals
 
 
-def _alarm(alarm: Alarm, top: float) -> dict[str, Any]:
+def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
     height = np.log10(alarm.run_length) if alarm.run_length > 0 else 0.0
     return {
         "position": int(alarm.position),
         "onset": int(alarm.onset),
-        "channel": text(alarm.channel),
+        "channel": shorten_text(alarm.channel),
         "memory": int(alarm.memory),
-        "run_length": number(alarm.run_length),
-        "height": number(np.clip(height, 0.0, top)),
+        "run_length": round_number(alarm.run_length),
+        "height": round_number(np.clip(height, 0.0, top)),
         "sentence": " ".join(str(alarm.sentence).split()),
-        "components": [[text(name), number(share)] for name, share in alarm.components],
-        "features": [[text(name), number(size), number(p)] for name, size, p in alarm.features],
+        "components": [
+            [shorten_text(name), round_number(share)] for name, share in alarm.components
+        ],
+        "features": [
+            [shorten_text(name), round_number(size), round_number(p)]
+            for name, size, p in alarm.features
+        ],
         "events": [
-            [text(key), int(position), number(size)]
-            for key, position, size in alarm.events[:LOUDEST]
+            [shorten_text(key), int(position), round_number(size)]
+            for key, position, size in alarm.events[:MOST_EVENTS]
         ],
     }
 
 
-def _calibration(found: Monitored) -> dict[str, Any]:
-    told = {text(k): number(v) for k, v in found.calibration.items() if k != "run_lengths"}
-    lengths = np.asarray(found.calibration.get("run_lengths", ()), dtype=np.float64)
-    return {"facts": told, "run_lengths": numbers(np.sort(lengths))}
+def _describe_calibration(section: MonitorSection) -> dict[str, Any]:
+    facts = {
+        shorten_text(k): round_number(v)
+        for k, v in section.calibration.items()
+        if k != "run_lengths"
+    }
+    lengths = np.asarray(section.calibration.get("run_lengths", ()), dtype=np.float64)
+    return {"facts": facts, "run_lengths": round_numbers(np.sort(lengths))}
 
 
-def _components(found: Monitored) -> list[dict[str, Any]]:
+def _describe_components(section: MonitorSection) -> list[dict[str, Any]]:
     """Rows of the table of components and features, the largest share first."""
-    if found.components is None:
+    if section.components is None:
         return []
-    rows = found.components.to_pylist()
+    rows = section.components.to_pylist()
     rows.sort(key=lambda row: -(row.get("share") or 0.0))
     return [
-        {k: text(v) if isinstance(v, str) else number(v) for k, v in row.items()} for row in rows
+        {k: shorten_text(v) if isinstance(v, str) else round_number(v) for k, v in row.items()}
+        for row in rows
     ]

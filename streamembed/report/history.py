@@ -1,4 +1,4 @@
-"""What became of the geometry: a row a committed snapshot, and the metrics of the newest."""
+"""The history of the geometry, one row per committed snapshot, and the newest metrics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.engine.snapshot import Snapshot
-from streamembed.report.json_values import evenly, number, numbers, text
+from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
 
-__all__ = ["MOST_LINES", "heat_maps", "history_of"]
-
-# Rows and eigenvalues that are drawn, and features of a heat map.
+# Rows and eigenvalues of the figures, and features of a heat map.
 MOST_ROWS, MOST_LINES, MOST_FEATURES = 1_000, 12, 40
-DRAWN = ("residual", "angle_bound", "outside_bound", "displacement", "movement", "picture_kept")
-WHOLE = ("met", "epoch", "refreshes")
+FLOAT_COLUMNS = (
+    "residual",
+    "angle_bound",
+    "outside_bound",
+    "displacement",
+    "movement",
+    "picture_kept",
+)
+INTEGER_COLUMNS = ("met", "epoch", "refreshes")
 
 
-def history_of(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeline of a run, JSON-ready.
+def describe_history(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the timeline of a run, JSON-ready.
 
     Parameters
     ----------
@@ -29,43 +34,47 @@ def history_of(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
     engine
         Parameters of the engine.
     """
-    chosen = evenly(timeline.num_rows, MOST_ROWS)
-    table: pa.Table = timeline.take(pa.array(chosen))
+    rows = select_evenly(timeline.num_rows, MOST_ROWS)
+    table: pa.Table = timeline.take(pa.array(rows))
     names = table.column_names
     lines = [name for name in names if name.startswith("eigenvalue_")][:MOST_LINES]
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "rows": timeline.num_rows,
         "position": table["position"].to_pylist(),
-        "eigenvalues": [numbers(_floats(table, name)) for name in lines],
-        "tolerance": number(engine.get("tolerance")),
+        "eigenvalues": [round_numbers(_read_floats(table, name)) for name in lines],
+        "tolerance": round_number(engine.get("tolerance")),
     }
-    told |= {name: numbers(_floats(table, name)) for name in DRAWN if name in names}
-    told |= {
-        name: [number(one) for one in table[name].to_pylist()] for name in WHOLE if name in names
+    description |= {
+        name: round_numbers(_read_floats(table, name)) for name in FLOAT_COLUMNS if name in names
     }
-    return told
+    description |= {
+        name: [round_number(value) for value in table[name].to_pylist()]
+        for name in INTEGER_COLUMNS
+        if name in names
+    }
+    return description
 
 
-def _floats(table: Any, name: str) -> Any:
+def _read_floats(table: Any, name: str) -> Any:
     return np.array(table[name].to_pylist(), dtype=np.float64)
 
 
-def heat_maps(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Each learned metric, per standard deviations of the features, so that entries compare."""
-    made = []
+def describe_metrics(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Describe each learned metric, per standard deviations of the features: entries compare."""
+    descriptions = []
     for name, metric in snapshot.metrics.items():
         scaled = metric.matrix * np.outer(snapshot.scale, snapshot.scale)
-        # the heaviest, in the order of the stream's features
+        # those with the largest weight, in the order of the stream's features
         heaviest = np.sort(np.argsort(-np.diag(scaled), kind="stable")[:MOST_FEATURES])
-        made.append(
+        descriptions.append(
             {
                 "name": name,
-                "features": [text(snapshot.feature_names[i]) for i in heaviest.tolist()],
+                "features": [shorten_text(snapshot.feature_names[i]) for i in heaviest.tolist()],
                 "of": len(scaled),
                 "rank": len(metric.factor),
                 "source": metric.certificate["source"],
-                "taught": metric.certificate.get("taught", True) is not False,
-                "matrix": [numbers(row) for row in scaled[np.ix_(heaviest, heaviest)]],
+                "fitted": metric.certificate.get("taught", True) is not False,
+                "matrix": [round_numbers(row) for row in scaled[np.ix_(heaviest, heaviest)]],
             }
         )
-    return made
+    return descriptions

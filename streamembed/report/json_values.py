@@ -1,6 +1,6 @@
-"""Values as JSON has them, the same for the same run: five digits, None where there is no number.
+"""JSON values, reproducible for the same run: five digits, None for values that are no number.
 
-What a page holds is bounded here, too: rows are thinned evenly, the last one kept.
+The size of a page is bounded here, too: rows are thinned evenly, and the last one is retained.
 """
 
 from __future__ import annotations
@@ -13,51 +13,49 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Ints
 
-__all__ = ["LONGEST_TEXT", "as_json", "evenly", "number", "numbers", "text"]
-
 DIGITS = 5
 LONGEST_TEXT = 120
 
 
-def number(value: Any) -> float | int | None:
-    """One number; None for none, NaN and infinities.
+def round_number(value: Any) -> float | int | None:
+    """Round a number to five digits; None for None, NaN and infinities.
 
     Examples
     --------
-    >>> number(0.12345678), number(float("nan")), number(3), number(True)
+    >>> round_number(0.12345678), round_number(float("nan")), round_number(3), round_number(True)
     (0.12346, None, 3, 1)
     """
     if value is None:
         return None
     if isinstance(value, (int, np.integer, np.bool_)):
         return int(value)
-    found = float(value)
-    return float(f"{found:.{DIGITS}g}") if math.isfinite(found) else None
+    as_float = float(value)
+    return float(f"{as_float:.{DIGITS}g}") if math.isfinite(as_float) else None
 
 
-def numbers(values: Array) -> list[float | int | None]:
-    """Many of them."""
-    return [number(value) for value in values.tolist()]
+def round_numbers(values: Array) -> list[float | int | None]:
+    """Round every number of an array."""
+    return [round_number(value) for value in values.tolist()]
 
 
-def text(value: Any) -> str:
-    """Anything as text that is not too long.
+def shorten_text(value: Any) -> str:
+    """Convert a value to text, and shorten it to the longest text of a page.
 
     Examples
     --------
-    >>> text("x" * 500)[-3:], len(text("x" * 500)), text(7)
+    >>> shorten_text("x" * 500)[-3:], len(shorten_text("x" * 500)), shorten_text(7)
     ('xx…', 120, '7')
     """
-    told = str(value)
-    return told if len(told) <= LONGEST_TEXT else told[: LONGEST_TEXT - 1] + "…"
+    full = str(value)
+    return full if len(full) <= LONGEST_TEXT else full[: LONGEST_TEXT - 1] + "…"
 
 
-def evenly(n: int, most: int) -> Ints:
-    """At most so many of n places, evenly apart, the first and the last among them.
+def select_evenly(n: int, most: int) -> Ints:
+    """Indices of at most ``most`` of n items, evenly spaced, with the first and the last.
 
     Examples
     --------
-    >>> evenly(3, 10).tolist(), evenly(9, 3).tolist(), evenly(0, 3).tolist()
+    >>> select_evenly(3, 10).tolist(), select_evenly(9, 3).tolist(), select_evenly(0, 3).tolist()
     ([0, 1, 2], [0, 4, 8], [])
     """
     if n <= most:
@@ -65,15 +63,15 @@ def evenly(n: int, most: int) -> Ints:
     return np.linspace(0, n - 1, most).round().astype(np.int64)
 
 
-def as_json(value: Any) -> str:
-    """JSON of ASCII that ends no script and begins no tag, whatever texts it holds.
+def encode_json(value: Any) -> str:
+    """Encode as ASCII JSON that cannot close a script or open a tag, for any text in it.
 
     Examples
     --------
-    >>> as_json({"id": "</script>"})
+    >>> encode_json({"id": "</script>"})
     '{"id":"\\\\u003c/script\\\\u003e"}'
     """
-    told = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&":
-        told = told.replace(sign, f"\\u{ord(sign):04x}")
-    return told
+    encoded = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return encoded

@@ -1,4 +1,4 @@
-"""What the drift monitor of a run has found, as the report shows it."""
+"""The results of the drift monitor of a run, for the report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from streamembed.drift.alarm import Alarm
 from streamembed.numeric.arrays import Floats
 from streamembed.runs.run_reader import RunReader
 
-__all__ = ["CHANNELS", "Monitored", "Reference", "monitored"]
-
 CHANNELS = ("coverage", "coordinates", "features", "spread", "labels", "spectrum", "metric")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reference:
-    """The events that others are compared with.
+class MonitorReference:
+    """The events that the monitor compares others with.
 
     Attributes
     ----------
@@ -36,13 +34,13 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Monitored:
-    """What a monitor has found.
+class MonitorSection:
+    """The results of a monitor.
 
     Attributes
     ----------
     ert : float
-        Events between false alarms that were asked for.
+        Requested number of events between false alarms.
     state : str
         "collecting", "watching" or "relearning".
     timeline : pyarrow.Table
@@ -57,7 +55,7 @@ class Monitored:
         ``name``, ``channel``, ``reference_mean``, ``reference_sd``, ``now_mean``, ``now_sd``,
         ``ks``, ``p_adjusted``, ``share``, ``verdict``.
     position : int
-        Events that it has seen.
+        Number of observed events.
     notes : tuple of str
         What limits the rate of false alarms.
     """
@@ -67,30 +65,30 @@ class Monitored:
     timeline: pa.Table
     threshold: float
     alarms: tuple[Alarm, ...]
-    reference: Reference
+    reference: MonitorReference
     calibration: Mapping[str, Any] = field(default_factory=dict)
     components: pa.Table | None = None
     position: int = 0
     notes: tuple[str, ...] = ()
 
 
-def monitored(reader: RunReader) -> Monitored | None:
-    """What the monitor of a run has found; None where it has none."""
+def read_monitor_section(reader: RunReader) -> MonitorSection | None:
+    """Read the results of the monitor of a run; None without a monitor."""
     monitor = reader.monitor()
     if monitor is None:
         return None
     if monitor.state == "collecting":
-        none = Reference(np.zeros((0, 0)), [], np.zeros(0))
-        told = monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), none
-        return Monitored(*told, position=monitor.position, notes=monitor.notes)
+        no_reference = MonitorReference(np.zeros((0, 0)), [], np.zeros(0))
+        facts = monitor.ert, monitor.state, monitor.timeline(), monitor.ert, (), no_reference
+        return MonitorSection(*facts, position=monitor.position, notes=monitor.notes)
     points, ids = monitor.reference
-    return Monitored(
+    return MonitorSection(
         monitor.ert,
         monitor.state,
         monitor.timeline(),
         monitor.threshold,
         monitor.alarms,
-        Reference(points, ids.tolist(), monitor.reference_coverage),
+        MonitorReference(points, ids.tolist(), monitor.reference_coverage),
         monitor.calibration,
         monitor.components() if monitor.is_compared else None,
         monitor.position,

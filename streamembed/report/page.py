@@ -1,4 +1,4 @@
-"""A page of a run: one file that fetches nothing, whose bytes are a function of the run alone."""
+"""The page of a run: one self-contained file, whose bytes are a function of the run only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import ParameterError, path_text, shown
-from streamembed.report.figures import draw, need_bokeh, palettes, script
-from streamembed.report.json_values import as_json
+from streamembed.errors import ParameterError, check_path, quote
+from streamembed.report.figures import draw_figures, get_palettes, get_script, require_bokeh
+from streamembed.report.json_values import encode_json
 from streamembed.report.report_contents import read_contents
 from streamembed.storage import archive
 from streamembed.version import __version__
-
-__all__ = ["page_of", "write_page"]
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -30,7 +28,7 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
     run
         A run of any kind; another process may be writing it.
     output
-        The file; one that is there is replaced.
+        The file; an existing one is replaced.
 
     Returns
     -------
@@ -43,65 +41,70 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
     MissingFileError, DamagedFileError, FileError
         The run cannot be read, or the file cannot be written.
     """
-    need_bokeh()
-    target = Path(path_text(output, "output"))
-    if target.resolve().is_relative_to(Path(path_text(run, "run")).resolve()):
-        raise ParameterError(f"output={shown(str(target))} must not be in the run: it is read only")
-    page = page_of(read_contents(run))
-    with archive.replacing(target) as path:
+    require_bokeh()
+    target = Path(check_path(output, "output"))
+    if target.resolve().is_relative_to(Path(check_path(run, "run")).resolve()):
+        raise ParameterError(
+            f"output={quote(str(target))} must not be in the run, which is read-only"
+        )
+    page = render_page(read_contents(run))
+    with archive.replace_file(target) as path:
         path.write_text(page, encoding="utf-8")
     return target
 
 
-def page_of(contents: Mapping[str, Any], live: Mapping[str, Any] | None = None) -> str:
-    """The page, as text.
+def render_page(contents: Mapping[str, Any], live: Mapping[str, Any] | None = None) -> str:
+    """Render the page as text.
 
     Parameters
     ----------
     contents
         See `streamembed.report.report_contents.read_contents`.
     live
-        Of a page that follows a run: ``etag`` of these contents, ``every`` so many seconds it asks
-        again, and it is ``stale`` after so many; None for a page that is written once.
+        For a page that follows a run: the ``etag`` of these contents, the seconds between requests
+        ``every``, and the seconds without a commit after which it is ``stale``; None for a page
+        that is written once.
     """
     metrics = list(contents["asked"]["metrics"])
-    figures = draw(contents, contents["asked"]["n_components"], metrics)
+    figures = draw_figures(contents, contents["asked"]["n_components"], metrics)
     settings = {
         "figures": list(figures.names),
         "metrics": metrics,
-        "palettes": palettes(),
+        "palettes": get_palettes(),
         "live": None if live is None else dict(live),
     }
-    bokeh, own = script(), _asset("page.js")
-    policy = _policy((bokeh, own), "'self'" if live is not None else "'none'")
+    bokeh_script, page_script = get_script(), _read_asset("page.js")
+    policy = _format_policy((bokeh_script, page_script), "'self'" if live is not None else "'none'")
     parts = {
         "policy": html.escape(policy),
         "version": html.escape(__version__),
         "title": html.escape(contents["run"]["name"]),
-        "style": _asset("page.css"),
-        "settings": as_json(settings),
+        "style": _read_asset("page.css"),
+        "settings": encode_json(settings),
         "figures": figures.document.replace("<", "\\u003c"),
-        "state": as_json(contents),
-        "bokeh": bokeh,
-        "page": own,
+        "state": encode_json(contents),
+        "bokeh": bokeh_script,
+        "page": page_script,
     }
-    page = _asset("page.html")
+    page = _read_asset("page.html")
     pieces = page.split("{{")
-    made = [pieces[0]]
-    for piece in pieces[1:]:  # once, from left to right: what is filled in is not looked at again
+    output = [pieces[0]]
+    for piece in pieces[1:]:  # one pass from left to right: inserted text is not scanned again
         name, _, rest = piece.partition("}}")
-        made += [parts[name], rest]
-    return "".join(made)
+        output += [parts[name], rest]
+    return "".join(output)
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _policy(scripts: tuple[str, ...], connect: str) -> str:
-    """What a browser may do with the page: run these scripts, and fetch nothing else."""
-    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+def _format_policy(scripts: tuple[str, ...], connect: str) -> str:
+    """Format the content security policy: run these scripts, and fetch nothing else."""
+    hashes = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
+    allowed = " ".join(f"'sha256-{script}'" for script in hashes)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         f"img-src data: blob:; connect-src {connect}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""A crew: who works on the partitions. The root itself, or processes that may be killed."""
+"""Executors: take partitions through their rounds, in this process or in a pool of processes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from typing import Protocol
 
 from streamembed.errors import StoppedError
 from streamembed.merging.agreement import Agreement
-from streamembed.runs.partition_summary import Summary
-from streamembed.runs.worker_process import Failed, Progressed, Start, Tasks, summaries, work
-
-__all__ = ["AHEAD", "PATIENCE", "Alone", "Crew", "Placing", "Saved", "Several", "crew_of"]
+from streamembed.runs.partition_summary import PartitionSummary
+from streamembed.runs.worker_process import (
+    PartitionRounds,
+    RoundResult,
+    WorkerFailure,
+    WorkerTask,
+    run_worker,
+    summarise_task,
+)
 
 # Of a partition: its last round that is committed, and its checkpoint.
-Saved = Mapping[int, tuple[int, bytes | None]]
-# Rounds that a worker may be ahead of the last published one: so many checkpoints wait at most.
-AHEAD = 2
-# A worker that dies so often without having sent anything in between dies for a reason.
-PATIENCE = 3
+SavedRounds = Mapping[int, tuple[int, bytes | None]]
+# Rounds that a worker may be ahead of the last published one; bounds the pending checkpoints.
+MAX_ROUNDS_AHEAD = 2
+# Deaths of a worker without a result in between, after which the run stops.
+MAX_DEATHS = 3
 
 
-class Crew(Protocol):
-    """Whoever takes partitions through their rounds."""
+class Executor(Protocol):
+    """Takes partitions through their rounds."""
 
-    def summaries(self) -> dict[int, Summary]:
+    def summarise(self) -> dict[int, PartitionSummary]:
         """Of the first events of all partitions."""
         ...
 
@@ -35,8 +40,8 @@ class Crew(Protocol):
         """Start to learn, where the agreement was made of the summaries."""
         ...
 
-    def receive(self) -> Progressed | None:
-        """What comes next, of any partition; None where nothing more does."""
+    def receive(self) -> RoundResult | None:
+        """The next round of any partition; None at the end of all."""
         ...
 
     def publish(self, count: int) -> None:
@@ -44,19 +49,20 @@ class Crew(Protocol):
         ...
 
 
-# Who works where: what `crew_of` does, of the same arguments.
-Placing = Callable[
-    [Sequence[Start], Callable[[], Saved], Agreement | None, int], AbstractContextManager[Crew]
+# Opens an executor: `open_executor`, or a function of the same arguments.
+ExecutorFactory = Callable[
+    [Sequence[WorkerTask], Callable[[], SavedRounds], Agreement | None, int],
+    AbstractContextManager[Executor],
 ]
 
 
 @contextmanager
-def crew_of(
-    starts: Sequence[Start],
-    saved: Callable[[], Saved],
+def open_executor(
+    starts: Sequence[WorkerTask],
+    saved: Callable[[], SavedRounds],
     agreement: Agreement | None,
     published: int,
-) -> Iterator[Crew]:
+) -> Iterator[Executor]:
     """One worker is the root itself; several are processes, which end with the block.
 
     Parameters
@@ -66,77 +72,79 @@ def crew_of(
     saved
         What is committed by now.
     agreement
-        None where it has to be made; see `Crew.begin`.
+        None where it has to be made; see `Executor.begin`.
     published
         The last round that the root has published.
     """
     if len(starts) == 1:
-        yield Alone(starts[0], saved, agreement)
+        yield InProcessExecutor(starts[0], saved, agreement)
         return
-    crew = Several(starts, saved, agreement, published + AHEAD)
+    executor = PoolExecutor(starts, saved, agreement, published + MAX_ROUNDS_AHEAD)
     try:
-        yield crew
+        yield executor
     finally:
-        crew.close()
+        executor.close()
 
 
-class Alone:
-    """The root works itself."""
+class InProcessExecutor:
+    """The root takes the rounds itself."""
 
     def __init__(
-        self, start: Start, saved: Callable[[], Saved], agreement: Agreement | None
+        self, start: WorkerTask, saved: Callable[[], SavedRounds], agreement: Agreement | None
     ) -> None:
         self._start, self._saved = start, saved
-        self._tasks: Tasks | None = None
+        self._tasks: PartitionRounds | None = None
         if agreement is not None:
             self.begin(agreement)
 
-    def summaries(self) -> dict[int, Summary]:
-        return summaries(self._start)
+    def summarise(self) -> dict[int, PartitionSummary]:
+        return summarise_task(self._start)
 
     def begin(self, agreement: Agreement) -> None:
-        self._tasks = Tasks(self._start, agreement, self._saved())
+        self._tasks = PartitionRounds(self._start, agreement, self._saved())
 
-    def receive(self) -> Progressed | None:
+    def receive(self) -> RoundResult | None:
         assert self._tasks is not None
         return None if self._tasks.next_round() is None else self._tasks.step()
 
     def publish(self, count: int) -> None:
-        """Nobody waits for it."""
+        """No effect: there is no worker to notify."""
 
 
 class _Worker:
     """One process, and the pipe to it."""
 
-    def __init__(self, start: Start, agreement: Agreement | None, saved: Saved, limit: int) -> None:
+    def __init__(
+        self, start: WorkerTask, agreement: Agreement | None, saved: SavedRounds, limit: int
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.start = start
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(
-            target=work, args=(theirs, start), daemon=True, name="streamembed worker"
+            target=run_worker, args=(theirs, start), daemon=True, name="streamembed worker"
         )
         self.process.start()
         theirs.close()  # or its end would not be seen here
         own = {part.number: saved[part.number] for part in start.parts}
-        self.tell((agreement, own, limit))
+        self.send((agreement, own, limit))
 
-    def tell(self, what: object) -> None:
-        """Send, unless it is gone, which is noticed where it is waited for."""
+    def send(self, message: object) -> None:
+        """Send a message; a dead process is noticed in `receive`."""
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(what)
+            self.connection.send(message)
 
 
-class Several:
-    """Processes, started by spawn; one that dies is replaced, and goes on from what is committed.
+class PoolExecutor:
+    """Processes, started by spawn; one that dies is replaced, and resumes from the last commit.
 
-    Parameters as those of `crew_of`; ``limit`` is the round that workers may go to.
+    Parameters as those of `open_executor`; ``limit`` is the round that workers may go to.
     """
 
     def __init__(
         self,
-        starts: Sequence[Start],
-        saved: Callable[[], Saved],
+        starts: Sequence[WorkerTask],
+        saved: Callable[[], SavedRounds],
         agreement: Agreement | None,
         limit: int,
     ) -> None:
@@ -146,42 +154,44 @@ class Several:
         for start in starts:
             self._workers.append(_Worker(start, agreement, saved(), limit))
 
-    def summaries(self) -> dict[int, Summary]:
-        found: dict[int, Summary] = {}
+    def summarise(self) -> dict[int, PartitionSummary]:
+        summaries: dict[int, PartitionSummary] = {}
         for index in range(len(self._workers)):
-            found.update(self._summaries_of(index))
-        return found
+            summaries.update(self._summaries_of(index))
+        return summaries
 
-    def _summaries_of(self, index: int) -> dict[int, Summary]:
+    def _summaries_of(self, index: int) -> dict[int, PartitionSummary]:
         while True:
             worker = self._workers[index]
             assert worker is not None
             try:
-                told = worker.connection.recv()
+                message = worker.connection.recv()
             except (EOFError, OSError):
                 self._replace(index)
                 continue
-            if isinstance(told, Failed):
-                raise told.error
-            assert isinstance(told, dict)
-            return told
+            if isinstance(message, WorkerFailure):
+                raise message.error
+            assert isinstance(message, dict)
+            return message
 
     def begin(self, agreement: Agreement) -> None:
         self._agreement = agreement
         for worker in self._workers:
             assert worker is not None
-            worker.tell(agreement)
+            worker.send(agreement)
 
-    def receive(self) -> Progressed | None:
+    def receive(self) -> RoundResult | None:
         while any(worker is not None for worker in self._workers):
-            ready = wait([one.connection for one in self._workers if one is not None])
+            ready = wait(
+                [candidate.connection for candidate in self._workers if candidate is not None]
+            )
             index, worker = next(
-                (index, one)
-                for index, one in enumerate(self._workers)
-                if one is not None and one.connection in ready
+                (index, candidate)
+                for index, candidate in enumerate(self._workers)
+                if candidate is not None and candidate.connection in ready
             )
             try:
-                told = worker.connection.recv()
+                message = worker.connection.recv()
             except (EOFError, OSError):  # gone, between two messages or within one
                 worker.process.join()
                 if worker.process.exitcode == 0:
@@ -189,11 +199,11 @@ class Several:
                 else:
                     self._replace(index)
                 continue
-            if isinstance(told, Failed):
-                raise told.error
-            assert isinstance(told, Progressed)
+            if isinstance(message, WorkerFailure):
+                raise message.error
+            assert isinstance(message, RoundResult)
             self._deaths[index] = 0
-            return told
+            return message
         return None
 
     def _replace(self, index: int) -> None:
@@ -202,26 +212,26 @@ class Several:
         assert dead is not None
         dead.process.join()
         dead.connection.close()
-        if dead.process.exitcode == 1:  # what goes wrong in its work it tells; this is Python's
+        if dead.process.exitcode == 1:  # errors of its work are sent; this is Python's
             raise StoppedError(
                 f"worker {index} could not be started (exit code 1; the error is above): a script "
                 'must call this under if __name__ == "__main__":, for every worker begins by '
                 "importing it"
             )
         self._deaths[index] = self._deaths.get(index, 0) + 1
-        if self._deaths[index] > PATIENCE:
+        if self._deaths[index] > MAX_DEATHS:
             raise StoppedError(
                 f"worker {index} has died {self._deaths[index]} times without getting anywhere "
-                f"(exit code {dead.process.exitcode}): is there enough memory? Mend the cause; the "
-                "same command again goes on"
+                f"(exit code {dead.process.exitcode}): is there enough memory? Fix the cause, "
+                "then repeat the command to resume"
             )
         self._workers[index] = _Worker(dead.start, self._agreement, self._saved(), self._limit)
 
     def publish(self, count: int) -> None:
-        self._limit = count + AHEAD
+        self._limit = count + MAX_ROUNDS_AHEAD
         for worker in self._workers:
             if worker is not None:
-                worker.tell(self._limit)
+                worker.send(self._limit)
 
     def close(self) -> None:
         """End all processes."""

@@ -1,8 +1,8 @@
 """Feeds: rows of a log into an engine, and their coordinates once a snapshot has learned them.
 
-A `PointFeed` hands points on. A `DistanceFeed` puts the rows of a distance log, which refer to the
-rows before them in the log, into the engine's terms: distances to what it holds. Rows that were set
-aside count in the log and not in the engine.
+A `PointFeed` passes points on. A `DistanceFeed` translates the rows of a distance log, which refer
+to the rows before them in the log, into distances to the support. Rejected rows count in the log
+and not in the engine.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
-from streamembed.data.ids import read_ids, typed_ids
-from streamembed.data.table import column_order
+from streamembed.data.ids import read_ids, select_ids
+from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, ParameterError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.runs.event_rows import Embedded, Rows
-
-__all__ = ["DistanceFeed", "Feed", "PointFeed", "feed_of", "own_slots"]
+from streamembed.runs.event_rows import EmbeddedEvents, EventRows
 
 TILE = 256  # rows of distances to a whole support at once
 
 
 class Feed(Protocol):
-    """What a driver asks of a log of one kind. Rejected rows are named by their row in the log."""
+    """The interface of a log of one kind. Rejected rows are named by their row in the log."""
 
-    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
+    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         """The rows of a batch that may become events, and those that never can, ascending."""
         ...
 
-    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
+    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
         """Have the engine accept rows of one chunk; those that are events now, and the others.
 
         Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
@@ -45,29 +43,29 @@ class Feed(Protocol):
         """
         ...
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
-        """Where the events from a position on are."""
+    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
+        """Coordinates of the events from a position on."""
         ...
 
 
-def feed_of(log: EventLog, engine: Engine, aside: Sequence[int] = ()) -> Feed:
+def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> Feed:
     """The feed for a log of that kind.
 
     Parameters
     ----------
-    aside
-        Of a log that is gone on with at ``engine.log_offset``, the rows before that were set
-        aside, ascending.
+    rejected
+        Of a log that is resumed at ``engine.log_offset``, the rejected rows before it,
+        ascending.
     """
     if log.kind == "distances":
-        return DistanceFeed(engine, aside)
+        return DistanceFeed(engine, rejected)
     return PointFeed(engine, log)
 
 
-def _carried(part: LogBatch, kept: Ints) -> dict[str, pa.Array]:
-    """Labels and times of some rows of a batch; copies, for slices would hold on to all of it."""
+def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
+    """Labels and times of some rows of a batch; copies, to release the batch."""
     columns = {"label": part.labels, "event_time": part.event_times}
-    index = pa.array(kept)
+    index = pa.array(rows)
     return {name: column.take(index) for name, column in columns.items() if column is not None}
 
 
@@ -79,42 +77,44 @@ class PointFeed:
         self._names = log.feature_names
         self._ordered = log.ordered
 
-    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
+    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         points, nulls, names = part.points, part.nulls, self._names
-        known = self._engine.feature_names
-        if known not in ((), names):  # taught by places: "10" is after "9"
-            order = column_order(names, known)
-            names, points, nulls = known, points[:, order], nulls[:, order]
+        learned_names = self._engine.feature_names
+        if learned_names not in ((), names):  # learned by column order: "10" is after "9"
+            order = find_columns(names, learned_names)
+            names, points, nulls = learned_names, points[:, order], nulls[:, order]
         read = batch.check_table(points, names, self._ordered, nulls, part.faults, part.ids, "skip")
-        rows = Rows(part.offset + read.kept, read.points, _carried(part, read.kept), read.ids)
+        rows = EventRows(
+            part.offset + read.kept, read.points, _select_passthrough(part, read.kept), read.ids
+        )
         return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
 
-    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
+    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
         names = self._engine.feature_names or self._names
-        own = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
-        checked = Batch(rows.points, names, self._ordered, rows.ids, own, ())
+        index = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
+        checked = Batch(rows.points, names, self._ordered, rows.ids, index, ())
         labels = None
-        if self._engine.config.metrics and "label" in rows.carried:
-            labels = rows.carried["label"].to_pylist()
-        times = rows.carried.get("event_time")
+        if self._engine.config.metrics and "label" in rows.passthrough:
+            labels = rows.passthrough["label"].to_pylist()
+        times = rows.passthrough.get("event_time")
         done = int(rows.numbers[-1]) + 1
         learned = self._engine.admit(checked, on_bad_row, labels, done, times)
-        gone = [row.index for row in learned.rejected]
+        rejected_index = [row.index for row in learned.rejected]
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
-        return rows.take(np.delete(own, gone)), rejected
+        return rows.take(np.delete(index, rejected_index)), rejected
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
+    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
         index = np.arange(len(rows), dtype=np.int64)
         events = Batch(rows.points, snapshot.feature_names, self._ordered, None, index, ())
         coordinates, coverage = snapshot.transform_with_coverage(events)
-        places, kept = _find_places(self._engine, snapshot, position, len(rows))
-        if places is not None and snapshot.picture is not None:
-            gone = np.isnan(places[:, 0])
-            if gone.any():
-                others = replace(events, points=rows.points[gone], kept=index[: gone.sum()])
-                places[gone] = snapshot.picture.transform(others)
-        at = snapshot.position, snapshot.frame.epoch
-        return Embedded(coordinates, coverage, *at, places, kept)
+        picture, picture_kept = _find_picture(self._engine, snapshot, position, len(rows))
+        if picture is not None and snapshot.picture is not None:
+            missing = np.isnan(picture[:, 0])
+            if missing.any():
+                others = replace(events, points=rows.points[missing], kept=index[: missing.sum()])
+                picture[missing] = snapshot.picture.transform(others)
+        version = snapshot.position, snapshot.frame.epoch
+        return EmbeddedEvents(coordinates, coverage, *version, picture, picture_kept)
 
 
 class DistanceFeed:
@@ -125,79 +125,83 @@ class DistanceFeed:
     position; so its memory is that of the engine's support.
     """
 
-    def __init__(self, engine: Engine, aside: Sequence[int] = ()) -> None:
+    def __init__(self, engine: Engine, rejected: Sequence[int] = ()) -> None:
         self._engine = engine
         # the rows of this log that are events
-        taken = np.delete(np.arange(engine.log_offset), np.array(aside, dtype=np.int64))
-        self._start = engine.position - len(taken)
+        accepted = np.delete(np.arange(engine.log_offset), np.array(rejected, dtype=np.int64))
+        self._start = engine.position - len(accepted)
         if self._start < 0:
             raise ParameterError(
-                f"aside has {len(aside)} rows; of the {engine.log_offset} rows that this engine "
-                f"has read from its log of distances, at least {len(aside) - self._start} were "
+                f"aside has {len(rejected)} rows; of the {engine.log_offset} rows that this engine "
+                f"has read from its log of distances, at least {len(rejected) - self._start} were "
                 "rejected: give the row number of each"
             )
-        waiting = np.arange(engine.learned, engine.position)
-        self._positions: Ints = np.concatenate([engine.support_positions, waiting])
+        pending = np.arange(engine.learned, engine.position)
+        self._positions: Ints = np.concatenate([engine.support_positions, pending])
         self._numbers = self._positions.copy()
         own = self._positions >= self._start
-        self._numbers[own] = self._start + taken[self._positions[own] - self._start]
+        self._numbers[own] = self._start + accepted[self._positions[own] - self._start]
 
-    def read(self, part: LogBatch) -> tuple[Rows, list[Rejected]]:
+    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         assert part.distances is not None
-        known = read_ids(part.ids, len(part))
-        kept: list[int] = []
+        known_ids = read_ids(part.ids, len(part))
+        usable: list[int] = []
         distances: list[Floats] = []
         rejected = []
         for i, row in enumerate(part.distances):
-            key = None if known is None else known[i]
-            if known is not None and key is None:
+            key = None if known_ids is None else known_ids[i]
+            if known_ids is not None and key is None:
                 rejected.append(Rejected(part.offset + i, None, "the id is null"))
             elif row is None:
                 rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
             else:
-                kept.append(i)
+                usable.append(i)
                 distances.append(row)
-        index = np.array(kept, dtype=np.int64)
-        ids, points = typed_ids(known, index), np.zeros((len(index), 0))
-        return Rows(part.offset + index, points, _carried(part, index), ids, distances), rejected
+        index = np.array(usable, dtype=np.int64)
+        ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
+        return EventRows(
+            part.offset + index, points, _select_passthrough(part, index), ids, distances
+        ), rejected
 
-    def take(self, rows: Rows, on_bad_row: str) -> tuple[Rows, list[Rejected]]:
+    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
         assert rows.distances is not None
-        n, held = len(rows), len(self._numbers)
+        n, n_retained = len(rows), len(self._numbers)
         keys = [None] * n if rows.ids is None else rows.ids.tolist()
         numbers = np.concatenate([self._numbers, self._start + rows.numbers])
         positions = np.concatenate([self._positions, self._engine.position + np.arange(n)])
         fit: list[Floats] = []
-        reached: list[Ints] = []
+        distance_positions: list[Ints] = []
         accepted: list[int] = []
         rejected: list[Rejected] = []
         for i, row in enumerate(rows.distances):
-            end = held + len(fit)  # as if all of them will be accepted
+            end = n_retained + len(fit)  # as if all of them will be accepted
             first = 0 if self._window is None else max(0, end - self._window)
-            chosen, fault = self._chosen(row, int(numbers[held + i]), numbers[first:end])
+            selected, fault = self._select_distances(
+                row, int(numbers[n_retained + i]), numbers[first:end]
+            )
             if fault is not None:
                 number = int(rows.numbers[i])
                 if on_bad_row == "raise":
                     raise BadRowError(fault, ((number, fault),))
                 rejected.append(Rejected(number, keys[i], fault))
                 continue
-            numbers[end] = numbers[held + i]
-            fit.append(chosen)
-            reached.append(positions[first:end])
+            numbers[end] = numbers[n_retained + i]
+            fit.append(selected)
+            distance_positions.append(positions[first:end])
             accepted.append(i)
         # several are all accepted, or it is for the caller to try them one by one
         ids = None if rows.ids is None else rows.ids[accepted]
         policy = on_bad_row if len(fit) == 1 else "raise"
         learned = self._engine.admit_distances(fit, ids, policy, int(rows.numbers[-1]) + 1)
-        for refused in learned.rejected:  # no more than the one
+        for failure in learned.rejected:  # no more than the one
             number = int(rows.numbers[accepted[0]])
-            rejected.append(Rejected(number, refused.id, refused.reason))
-            fit, reached, accepted = [], [], []
-        self._keep(numbers[: held + len(fit)], positions[: held + len(fit)])
+            rejected.append(Rejected(number, failure.id, failure.reason))
+            fit, distance_positions, accepted = [], [], []
+        self._forget_old(numbers[: n_retained + len(fit)], positions[: n_retained + len(fit)])
         events = rows.take(np.array(accepted, dtype=np.int64))
-        return replace(events, distances=fit, reached=reached), rejected
+        return replace(events, distances=fit, distance_positions=distance_positions), rejected
 
-    def _keep(self, numbers: Ints, positions: Ints) -> None:
+    def _forget_old(self, numbers: Ints, positions: Ints) -> None:
         """Forget the items that no row must hold any more."""
         if self._window is not None:
             numbers, positions = numbers[-self._window :], positions[-self._window :]
@@ -210,7 +214,9 @@ class DistanceFeed:
     def _window(self) -> int | None:
         return self._engine.config.window
 
-    def _chosen(self, row: Floats, number: int, needed: Ints) -> tuple[Floats, str | None]:
+    def _select_distances(
+        self, row: Floats, number: int, needed: Ints
+    ) -> tuple[Floats, str | None]:
         """The distances to the rows that are needed, out of those to the last ones."""
         back = number - len(row)
         if back < 0:
@@ -219,12 +225,12 @@ class DistanceFeed:
             return row[:0], None
         oldest = int(needed[0])
         if oldest < back:
-            return row, self._too_short(len(row), number, needed)
-        if number - oldest == len(needed):  # none was set aside in between
+            return row, self._explain_too_short(len(row), number, needed)
+        if number - oldest == len(needed):  # none was rejected in between
             return row[oldest - back :].copy(), None
         return row[needed - back], None
 
-    def _too_short(self, length: int, number: int, needed: Ints) -> str:
+    def _explain_too_short(self, length: int, number: int, needed: Ints) -> str:
         """Why a row that does not reach back to the oldest event cannot be used."""
         oldest, engine = int(needed[0]), self._engine
         where = f"row {oldest - self._start}"
@@ -233,55 +239,55 @@ class DistanceFeed:
         if engine.config.memory == "landmarks" and engine.ready:
             name = engine.support_ids.tolist()[0]
             return f"it covers only the last {length} rows; landmark {name!r} ({where}) is older"
-        what = "the window" if engine.config.memory == "window" else "the support"
-        aside = number - oldest - len(needed)
-        among = f", {aside} of them rejected" if aside else ""
+        memory = "the window" if engine.config.memory == "window" else "the support"
+        n_rejected = number - oldest - len(needed)
+        suffix = f", {n_rejected} of them rejected" if n_rejected else ""
         return (
-            f"it covers only the last {length} rows; {what} holds {len(needed)} events and begins "
-            f"at {where}: it must cover the last {number - oldest} rows{among}"
+            f"it covers only the last {length} rows; {memory} holds {len(needed)} events and "
+            f"begins at {where}: it must cover the last {number - oldest} rows{suffix}"
         )
 
-    def embed(self, snapshot: Snapshot, position: int, rows: Rows) -> Embedded:
-        """Those of their own slots; of an event that has none any more, what its row brought."""
+    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
+        """Those of their own slots; of an event without a slot, by the distances of its row."""
         support = self._engine.support_positions
         coordinates = np.full((len(rows), len(snapshot.eigenvalues)), np.nan)
         coverage = np.full(len(rows), np.nan)
-        own, slots = own_slots(self._engine, position, len(rows))
+        own, slots = find_slots(self._engine, position, len(rows))
         coordinates[own] = snapshot.coordinates[slots]
         typical = np.median(snapshot.degrees)
         coverage[own] = np.minimum(1.0, snapshot.degrees[slots] / typical)
         others = np.flatnonzero(~own)
-        if rows.distances is None or rows.reached is None:  # they are not remembered
+        if rows.distances is None or rows.distance_positions is None:  # they are not remembered
             others = others[:0]
         for start in range(0, len(others), TILE):
             tile = others[start : start + TILE]
             assert rows.distances is not None
-            assert rows.reached is not None
-            brought = [(rows.distances[i], rows.reached[i]) for i in tile.tolist()]
-            d = np.array([_to_support(*row, support) for row in brought])
-            known = np.isfinite(d).any(axis=1)
-            if known.any():
-                coordinates[tile[known]] = snapshot.transform_distances(d[known])
-                coverage[tile[known]] = snapshot.coverage_distances(d[known])
-        places = _find_places(self._engine, snapshot, position, len(rows))
-        at = snapshot.position, snapshot.frame.epoch
-        return Embedded(coordinates, coverage, *at, *places)
+            assert rows.distance_positions is not None
+            row_distances = [(rows.distances[i], rows.distance_positions[i]) for i in tile.tolist()]
+            d = np.array([_scatter_to_support(*row, support) for row in row_distances])
+            finite = np.isfinite(d).any(axis=1)
+            if finite.any():
+                coordinates[tile[finite]] = snapshot.transform_distances(d[finite])
+                coverage[tile[finite]] = snapshot.coverage_distances(d[finite])
+        picture = _find_picture(self._engine, snapshot, position, len(rows))
+        version = snapshot.position, snapshot.frame.epoch
+        return EmbeddedEvents(coordinates, coverage, *version, *picture)
 
 
-def _find_places(
+def _find_picture(
     engine: Engine, snapshot: Snapshot, position: int, n: int
 ) -> tuple[Floats | None, Floats | None]:
     """Places and kept of n events from a position on; NaN where they have no slot any more."""
     picture = snapshot.picture
     if picture is None:
         return None, None
-    own, slots = own_slots(engine, position, n)
-    places, kept = np.full((n, 2), np.nan), np.full(n, np.nan)
-    places[own], kept[own] = picture.coordinates[slots], picture.kept[slots]
-    return places, kept
+    own, slots = find_slots(engine, position, n)
+    coordinates, picture_kept = np.full((n, 2), np.nan), np.full(n, np.nan)
+    coordinates[own], picture_kept[own] = picture.coordinates[slots], picture.kept[slots]
+    return coordinates, picture_kept
 
 
-def own_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:
+def find_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:
     """Which of n events from a position on the support still holds, (n,), and where each is."""
     support, events = engine.support_positions, position + np.arange(n)
     slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
@@ -289,10 +295,10 @@ def own_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:
     return own, slots[own]
 
 
-def _to_support(distances: Floats, reached: Ints, support: Ints) -> Floats:
-    """Distances to every item of the support, inf where the row did not bring it."""
+def _scatter_to_support(distances: Floats, positions: Ints, support: Ints) -> Floats:
+    """Distances to every item of the support, inf where the row has none."""
     d = np.full(len(support), np.inf)
-    slots = np.minimum(np.searchsorted(support, reached), len(support) - 1)
-    found = support[slots] == reached
-    d[slots[found]] = distances[found]
+    slots = np.minimum(np.searchsorted(support, positions), len(support) - 1)
+    matches = support[slots] == positions
+    d[slots[matches]] = distances[matches]
     return d

@@ -8,18 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch, distance_rows
-from streamembed.data.table import column_order
+from streamembed.data.table import find_columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, shown
+from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import run_folder
-from streamembed.runs.recorder import PLACES
-from streamembed.storage.archive import replacing, writable
-from streamembed.validation import flag
-
-__all__ = ["transform_log"]
+from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS
+from streamembed.storage.archive import check_writable, replace_file
+from streamembed.validation import check_flag
 
 
 def transform_log(
@@ -58,11 +56,11 @@ def transform_log(
         The output exists and is not to be replaced, or the log is read from there.
     """
     _check_fit(snapshot, log)
-    path = writable(output)
-    run_folder.apart("output", path, (log,), folder=False)
-    if not flag("overwrite", overwrite) and os.path.lexists(path):
+    path = check_writable(output)
+    run_folder.check_apart("output", path, (log,), folder=False)
+    if not check_flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
-            f"output={shown(str(path))} already exists: choose another file, or replace it with "
+            f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True (--overwrite)"
         )
     schema = pa.schema(
@@ -71,7 +69,11 @@ def transform_log(
             ("id", pa.string()),
             *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
             ("coverage", pa.float64()),
-            *[(name, pa.float64()) for name in PLACES[:2] if snapshot.picture is not None],
+            *[
+                (name, pa.float64())
+                for name in EVENT_PICTURE_COLUMNS[:2]
+                if snapshot.picture is not None
+            ],
             ("reason", pa.string()),
         ]
     )
@@ -79,16 +81,16 @@ def transform_log(
     embedded = rejected = 0
     damage = None
     # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
-    order = column_order(log.feature_names, snapshot.feature_names)
+    order = find_columns(log.feature_names, snapshot.feature_names)
     with (
-        replacing(path) as temporary,
+        replace_file(path) as temporary,
         open_writer(str(temporary), schema, format, "zstd") as writer,
     ):
         try:
             for part in log:
-                table, bad = _embed(snapshot, part, order)
+                table, n_rejected = _embed(snapshot, part, order)
                 writer.write_table(table.cast(schema))
-                embedded, rejected = embedded + table.num_rows - bad, rejected + bad
+                embedded, rejected = embedded + table.num_rows - n_rejected, rejected + n_rejected
         except LogError as error:
             damage = str(error)
     return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
@@ -109,55 +111,58 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, i
         names, nulls = snapshot.feature_names, part.nulls[:, order]
         points, faults = part.points[:, order], part.faults
         read = batch.check_table(points, names, False, nulls, faults, None, "skip")
-        kept = read.kept.tolist()
-        bad = {row.index: row.reason for row in read.rejected}
+        usable = read.kept.tolist()
+        reasons = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)
-        places = None if snapshot.picture is None else snapshot.picture.transform(read)
+        picture = None if snapshot.picture is None else snapshot.picture.transform(read)
     else:
-        rows, kept, bad = _rows_to_all(snapshot, part.distances)
+        rows, usable, reasons = _check_rows(snapshot, part.distances)
         coordinates = snapshot.transform_distances(rows)
         coverage = snapshot.coverage_distances(rows)
-        places = None if snapshot.picture is None else snapshot.picture.transform_distances(rows)
+        picture = None if snapshot.picture is None else snapshot.picture.transform_distances(rows)
     n = len(part)
-    place: list[int | None] = [None] * n
-    for row, index in enumerate(kept):
-        place[index] = row
-    taken = pa.array(place, pa.int64())
+    row_of: list[int | None] = [None] * n
+    for row, index in enumerate(usable):
+        row_of[index] = row
+    indices = pa.array(row_of, pa.int64())
     ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
     columns = {
         "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
         "id": pa.array([None] * n if ids is None else ids, pa.string()),
-        **{f"c{j}": pa.array(coordinates[:, j]).take(taken) for j in range(coordinates.shape[1])},
-        "coverage": pa.array(coverage).take(taken),
-        **_shown(places, taken),
-        "reason": pa.array([bad.get(i) for i in range(n)], pa.string()),
+        **{f"c{j}": pa.array(coordinates[:, j]).take(indices) for j in range(coordinates.shape[1])},
+        "coverage": pa.array(coverage).take(indices),
+        **_build_picture_columns(picture, indices),
+        "reason": pa.array([reasons.get(i) for i in range(n)], pa.string()),
     }
-    return pa.table(columns), len(bad)
+    return pa.table(columns), len(reasons)
 
 
-def _shown(places: Floats | None, taken: Any) -> dict[str, Any]:
+def _build_picture_columns(picture: Floats | None, indices: Any) -> dict[str, Any]:
     """Columns of the picture, where there is one."""
-    if places is None:
+    if picture is None:
         return {}
-    return {name: pa.array(places[:, j]).take(taken) for j, name in enumerate(PLACES[:2])}
+    return {
+        name: pa.array(picture[:, j]).take(indices)
+        for j, name in enumerate(EVENT_PICTURE_COLUMNS[:2])
+    }
 
 
-def _rows_to_all(
+def _check_rows(
     snapshot: Snapshot, rows: list[Floats | None]
 ) -> tuple[list[Floats], list[int], dict[int, str]]:
     """Rows that hold a distance to every item of a snapshot, their indices, and what is wrong."""
-    good: list[Floats] = []
-    kept: list[int] = []
-    bad: dict[int, str] = {}
+    usable: list[Floats] = []
+    indices: list[int] = []
+    reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
         if row is None:
-            bad[index] = "null in 'distances'"
+            reasons[index] = "null in 'distances'"
             continue
         try:
-            distance_rows.to_all([row], snapshot.ids)
+            distance_rows.read_support_distances([row], snapshot.ids)
         except BadRowError as error:
-            bad[index] = error.rows[0][1]
+            reasons[index] = error.rows[0][1]
         else:
-            good.append(row)
-            kept.append(index)
-    return good, kept, bad
+            usable.append(row)
+            indices.append(index)
+    return usable, indices, reasons

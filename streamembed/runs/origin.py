@@ -1,4 +1,4 @@
-"""How a run came about: what the metadata of its timeline says to whoever finds the folder.
+"""The origin of a run: what produced it, as the metadata of its timeline.
 
 Parameters of the engine and of the replay, the version, and the columns of the log: no path and no
 time, so that the same rows in other files give the same.
@@ -12,29 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from streamembed.errors import ParameterError, shown
+from streamembed.errors import ParameterError, quote
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.version import __version__
 
-__all__ = [
-    "KEY",
-    "SHOWN",
-    "checked",
-    "describe",
-    "differences",
-    "must_be_same",
-    "pack",
-    "unpack",
-]
-
-# What the timeline says of it.
-SHOWN = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
+# Fields in the metadata of the timeline.
+TIMELINE_FIELDS = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
 # Of the metadata of timeline.parquet; its value is JSON.
-KEY = "streamembed-run"
+METADATA_KEY = "streamembed-run"
 
 
-def checked(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parameters of an engine; ParameterError for what is none, with the nearest.
 
     Parameters
@@ -42,27 +31,27 @@ def checked(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, A
     given
         By name.
     others
-        Names that whoever was called knows besides, which may have been meant.
+        Other parameters of the caller, to suggest in the message.
 
     Examples
     --------
-    >>> checked({"sizze": 3})
+    >>> check_parameters({"sizze": 3})
     Traceback (most recent call last):
     streamembed.errors.ParameterError: 'sizze' is no parameter of an engine: did you mean 'size'?
     """
-    known = [parameter.name for parameter in fields(Config)]
+    names = [parameter.name for parameter in fields(Config)]
     for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), [*known, *others], 1, 0.5)
+        if name not in names:
+            near = difflib.get_close_matches(str(name), [*names, *others], 1, 0.5)
             hint = f": did you mean {near[0]!r}?" if near else ""
-            raise ParameterError(f"{shown(name)} is no parameter of an engine{hint}")
+            raise ParameterError(f"{quote(name)} is no parameter of an engine{hint}")
     return dict(given)
 
 
-def describe(
+def describe_replay(
     log: EventLog, config: Config, snapshot_every: int, on_bad_row: str, embed: str
 ) -> dict[str, Any]:
-    """What is known before the first row, JSON-ready."""
+    """The origin of a replay, JSON-ready: what is known before the first row."""
     return {
         "version": __version__,
         "engine": config.as_dict(),
@@ -80,35 +69,35 @@ def describe(
     }
 
 
-def differences(before: Any, now: Any, name: str = "") -> list[str]:
+def list_differences(before: Any, now: Any, name: str = "") -> list[str]:
     """Where two descriptions differ, a line each; of long values the beginning.
 
     Examples
     --------
-    >>> differences({"engine": {"size": 5}, "embed": "final"}, {"engine": {"size": 7}})
+    >>> list_differences({"engine": {"size": 5}, "embed": "final"}, {"engine": {"size": 7}})
     ['engine.size was 5 and is 7', "embed was 'final' and is None"]
-    >>> differences([*range(1000)], [*range(999), 0], "rows")
+    >>> list_differences([*range(1000)], [*range(999), 0], "rows")
     ['rows[999] was 999 and is 0']
     """
     if isinstance(before, dict) and isinstance(now, dict):
         names = dict.fromkeys([*before, *now])
         parts = [(f"{name}.{key}" if name else key, key) for key in names]
-        lists = [differences(before.get(key), now.get(key), told) for told, key in parts]
+        lists = [list_differences(before.get(key), now.get(key), label) for label, key in parts]
         return [line for lines in lists for line in lines]
     if before == now:
         return []
-    was, is_ = shown(before), shown(now)
+    was, is_ = quote(before), quote(now)
     if was == is_ and isinstance(before, list) and isinstance(now, list):  # it shows further on
         at = next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), None)
         if at is None:
             return [f"{name} had {len(before):,} entries and has {len(now):,}"]
-        return differences(before[at], now[at], f"{name}[{at}]")
+        return list_differences(before[at], now[at], f"{name}[{at}]")
     return [f"{name} was {was} and is {is_}"]
 
 
-def must_be_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """ParameterError unless a run came about as one that is asked for now; ``place`` names it."""
-    lines = differences(dict(before), json.loads(json.dumps(now)))
+def check_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """ParameterError unless a run has the origin that is asked for; ``place`` names it."""
+    lines = list_differences(dict(before), json.loads(json.dumps(now)))
     if lines:
         more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
         raise ParameterError(
@@ -118,25 +107,25 @@ def must_be_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) 
         )
 
 
-def pack(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:
+def to_metadata(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:
     """As metadata; ``whole`` is whether the log was read to its end."""
-    return {KEY: json.dumps({**origin, "whole": whole})}
+    return {METADATA_KEY: json.dumps({**origin, "whole": whole})}
 
 
-def unpack(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """What `pack` made; None where there is nothing, as in runs of earlier versions.
+def from_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
+    """What `to_metadata` made; None where there is nothing, as in runs of earlier versions.
 
     Raises
     ------
     ValueError
         It is something else.
     """
-    packed = (metadata or {}).get(KEY.encode())
+    packed = (metadata or {}).get(METADATA_KEY.encode())
     if packed is None:
         return None
     origin = json.loads(packed)
     sections = [origin] if isinstance(origin, dict) else []
     sections += [origin.get(name) for name in ("engine", "log")] if sections else []
     if not sections or not all(isinstance(section, dict) for section in sections):
-        raise ValueError(f"the metadata {KEY} is not that of a run")
+        raise ValueError(f"the metadata {METADATA_KEY} is not that of a run")
     return dict(origin)

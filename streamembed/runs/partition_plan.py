@@ -1,7 +1,7 @@
-"""How a log is divided into partitions: by its files, whoever reads them.
+"""How a log is divided into partitions: by its files, whichever worker reads them.
 
-Partitions are fixed by the log alone, so that neither the number of workers nor who works on what
-leaves a trace.
+Partitions are fixed by the log alone, so that neither the number of workers nor their assignment
+changes the result.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from streamembed.errors import FeatureError, LogError, ParameterError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.stdin import STDIN
 
-__all__ = ["MOST", "PIECES", "Part", "divide"]
-
 # Of a log of more files, neighbours go together.
-MOST = 64
+MAX_PARTITIONS = 64
 # Of one file whose number of rows is known.
-PIECES = 8
-FIRST = 1000
+RANGES_OF_A_FILE = 8
+FINGERPRINT_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Partition:
     """One partition of a log.
 
     Attributes
@@ -52,8 +50,8 @@ class Part:
                 return
             yield batch
 
-    def told(self) -> dict[str, object]:
-        """What a run remembers of it, JSON-ready: no path, for files may be moved.
+    def describe(self) -> dict[str, object]:
+        """What a run stores of it, JSON-ready: no path, for files may be moved.
 
         Its first rows stand for it: a log of other data, or of the same files in another order, is
         another log.
@@ -68,14 +66,14 @@ class Part:
 
     def _fingerprint(self) -> int:
         """CRC32 of the first 1,000 rows; 0 where there are none, or they cannot be read."""
-        with suppress(LogError):  # who learns it will meet it
+        with suppress(LogError):  # the learner raises it
             first = next(self.batches(0), None)
             if first is not None:
-                return zlib.crc32(first.points[:FIRST].tobytes())
+                return zlib.crc32(first.points[:FINGERPRINT_ROWS].tobytes())
         return 0
 
 
-def divide(log: EventLog) -> tuple[Part, ...]:
+def divide_log(log: EventLog) -> tuple[Partition, ...]:
     """The partitions of a log.
 
     Its files, in order; of more than 64 files, 64 groups of neighbours. A log of one file whose
@@ -100,22 +98,23 @@ def divide(log: EventLog) -> tuple[Part, ...]:
         )
     count = len(log.paths)
     if count == 1 and log.n_rows is not None:
-        pieces = max(1, min(PIECES, log.n_rows))
+        pieces = max(1, min(RANGES_OF_A_FILE, log.n_rows))
         cuts = [log.n_rows * piece // pieces for piece in range(pieces + 1)]
         return tuple(
-            Part(number, log, start, stop) for number, (start, stop) in enumerate(pairwise(cuts))
+            Partition(number, log, start, stop)
+            for number, (start, stop) in enumerate(pairwise(cuts))
         )
-    parts = min(MOST, count)
+    parts = min(MAX_PARTITIONS, count)
     cuts = [count * part // parts for part in range(parts + 1)]
     return tuple(
-        Part(number, _only(log, start, stop), 0, None)
+        Partition(number, _select_file(log, start, stop), 0, None)
         for number, (start, stop) in enumerate(pairwise(cuts))
     )
 
 
-def _only(log: EventLog, start: int, stop: int) -> EventLog:
+def _select_file(log: EventLog, start: int, stop: int) -> EventLog:
     """Some files of a log, with its columns."""
     files = log._files[start:stop]
     rows = [file.rows for file in files]
-    known = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-    return replace(log, paths=log.paths[start:stop], n_rows=known, _files=files)
+    n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
+    return replace(log, paths=log.paths[start:stop], n_rows=n_rows, _files=files)

@@ -1,6 +1,6 @@
 """The root: the newest checkpoint of every partition, and the map of all of them, round by round.
 
-All that it knows is in the database of the run: whoever opens that goes on where it stood. A round
+All its state is in the database of the run: a root that opens it resumes there. A round
 is published once every partition has come to it, or to its end; what is published is a function of
 these checkpoints and of the snapshot before, and so of the log alone.
 """
@@ -18,38 +18,38 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DegenerateMapWarning, ResolutionWarning
 from streamembed.merging import merged_set
 from streamembed.merging.agreement import Agreement
-from streamembed.merging.landmark_set import LandmarkSet, of_covering
+from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import MERGED, PARTITION, SNAPSHOTS, packed
-from streamembed.runs.partition_learner import Checkpoint
-from streamembed.runs.recorder import timeline_of
-from streamembed.runs.worker_process import Progressed
-from streamembed.storage.database import Database, thinned
-
-__all__ = ["REJECTED", "Root"]
+from streamembed.runs.checkpoint_writer import MERGED, PARTITION, SNAPSHOTS, to_ipc_bytes
+from streamembed.runs.partition_learner import PartitionCheckpoint
+from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.worker_process import RoundResult
+from streamembed.storage.database import Database, select_retained
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
-REJECTED = pa.schema([("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())])
-# Of the parameters of an engine, what a merged set has settled.
-SETTLED = ("memory", "half_life", "clock", "size")
+REJECTED_SCHEMA = pa.schema(
+    [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
+)
+# Parameters of an engine that a merged set determines.
+MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
 
 
-def chain_of(partition: int) -> str:
+def name_chain(partition: int) -> str:
     """The chain of the checkpoints of a partition: record r - 1 is that of round r."""
     return f"{PARTITION}{partition:05d}"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionProgress:
     """How far a partition is: its last round that is committed, and whether it was its last."""
 
     round: int
     done: bool
 
 
-class Root:
-    """Keeps what partitions send, and publishes.
+class PartitionRoot:
+    """Commits the checkpoints of partitions, and publishes rounds.
 
     Parameters
     ----------
@@ -63,153 +63,160 @@ class Root:
     def __init__(self, database: Database, config: Config, partitions: int) -> None:
         self._database = database
         self._config = config
-        self.published = int(database.fact(PUBLISHED, {"round": 0})["round"])
-        told = database.fact(AGREEMENT)
-        self.agreement = None if told is None else Agreement.from_dict(told)
-        ends = database.fact("ends", {})
-        self._standing = [
-            Standing(database.length(chain_of(one)), str(one) in ends) for one in range(partitions)
+        self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
+        agreement = database.read_fact(AGREEMENT)
+        self.agreement = None if agreement is None else Agreement.from_dict(agreement)
+        ends = database.read_fact("ends", {})
+        self._progress = [
+            PartitionProgress(database.count_records(name_chain(partition)), str(partition) in ends)
+            for partition in range(partitions)
         ]
 
-    def agree(self, agreement: Agreement) -> None:
-        """What all sets have in common, once and for all."""
+    def set_agreement(self, agreement: Agreement) -> None:
+        """Commit what all sets have in common; once per run."""
         with self._database.commit():
-            self._database.note(AGREEMENT, agreement.as_dict())
+            self._database.write_fact(AGREEMENT, agreement.as_dict())
         self.agreement = agreement
 
-    def saved(self) -> dict[int, tuple[int, bytes | None]]:
+    def read_saved(self) -> dict[int, tuple[int, bytes | None]]:
         """Of each partition its last round that is committed, and its checkpoint."""
-        found: dict[int, tuple[int, bytes | None]] = {}
-        for one, standing in enumerate(self._standing):
+        saved: dict[int, tuple[int, bytes | None]] = {}
+        for partition, progress in enumerate(self._progress):
             data = None
-            if standing.round:
-                data = self._database.read(chain_of(one), standing.round - 1).data
-            found[one] = standing.round, data
-        return found
+            if progress.round:
+                data = self._database.read(name_chain(partition), progress.round - 1).data
+            saved[partition] = progress.round, data
+        return saved
 
-    def take(self, told: Progressed) -> None:
+    def commit_round(self, result: RoundResult) -> None:
         """Commit a checkpoint, with the rows that were rejected; a known one changes nothing.
 
         Raises
         ------
         ValueError
-            A round was left out: whoever places partitions is to hand theirs on in order.
+            A round was skipped: an executor must deliver the rounds of a partition in order.
         """
-        standing = self._standing[told.partition]
-        if told.round <= standing.round:
+        progress = self._progress[result.partition]
+        if result.round <= progress.round:
             return
-        if told.round > standing.round + 1:
+        if result.round > progress.round + 1:
             raise ValueError(
-                f"partition {told.partition} told of round {told.round} after {standing.round}"
+                f"partition {result.partition} sent round {result.round} after {progress.round}"
             )
         database = self._database
         with database.commit():
-            database.append(chain_of(told.partition), told.position, 0, told.data)
-            if told.rejected:
-                rows, why = zip(*told.rejected, strict=True)
-                which = [told.partition] * len(rows)
-                table = pa.table([which, list(rows), list(why)], schema=REJECTED)
-                database.append("rejected", 0, len(rows), packed(table))
-            if told.done:
-                ends = database.fact("ends", {})
-                database.note("ends", {**ends, str(told.partition): told.round})
-        self._standing[told.partition] = Standing(told.round, told.done)
+            database.append(name_chain(result.partition), result.position, 0, result.data)
+            if result.rejected:
+                rows, why = zip(*result.rejected, strict=True)
+                partition_column = [result.partition] * len(rows)
+                table = pa.table([partition_column, list(rows), list(why)], schema=REJECTED_SCHEMA)
+                database.append("rejected", 0, len(rows), to_ipc_bytes(table))
+            if result.done:
+                ends = database.read_fact("ends", {})
+                database.write_fact("ends", {**ends, str(result.partition): result.round})
+        self._progress[result.partition] = PartitionProgress(result.round, result.done)
 
     @property
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
         coming = self.published + 1
-        ready = all(one.done or one.round >= coming for one in self._standing)
-        return ready and any(one.round >= coming for one in self._standing)
+        ready = all(progress.done or progress.round >= coming for progress in self._progress)
+        return ready and any(progress.round >= coming for progress in self._progress)
 
     def publish(self) -> Snapshot | None:
         """The map of the next round, committed; None where there are too few events for one."""
         coming, database = self.published + 1, self._database
-        sets = self._sets(coming)
+        sets = self._read_sets(coming)
         before = self.snapshot()
-        found = self._merge(sets)
-        enough = len(found) >= self._config.n_components + 2
-        events = sum(found.positions.values())
+        merged = self._merge(sets)
+        enough = len(merged) >= self._config.n_components + 2
+        events = sum(merged.positions.values())
         ready = enough and events >= self._config.warm_up_events
         snapshot = None
-        gone = []
+        removed = []
         with database.commit():
             if ready:
-                engine = self._engine_of(found, before)
+                engine = self._build_engine(merged, before)
                 snapshot = engine.publish()
-                table = timeline_of(snapshot, engine)
-                count = len(found.positions)
+                table = build_timeline_row(snapshot, engine)
+                count = len(merged.positions)
                 table = table.append_column("round", pa.array([coming]))
-                ended = sum(one.done and one.round < coming for one in self._standing)
+                ended = sum(
+                    partition.done and partition.round < coming for partition in self._progress
+                )
                 table = table.append_column("partitions", pa.array([count]))
                 table = table.append_column("ended", pa.array([ended]))
-                database.append("timeline", events, 1, packed(table))
+                database.append("timeline", events, 1, to_ipc_bytes(table))
                 database.append(SNAPSHOTS, events, len(snapshot.ids), snapshot.to_bytes())
-                gone += database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
-                number = database.append(MERGED, events, len(found), found.to_bytes())
-                gone += database.keep_only(MERGED, {number})
-            database.note(PUBLISHED, {"round": coming})
-            for one, standing in enumerate(self._standing):
-                needed = range(min(coming, standing.round) - 1, standing.round)
-                gone += database.keep_only(chain_of(one), set(needed))
-        for path in gone:
+                removed += database.keep_only(
+                    SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS))
+                )
+                number = database.append(MERGED, events, len(merged), merged.to_bytes())
+                removed += database.keep_only(MERGED, {number})
+            database.write_fact(PUBLISHED, {"round": coming})
+            for partition, progress in enumerate(self._progress):
+                needed = range(min(coming, progress.round) - 1, progress.round)
+                removed += database.keep_only(name_chain(partition), set(needed))
+        for path in removed:
             path.unlink(missing_ok=True)
         self.published = coming
         return snapshot
 
-    def _sets(self, count: int) -> list[LandmarkSet]:
+    def _read_sets(self, count: int) -> list[LandmarkSet]:
         """The landmarks of every partition as of a round, or of its end."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
-        found = []
-        for one, standing in enumerate(self._standing):
-            data = self._database.read(chain_of(one), min(count, standing.round) - 1).data
-            kept = Checkpoint.unpack(data, agreement).covering
-            found.append(of_covering(kept, agreement, one, size))
-        return found
+        sets = []
+        for partition, progress in enumerate(self._progress):
+            data = self._database.read(name_chain(partition), min(count, progress.round) - 1).data
+            covering = PartitionCheckpoint.unpack(data, agreement).covering
+            sets.append(from_covering(covering, agreement, partition, size))
+        return sets
 
     def _merge(self, sets: Sequence[LandmarkSet]) -> LandmarkSet:
-        """All as one; few of them with the landmarks of the round before where these fit."""
-        before = self.merged()
+        """Merge them; reuses the landmarks of the previous round where these fit."""
+        before = self.read_merged()
         keep = None if before is None else before.keys
-        return merged_set.merged(list(sets), self._config.size, keep)
+        return merged_set.merge_disjoint(list(sets), self._config.size, keep)
 
-    def _engine_of(self, found: LandmarkSet, before: Snapshot | None) -> Engine:
-        told = self._config.as_dict()
-        parameters = {name: value for name, value in told.items() if name not in SETTLED}
+    def _build_engine(self, merged: LandmarkSet, before: Snapshot | None) -> Engine:
+        config = self._config.as_dict()
+        parameters = {
+            name: value for name, value in config.items() if name not in MERGED_PARAMETERS
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResolutionWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
-            return Engine.of_landmarks(found, before, **parameters)
+            return Engine.of_landmarks(merged, before, **parameters)
 
-    def ends(self) -> tuple[int, dict[int, str]]:
+    def count_events(self) -> tuple[int, dict[int, str]]:
         """Events of all partitions, and of those that are damaged, why."""
         events, damages = 0, {}
         assert self.agreement is not None
-        for one, (_, data) in self.saved().items():
+        for partition, (_, data) in self.read_saved().items():
             if data is None:
                 continue
-            kept = Checkpoint.unpack(data, self.agreement)
-            events += kept.covering.position
-            if kept.damage is not None:
-                damages[one] = kept.damage
+            checkpoint = PartitionCheckpoint.unpack(data, self.agreement)
+            events += checkpoint.covering.position
+            if checkpoint.damage is not None:
+                damages[partition] = checkpoint.damage
         return events, damages
 
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""
-        found = self.merged()
-        return None if found is None else self._engine_of(found, self.snapshot(before=1))
+        merged = self.read_merged()
+        return None if merged is None else self._build_engine(merged, self.snapshot(before=1))
 
-    def merged(self) -> LandmarkSet | None:
+    def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""
-        length = self._database.length(MERGED)
+        length = self._database.count_records(MERGED)
         if not length:
             return None
         return LandmarkSet.from_bytes(self._database.read(MERGED, length - 1).data)
 
     def snapshot(self, before: int = 0) -> Snapshot | None:
-        """The map of the last round, or the one before, as whoever opens the run reads it."""
-        number = self._database.length(SNAPSHOTS) - 1 - before
+        """The map of the last round, or the one before, as a reader of the run sees it."""
+        number = self._database.count_records(SNAPSHOTS) - 1 - before
         if number < 0:
             return None
         return Snapshot.from_bytes(self._database.read(SNAPSHOTS, number).data)

@@ -1,4 +1,4 @@
-"""The agreement of all partitions, made once by the root of what they say of their first events."""
+"""The agreement of all partitions, computed once from summaries of their first events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.kernel import choose_bandwidth
-from streamembed.geometry.scaling import LEAST_SHARE, divisors
+from streamembed.geometry.scaling import LEAST_SHARE, choose_divisors
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import Config
-from streamembed.runs.partition_summary import Summary, merge
-
-__all__ = ["agree"]
+from streamembed.runs.partition_summary import PartitionSummary, merge_summaries
 
 
-def agree(
-    summaries: Sequence[Summary], config: Config, features: tuple[str, ...], ordered: bool
+def compute_agreement(
+    summaries: Sequence[PartitionSummary], config: Config, features: tuple[str, ...], ordered: bool
 ) -> Agreement:
     """What all partitions scale by, from their summaries in order.
 
@@ -26,16 +24,16 @@ def agree(
     """
     whole, size = summaries[0], config.warm_up_events
     for other in summaries[1:]:
-        whole = merge(whole, other, size)
+        whole = merge_summaries(whole, other, size)
     spread = whole.spread
-    if not spread.counts.any():  # no row can be learned, and they are still to be told
+    if not spread.counts.any():  # no row can be learned, and they are still reported as rejected
         units = (1.0,) * len(features)
         bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
         return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
     least = LEAST_SHARE if config.rescales else 0.0
     deviations = np.sqrt(spread.squares / spread.counts)
     count = float(spread.counts.max())
-    scale = divisors(spread.means, deviations, count, config.scaling, least)
+    scale = choose_divisors(spread.means, deviations, count, config.scaling, least)
     bandwidth = None
     if not config.has_widths:
         bandwidth = config.fixed_bandwidth

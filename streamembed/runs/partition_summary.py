@@ -2,7 +2,7 @@
 
 Both parts of a summary merge exactly: moments by the formula of Chan, Golub and LeVeque in the
 order of the partitions, and a sample of the rows with the least hashes of (seed, partition,
-position), which is the same whoever drew it.
+position), which is the same for any worker.
 
 Source: docs/algorithms/merge.md; the sample is the bottom-k sketch of Cohen & Kaplan (2007).
 """
@@ -16,13 +16,11 @@ import numpy as np
 
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.moments import Spread
-
-__all__ = ["Summary", "merge", "summarise"]
+from streamembed.numeric.moments import FeatureMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Summary:
+class PartitionSummary:
     """Of some events.
 
     Attributes
@@ -35,25 +33,25 @@ class Summary:
         These rows, raw.
     """
 
-    spread: Spread
+    spread: FeatureMoments
     ranks: np.ndarray[tuple[int], np.dtype[np.uint64]]
     sample: Floats
 
 
-def summarise(points: Floats, partition: int, seed: int, size: int) -> Summary:
+def summarise_partition(points: Floats, partition: int, seed: int, size: int) -> PartitionSummary:
     """Of the first events of a partition, (n, d), with a sample of at most ``size`` of them."""
     spread = moments.update(moments.init(points.shape[1]), points)
     ranks = np.array([_rank(seed, partition, at) for at in range(len(points))], dtype=np.uint64)
     order = np.argsort(ranks, kind="stable")[:size]
-    return Summary(spread, ranks[order], points[order])
+    return PartitionSummary(spread, ranks[order], points[order])
 
 
-def merge(left: Summary, right: Summary, size: int) -> Summary:
+def merge_summaries(left: PartitionSummary, right: PartitionSummary, size: int) -> PartitionSummary:
     """Of both, where ``left`` is of the earlier partitions."""
     ranks = np.concatenate([left.ranks, right.ranks])
     order: Ints = np.argsort(ranks, kind="stable")[:size]
     sample = np.concatenate([left.sample, right.sample])
-    return Summary(moments.merge(left.spread, right.spread), ranks[order], sample[order])
+    return PartitionSummary(moments.merge(left.spread, right.spread), ranks[order], sample[order])
 
 
 def _rank(seed: int, partition: int, position: int) -> int:

@@ -2,7 +2,7 @@
 
 The folder holds ``snapshot.arrow`` (the final map), ``landmarks.arrow`` (the merged landmarks that
 it is of), ``timeline.parquet`` (a row a round) and ``rejected.parquet`` (rows that could not be
-learned, by partition and row), and ``run.db``, from which the same call goes on. All of it is a
+learned, by partition and row), and ``run.db``, from which the same call resumes. All of it is a
 function of the log's files and of the parameters: neither the number of workers, nor which of them
 was killed when, leaves a trace.
 """
@@ -22,33 +22,31 @@ import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import Columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, path_text, shown, warn
+from streamembed.errors import ColumnWarning, FeatureError, ParameterError, check_path, quote, warn
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import PARTITIONS
-from streamembed.runs.executor import Placing, crew_of
-from streamembed.runs.partition_learner import Settings
-from streamembed.runs.partition_plan import divide
-from streamembed.runs.partition_root import REJECTED, Root, chain_of
-from streamembed.runs.partition_scaling import agree
+from streamembed.runs.executor import ExecutorFactory, open_executor
+from streamembed.runs.partition_learner import PartitionSettings
+from streamembed.runs.partition_plan import divide_log
+from streamembed.runs.partition_root import REJECTED_SCHEMA, PartitionRoot, name_chain
+from streamembed.runs.partition_scaling import compute_agreement
 from streamembed.runs.replay_log import replay
-from streamembed.runs.resume import FINAL, ORIGIN, STATE, wrong
-from streamembed.runs.worker_process import Start, dealt
-from streamembed.storage.archive import replacing
+from streamembed.runs.resume import FINAL, ORIGIN, STATE, find_file_error
+from streamembed.runs.worker_process import WorkerTask, assign_partitions
+from streamembed.storage.archive import replace_file
 from streamembed.storage.database import Database
-from streamembed.validation import flag, one_of, whole
-
-__all__ = ["ROUND_EVERY", "Partitioned", "columns_of", "replay_partitions"]
+from streamembed.validation import check_choice, check_flag, check_whole
 
 LANDMARKS = "landmarks.arrow"
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
 ROUND_EVERY = 262_144
 # What the timeline says of it: as of any replay, with rounds in the place of snapshots.
-SHOWN = ("version", "engine", "round_every", "on_bad_row", "embed", "log")
+TIMELINE_FIELDS = ("version", "engine", "round_every", "on_bad_row", "embed", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Partitioned:
     damages : dict of int to str
         Partitions that could not be read to their end, and why.
     resumed_at : int
-        Rounds that an earlier call had published; 0 where it began anew.
+        Rounds that an earlier call had published; 0 for a new run.
     columns : Columns
         What the columns of the log were used for.
     """
@@ -97,15 +95,15 @@ def replay_partitions(
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
-    placing: Placing = crew_of,
+    placing: ExecutorFactory = open_executor,
     **parameters: Any,
 ) -> Partitioned:
     """Learn a log in partitions, each in landmarks of its own, and merge them round by round.
 
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
-    number of workers. The same call again goes on after whatever ended the one before, and ends
-    with the same files. A worker that dies is replaced, and goes on from its last round.
+    number of workers. Repeat the call to resume after whatever ended the previous one; it ends
+    with the same files. A worker that dies is replaced, and resumes from its last round.
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
@@ -114,7 +112,7 @@ def replay_partitions(
     log
         Files or folders, as for `replay`; not standard input, and of points.
     run
-        The folder to create, or to go on with.
+        The folder to create or to resume.
     workers
         Processes, at least 1; with 1 all is done in this one.
     round_every
@@ -129,7 +127,7 @@ def replay_partitions(
         Called with the events learned so far: at first with those of earlier calls, or 0, then
         after every round of a partition.
     placing
-        Who works on the partitions; default: this process, or processes of this machine.
+        Opens the executor of the partitions; default: this process, or a pool of processes.
     parameters
         Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no metrics, no picture,
         and with ``half_life`` the clock is "event_time".
@@ -155,45 +153,51 @@ def replay_partitions(
     ColumnWarning
         As for `replay`: columns were left out because of their looks.
     """
-    policy = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
-    count = whole("workers", workers, 1)
-    config = _config_of(parameters)
-    asked = ROUND_EVERY if round_every is None else whole("round_every", round_every, 1, " or None")
+    policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
+    count = check_whole("workers", workers, 1)
+    config = _check_config(parameters)
+    asked = (
+        ROUND_EVERY
+        if round_every is None
+        else check_whole("round_every", round_every, 1, " or None")
+    )
     every = -(-asked // config.chunk_size) * config.chunk_size
-    opened = _open(log, parse_choice(features, exclude, None, None, time), config)
+    opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
-    parts = divide(opened)
-    folder = Path(path_text(run, "run"))
-    runfolder.apart("run", folder, (opened,), folder=True)
-    columns = columns_of(opened, config)
-    told = _told(opened, columns, config, every, policy)
-    told["partitions"] = [part.told() for part in parts]
+    parts = divide_log(opened)
+    folder = Path(check_path(run, "run"))
+    runfolder.check_apart("run", folder, (opened,), folder=True)
+    columns = select_columns(opened, config)
+    run_origin = _describe_run(opened, columns, config, every, policy)
+    run_origin["partitions"] = [part.describe() for part in parts]
     with (
-        runfolder.taken(run) as folder,
-        _opened(folder, told, flag("overwrite", overwrite)) as kept,
+        runfolder.lock_folder(run) as folder,
+        _open_database(folder, run_origin, check_flag("overwrite", overwrite)) as database,
     ):
-        root = Root(kept, config, len(parts))
-        begun = root.published
-        advanced = _counted(progress, kept, len(parts))
+        root = PartitionRoot(database, config, len(parts))
+        resumed_at = root.published
+        advanced = _report_committed(progress, database, len(parts))
         advanced()
-        state = kept.fact(STATE)
+        state = database.read_fact(STATE)
         if state["finished"]:
-            if any(wrong(folder, name, crc) for name, crc in state["files"].items()):
-                _write(folder, kept, root, told)
+            if any(find_file_error(folder, name, crc) for name, crc in state["files"].items()):
+                _write(folder, database, root, run_origin)
         else:
-            settings = _settings_of(config, policy, every)
-            starts = [Start(some, settings) for some in dealt(parts, count)]
+            settings = _select_settings(config, policy, every)
+            starts = [WorkerTask(group, settings) for group in assign_partitions(parts, count)]
             try:
                 _learn(root, starts, opened, config, advanced, placing)
-                _write(folder, kept, root, told)
+                _write(folder, database, root, run_origin)
             except KeyboardInterrupt as error:
-                error.add_note(_held(folder, root, _committed(kept, len(parts))))
+                error.add_note(
+                    _describe_interrupt(folder, root, _count_committed(database, len(parts)))
+                )
                 raise
-        return _result(folder, kept, root, columns, len(parts), begun)
+        return _result(folder, database, root, columns, len(parts), resumed_at)
 
 
-def columns_of(log: EventLog, config: Config) -> Columns:
+def select_columns(log: EventLog, config: Config) -> Columns:
     """What the columns of a log are used for: ids and labels are not, nor times without a clock."""
     columns = log.columns
     uses = {"ids": columns.id, "labels": columns.label}
@@ -205,46 +209,46 @@ def columns_of(log: EventLog, config: Config) -> Columns:
     return replace(columns, id=None, label=None, time=time, left_out=left_out)
 
 
-def _told(
+def _describe_run(
     log: EventLog, columns: Columns, config: Config, every: int, policy: str
 ) -> dict[str, Any]:
-    """How the run comes about, JSON-ready."""
-    told = {"kind": PARTITIONS, **origin.describe(log, config, every, policy, "none")}
-    told["round_every"] = told.pop("snapshot_every")
-    told["log"] |= {"has_ids": False, "label": None}
+    """The origin of the run, JSON-ready."""
+    description = {"kind": PARTITIONS, **origin.describe_replay(log, config, every, policy, "none")}
+    description["round_every"] = description.pop("snapshot_every")
+    description["log"] |= {"has_ids": False, "label": None}
     if columns.time is None:
-        told["log"]["event_time"] = None
-    return told
+        description["log"]["event_time"] = None
+    return description
 
 
-def _committed(database: Database, partitions: int) -> int:
+def _count_committed(database: Database, partitions: int) -> int:
     """Events of all partitions as of their newest checkpoints."""
-    found = (database.numbers(chain_of(one)) for one in range(partitions))
-    return sum(numbers[-1][1] for numbers in found if numbers)
+    records = (database.list_records(name_chain(partition)) for partition in range(partitions))
+    return sum(numbers[-1][1] for numbers in records if numbers)
 
 
-def _held(folder: Path, root: Root, events: int) -> str:
-    """What a run holds that was broken off."""
+def _describe_interrupt(folder: Path, root: PartitionRoot, events: int) -> str:
+    """The progress of an interrupted run."""
     rounds = f"{root.published:,} round{'' if root.published == 1 else 's'}"
-    told = f"at {events:,} events; {folder} holds them and {rounds}"
-    return (
-        f"interrupted {told if events else 'before anything was learned'}; the same again goes on"
-    )
+    progress = f"at {events:,} events; {folder} holds them and {rounds}"
+    if not events:
+        progress = "before anything was learned"
+    return f"interrupted {progress}; repeat the call to resume"
 
 
-def _counted(
+def _report_committed(
     progress: Callable[[int], None] | None, database: Database, partitions: int
 ) -> Callable[[], None]:
-    """What tells the progress, of every partition, also those of which nothing was heard yet."""
+    """A function that reports the events of all partitions."""
 
-    def tell() -> None:
+    def report() -> None:
         if progress is not None:
-            progress(_committed(database, partitions))
+            progress(_count_committed(database, partitions))
 
-    return tell
+    return report
 
 
-def _config_of(parameters: dict[str, Any]) -> Config:
+def _check_config(parameters: dict[str, Any]) -> Config:
     """The parameters, if partitions of a log can be learned with them."""
     own, whole_log = signature(replay_partitions).parameters, signature(replay).parameters
     for name in parameters:
@@ -253,7 +257,7 @@ def _config_of(parameters: dict[str, Any]) -> Config:
                 f"{name}= is for replay, which learns a log as one stream: leave it out, or use "
                 "replay; parameters of an engine are given by their names"
             )
-    config = Config(**{"memory": "landmarks", **origin.checked(parameters, own)})
+    config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
     instead = "leave it out, or learn the log as one stream: se.replay, or without --workers"
     for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
         if getattr(config, name) != value:
@@ -274,9 +278,9 @@ def _config_of(parameters: dict[str, Any]) -> Config:
     return config
 
 
-def _settings_of(config: Config, on_bad_row: str, every: int) -> Settings:
-    """What workers must know of the parameters."""
-    return Settings(
+def _select_settings(config: Config, on_bad_row: str, every: int) -> PartitionSettings:
+    """The parameters that workers need."""
+    return PartitionSettings(
         config.size,
         config.chunk_size,
         config.half_life,
@@ -289,7 +293,7 @@ def _settings_of(config: Config, on_bad_row: str, every: int) -> Settings:
     )
 
 
-def _open(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
+def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     opened = log if isinstance(log, EventLog) else open_with_choice(log, choice)
     if config.clock != POSITION and opened.event_time_type is None:
         raise FeatureError(
@@ -300,94 +304,106 @@ def _open(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
 
 
 @contextmanager
-def _opened(folder: Path, told: dict[str, Any], overwrite: bool) -> Iterator[Database]:
+def _open_database(folder: Path, run_origin: dict[str, Any], overwrite: bool) -> Iterator[Database]:
     """The database of the run: a new one, or that of a run which came about in the same way."""
-    with runfolder.opened(folder, overwrite) as database:
-        before = database.fact(ORIGIN)
+    with runfolder.open_database(folder, overwrite) as database:
+        before = database.read_fact(ORIGIN)
         if before is None:
             with database.commit():
-                database.note(ORIGIN, told)
-                database.note(STATE, {"finished": False})
+                database.write_fact(ORIGIN, run_origin)
+                database.write_fact(STATE, {"finished": False})
         else:
-            now = {**told, "version": before.get("version")}
-            origin.must_be_same(f"run={shown(str(folder))}", before, now)
+            now = {**run_origin, "version": before.get("version")}
+            origin.check_same(f"run={quote(str(folder))}", before, now)
         yield database
 
 
 def _learn(
-    root: Root,
-    starts: Sequence[Start],
+    root: PartitionRoot,
+    starts: Sequence[WorkerTask],
     log: EventLog,
     config: Config,
     advanced: Callable[[], None],
-    placing: Placing,
+    placing: ExecutorFactory,
 ) -> None:
     """Take all partitions to their ends, and publish every round."""
-    with placing(starts, root.saved, root.agreement, root.published) as crew:
+    with placing(starts, root.read_saved, root.agreement, root.published) as executor:
         if root.agreement is None:
-            found = crew.summaries()
-            made = [found[number] for number in sorted(found)]
-            agreement = agree(made, config, log.feature_names, log.ordered)
-            root.agree(agreement)
-            crew.begin(agreement)
+            by_partition = executor.summarise()
+            summaries = [by_partition[number] for number in sorted(by_partition)]
+            agreement = compute_agreement(summaries, config, log.feature_names, log.ordered)
+            root.set_agreement(agreement)
+            executor.begin(agreement)
         while True:
             while root.is_due:
                 root.publish()
-                crew.publish(root.published)
-            told = crew.receive()
-            if told is None:
+                executor.publish(root.published)
+            result = executor.receive()
+            if result is None:
                 return
-            root.take(told)
+            root.commit_round(result)
             advanced()
 
 
-def _write(folder: Path, database: Database, root: Root, told: dict[str, Any]) -> None:
+def _write(
+    folder: Path, database: Database, root: PartitionRoot, run_origin: dict[str, Any]
+) -> None:
     """The files of the run, and that it is finished."""
-    database.must_be_here()
-    snapshot, found = root.snapshot(), root.merged()
-    shown_of = {name: told[name] for name in SHOWN}
-    timeline = _table(database, "timeline")
+    database.check_in_place()
+    snapshot, merged = root.snapshot(), root.read_merged()
+    metadata = {name: run_origin[name] for name in TIMELINE_FIELDS}
+    timeline = _read_table(database, "timeline")
     if timeline is not None:
-        timeline = timeline.replace_schema_metadata(origin.pack(shown_of, True))
+        timeline = timeline.replace_schema_metadata(origin.to_metadata(metadata, True))
         _write_table(folder / "timeline.parquet", timeline)
-    rejected = _table(database, "rejected")
-    rejected = REJECTED.empty_table() if rejected is None else rejected
+    rejected = _read_table(database, "rejected")
+    rejected = REJECTED_SCHEMA.empty_table() if rejected is None else rejected
     rejected = rejected.sort_by([("partition", "ascending"), ("offset", "ascending")])
     _write_table(folder / "rejected.parquet", rejected)
-    if snapshot is not None and found is not None:
+    if snapshot is not None and merged is not None:
         snapshot.save(folder / "snapshot.arrow")
-        found.save(folder / LANDMARKS)
+        merged.save(folder / LANDMARKS)
     names = ("snapshot.arrow", LANDMARKS, "timeline.parquet", "rejected.parquet")
     paths = [folder / name for name in names]
     files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
     state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-    engine, gone = root.engine(), []
+    engine, removed = root.engine(), []
     with database.commit():
         if engine is not None:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            gone = database.keep_only(FINAL, {number})
+            removed = database.keep_only(FINAL, {number})
             state["final"] = number
-        database.note(STATE, state)
-    for path in gone:
+        database.write_fact(STATE, state)
+    for path in removed:
         path.unlink(missing_ok=True)
 
 
 def _write_table(path: Path, table: Any) -> None:
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
 
 
-def _table(database: Database, chain: str) -> Any:
+def _read_table(database: Database, chain: str) -> Any:
     """All rows of a chain of tables; None where there are none."""
-    parts = [pa.ipc.open_stream(pa.py_buffer(one.data)).read_all() for one in database.chain(chain)]
+    parts = [
+        pa.ipc.open_stream(pa.py_buffer(record.data)).read_all()
+        for record in database.read_chain(chain)
+    ]
     return pa.concat_tables(parts) if parts else None
 
 
 def _result(
-    folder: Path, database: Database, root: Root, columns: Columns, count: int, begun: int
+    folder: Path,
+    database: Database,
+    root: PartitionRoot,
+    columns: Columns,
+    count: int,
+    resumed_at: int,
 ) -> Partitioned:
-    learned, damages = root.ends()
-    rejected = int(database.fact(STATE)["rejected"])
+    learned, damages = root.count_events()
+    rejected = int(database.read_fact(STATE)["rejected"])
     snapshot = root.snapshot()
     rounds = root.published
-    return Partitioned(folder, count, rounds, learned, rejected, snapshot, damages, begun, columns)
+    return Partitioned(
+        folder, count, rounds, learned, rejected, snapshot, damages, resumed_at, columns
+    )

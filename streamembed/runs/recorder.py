@@ -1,8 +1,8 @@
-"""The recorder: what is kept of a replay, as the tables of a run folder.
+"""The recorder: writes a replay as the tables of a run folder.
 
-Rows come in the order of the stream, in pieces of any size, and wait in the ledger. When no more
-come, the tables are written, by row groups of one size: the files, record batches and row groups of
-the log leave no trace in their bytes, and neither does an interrupt.
+Rows come in the order of the stream, in pieces of any size, and the checkpoint writer buffers them.
+At the end the tables are written, by row groups of one size: the files, record batches and row
+groups of the log leave no trace in their bytes, and neither does an interrupt.
 """
 
 from __future__ import annotations
@@ -22,25 +22,22 @@ from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, said
+from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.runs import event_buffer
 from streamembed.runs import origin as origins
-from streamembed.runs.checkpoint_writer import Counts, Ledger
-from streamembed.runs.event_rows import Embedded, Rows
-from streamembed.runs.run_tables import Table
+from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
+from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
-__all__ = ["PLACES", "REJECTED", "Recorder", "check_carried", "reasons", "timeline_of"]
-
-
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
-COLUMNS = "streamembed-columns"
+COLUMNS_KEY = "streamembed-columns"
 
 
-def check_carried(log: EventLog) -> None:
+def check_passthrough(log: EventLog) -> None:
     """Refuse labels and times that Parquet cannot hold.
 
     Raises
@@ -48,31 +45,31 @@ def check_carried(log: EventLog) -> None:
     FeatureError
         Naming the column and its type.
     """
-    for name, kind in carried_types(log).items():
+    for name, kind in list_passthrough_types(log).items():
         try:
             pq.write_table(pa.table({name: pa.nulls(0, kind)}), pa.BufferOutputStream())
         except pa.ArrowException as error:
             raise FeatureError(
                 f"the column {name!r} of the log has type {kind}, which embedding.parquet cannot "
-                f"store ({said(error)}); write it in another type, or under another name"
+                f"store ({summarise_error(error)}); write it in another type, or under another name"
             ) from error
 
 
-def carried_types(log: EventLog) -> dict[str, Any]:
-    """The columns that are handed on, with their types."""
+def list_passthrough_types(log: EventLog) -> dict[str, Any]:
+    """The passthrough columns, with their types."""
     kinds = {"label": log.label_type, "event_time": log.event_time_type}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 class Recorder:
-    """Writes what a `streamembed.runs.driver.Driver` hands on into a run folder.
+    """Writes what a `streamembed.runs.driver.ReplayDriver` passes to it into a run folder.
 
     Parameters
     ----------
     folder
         Where its files go; each gets its name when it is whole.
-    ledger
-        Where rows wait; what it holds already comes first.
+    checkpoint_writer
+        Buffers the rows; those that it has already come first.
     first
         Stream position of the first event.
     log
@@ -82,7 +79,7 @@ class Recorder:
     origin
         How the run came about, see `streamembed.runs.origin`; the timeline says it.
     causal
-        Whether events are embedded as of when each was learned, and by which snapshot is kept.
+        Whether events are embedded as of when each was learned; adds the snapshot's position.
 
     has_pairs
         Whether there is a log of given pairs.
@@ -102,7 +99,7 @@ class Recorder:
     def __init__(
         self,
         folder: Path,
-        ledger: Ledger,
+        checkpoint_writer: CheckpointWriter,
         first: int,
         log: EventLog,
         config: Config,
@@ -117,27 +114,27 @@ class Recorder:
         k, picture = config.n_components, config.picture
         self.events: int | None = None
         self._folder = folder
-        self._ledger = ledger
+        self._checkpoint_writer = checkpoint_writer
         self._first = first
         self._stop = stop
         self._rows, self._every = log.n_rows, every
         self._origin = origin
         self._k = k
-        self._carried = carried_types(log)
-        self._embedding: Table | None = None
+        self._passthrough = list_passthrough_types(log)
+        self._embedding: ParquetTable | None = None
         self._has_picture, self._causal = picture, causal
-        self._places = PLACES if picture else ()
-        told = json.dumps(log.columns.as_dict())
-        schema = _timeline_schema(k, picture)
+        self._picture_columns = EVENT_PICTURE_COLUMNS if picture else ()
+        columns = json.dumps(log.columns.as_dict())
+        schema = _build_timeline_schema(k, picture)
         if monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
-        self._timeline = schema.with_metadata({COLUMNS: told})
+        self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
         self._has_pairs = has_pairs
 
-    def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
+    def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
         """Events from a stream position on; None where they are not learned."""
         n = len(rows)
-        where = Embedded.nowhere(n, self._k) if embedded is None else embedded
+        placed = EmbeddedEvents.unknown(n, self._k) if embedded is None else embedded
         positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
@@ -146,82 +143,86 @@ class Recorder:
             "learned": np.full(n, embedded is not None),
         }
         if self._causal:
-            at = (np.full(n, one) for one in (where.snapshot, where.epoch))
+            version = (np.full(n, values) for values in (placed.snapshot, placed.epoch))
             unknown = np.full(n, embedded is None)
-            columns["snapshot"], columns["epoch"] = (pa.array(one, mask=unknown) for one in at)
+            columns["snapshot"], columns["epoch"] = (
+                pa.array(values, mask=unknown) for values in version
+            )
         for j in range(self._k):
-            columns[f"c{j}"] = _nullable(where.coordinates[:, j])
-        columns["coverage"] = _nullable(where.coverage)
-        if self._has_picture and where.places is not None and where.kept is not None:
-            columns["picture_x"], columns["picture_y"] = map(_nullable, where.places.T)
-            columns["picture_kept"] = _nullable(where.kept)
-        table = self._embedding_of(ids)
+            columns[f"c{j}"] = _to_nullable(placed.coordinates[:, j])
+        columns["coverage"] = _to_nullable(placed.coverage)
+        if self._has_picture and placed.picture is not None and placed.picture_kept is not None:
+            columns["picture_x"], columns["picture_y"] = map(_to_nullable, placed.picture.T)
+            columns["picture_kept"] = _to_nullable(placed.picture_kept)
+        table = self._open_embedding(ids)
         if self._causal:
-            self._ledger.add("embedding", pa.table({**columns, **rows.carried}, table.schema))
+            self._checkpoint_writer.add(
+                "embedding", pa.table({**columns, **rows.passthrough}, table.schema)
+            )
         else:  # nothing more comes
-            table.add({**columns, **rows.carried})
+            table.add({**columns, **rows.passthrough})
 
-    def remember(self, position: int, rows: Rows) -> None:
+    def buffer_events(self, position: int, rows: EventRows) -> None:
         """Events that are to be embedded by the last snapshot."""
-        self._ledger.add("events", event_buffer.packed(rows))
+        self._checkpoint_writer.add("events", event_buffer.to_record_batch(rows))
 
-    def remembered(self) -> Iterator[tuple[int, Rows]]:
-        """All of them, `streamembed.runs.run_tables.ROW_GROUP` at a time."""
+    def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
+        """All of them, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
         position = self._first
-        for rows in event_buffer.pieces(self._ledger.read("events")):
+        for rows in event_buffer.read_event_rows(self._checkpoint_writer.read("events")):
             yield position, rows
             position += len(rows)
 
-    def settle(
-        self, engine: Engine, snapshot: Snapshot, counts: Counts, prefix: dict[str, int]
+    def commit_if_due(
+        self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
     ) -> None:
         """Commit what came so far, if it is time, or if it is to stop here."""
         if self._stop is not None and self._stop():
-            self._ledger.commit(engine, snapshot, counts, prefix)
+            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
             raise KeyboardInterrupt
-        # the last snapshot that a log of this length leads to is where a longer one goes on
-        if self._rows is not None and prefix["rows"] + self._every >= self._rows:
-            self._ledger.commit(engine, snapshot, counts, prefix)
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        if self._rows is not None and fingerprint["rows"] + self._every >= self._rows:
+            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
         else:
-            self._ledger.settle(engine, snapshot, counts, prefix)
+            self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
 
-    def _embedding_of(self, ids: Array | None) -> Table:
+    def _open_embedding(self, ids: Array | None) -> ParquetTable:
         """The table of events; the first ids tell whether they are text."""
         if self._embedding is None:
-            self._ledger.must_be_here()  # else it is the folder of another run, or none
+            self._checkpoint_writer.check_in_place()  # or another run is there
             text = ids is not None and ids.dtype.kind != "i"
             fields = [
                 pa.field("position", pa.int64()),
                 pa.field("id", pa.string() if text else pa.int64()),
                 pa.field("learned", pa.bool_()),
-                *[pa.field(name, pa.int64()) for name in CAUSAL if self._causal],
+                *[pa.field(name, pa.int64()) for name in CAUSAL_COLUMNS if self._causal],
                 *[pa.field(f"c{j}", pa.float64()) for j in range(self._k)],
-                *[pa.field(name, pa.float64()) for name in ("coverage", *self._places)],
-                *[pa.field(name, kind) for name, kind in self._carried.items()],
+                *[pa.field(name, pa.float64()) for name in ("coverage", *self._picture_columns)],
+                *[pa.field(name, kind) for name, kind in self._passthrough.items()],
             ]
-            self._embedding = Table(self._folder / "embedding.parquet", pa.schema(fields))
+            self._embedding = ParquetTable(self._folder / "embedding.parquet", pa.schema(fields))
         return self._embedding
 
-    def keep_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
+    def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = _timeline_row(snapshot, refreshes)
+        row = _list_timeline_columns(snapshot, refreshes)
         if self._monitor is not None:
             row[ALARMS] = [self._alarms]
             self._alarms = 0
-        self._ledger.add("timeline", pa.table(row, self._timeline))
+        self._checkpoint_writer.add("timeline", pa.table(row, self._timeline))
         if snapshot.picture is not None:
-            self._keep_picture(snapshot, snapshot.picture)
+            self._write_picture(snapshot, snapshot.picture)
 
-    def _keep_picture(self, snapshot: Snapshot, picture: Picture) -> None:
+    def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         """A row for every point of the picture."""
-        told = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
+        arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
         positions = np.full(len(picture.ids), snapshot.position)
-        columns = positions, picture.ids.tolist(), *(one.astype(np.float32) for one in told)
-        rows = dict(zip(PICTURE, columns, strict=True))
-        schema = _picture_schema(text=picture.ids.dtype.kind != "i")
-        self._ledger.add("picture", pa.table(rows, schema))
+        columns = positions, picture.ids.tolist(), *(array.astype(np.float32) for array in arrays)
+        rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
+        schema = _build_picture_schema(text=picture.ids.dtype.kind != "i")
+        self._checkpoint_writer.add("picture", pa.table(rows, schema))
 
-    def keep_alarms(self, alarms: Sequence[Alarm]) -> None:
+    def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Alarms of the monitor."""
         self._alarms += len(alarms)
         if alarms:
@@ -229,34 +230,38 @@ class Recorder:
                 "position": [alarm.position for alarm in alarms],
                 "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
             }
-            self._ledger.add(ALARMS, pa.table(columns, ALARM))
+            self._checkpoint_writer.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
         """What the monitor has seen: its timeline, and its alarms, a line each."""
         table = monitor.timeline()
-        drift = Table(self._folder / "drift.parquet", table.schema)
+        drift = ParquetTable(self._folder / "drift.parquet", table.schema)
         drift.add_table(table)
         drift.close()
-        lines = [row for part in self._ledger.read(ALARMS) for row in part["alarm"].to_pylist()]
-        with archive.replacing(self._folder / "alarms.jsonl") as path:
+        lines = [
+            row
+            for part in self._checkpoint_writer.read(ALARMS)
+            for row in part["alarm"].to_pylist()
+        ]
+        with archive.replace_file(self._folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
-    def set_aside(self, rows: Sequence[Rejected]) -> None:
+    def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
-        self._ledger.add("rejected", reasons(rows))
+        self._checkpoint_writer.add("rejected", to_rejected_table(rows))
 
-    def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
+    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         """Rows of a pair log that could not be learned, none of them perhaps."""
-        self._ledger.add("rejected_pairs", reasons(rows))
+        self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder; ``schema`` is that of one without rows."""
-        table: Table | None = None
-        for batch in self._ledger.read(name):
+        table: ParquetTable | None = None
+        for batch in self._checkpoint_writer.read(name):
             kind = batch.schema.with_metadata(schema.metadata)
-            table = table or Table(self._folder / f"{name}.parquet", kind)
+            table = table or ParquetTable(self._folder / f"{name}.parquet", kind)
             table.add_table(pa.Table.from_batches([batch]).cast(kind))
-        (table or Table(self._folder / f"{name}.parquet", schema)).close(metadata)
+        (table or ParquetTable(self._folder / f"{name}.parquet", schema)).close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
         """Write the tables, and the final snapshot, if there is one.
@@ -266,51 +271,51 @@ class Recorder:
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self._ledger.must_be_here()
+        self._checkpoint_writer.check_in_place()
         if self._causal:
-            for batch in self._ledger.read("embedding"):
-                self._embedding_of(None).add_table(pa.Table.from_batches([batch]))
-        self._embedding_of(None).close()
-        self._write("timeline", self._timeline, origins.pack(self._origin, whole))
-        self._write("rejected", REJECTED)
+            for batch in self._checkpoint_writer.read("embedding"):
+                self._open_embedding(None).add_table(pa.Table.from_batches([batch]))
+        self._open_embedding(None).close()
+        self._write("timeline", self._timeline, origins.to_metadata(self._origin, whole))
+        self._write("rejected", REJECTED_SCHEMA)
         if self._has_pairs:
-            self._write("rejected_pairs", REJECTED)
+            self._write("rejected_pairs", REJECTED_SCHEMA)
         if self._has_picture:
-            self._write("picture", _picture_schema(text=False))
+            self._write("picture", _build_picture_schema(text=False))
         if self._monitor is not None:
             self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self._embedding_of(None).path).num_rows
+        self.events = pq.read_metadata(self._open_embedding(None).path).num_rows
 
 
-def reasons(rows: Sequence[Rejected]) -> Any:
+def to_rejected_table(rows: Sequence[Rejected]) -> Any:
     """Rejected rows, as a table."""
     columns = {
         "offset": [row.index for row in rows],
         "id": [None if row.id is None else str(row.id) for row in rows],
         "reason": [row.reason for row in rows],
     }
-    return pa.table(columns, REJECTED)
+    return pa.table(columns, REJECTED_SCHEMA)
 
 
-def _picture_schema(text: bool) -> pa.Schema:
+def _build_picture_schema(text: bool) -> pa.Schema:
     """Of the table of pictures, where ids are text or numbers."""
     kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
-    return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE])
+    return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE_COLUMNS])
 
 
-def _nullable(values: Floats) -> Any:
+def _to_nullable(values: Floats) -> Any:
     """A column of doubles, null where they are NaN."""
     return pa.array(values, mask=np.isnan(values))
 
 
-REJECTED = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
+REJECTED_SCHEMA = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
 
 
 # Columns of the timeline that are attributes, and what those are that are no doubles.
-CERTIFICATE = (
+CERTIFICATE_COLUMNS = (
     "residual",
     "outside",
     "outside_bound",
@@ -320,36 +325,52 @@ CERTIFICATE = (
     "method",
     "parts",
 )
-SNAPSHOT = ("rung", "resolution", "n_connected")
-FRAME = ("epoch", "displacement", "movement")
+SNAPSHOT_COLUMNS = ("rung", "resolution", "n_connected")
+FRAME_COLUMNS = ("epoch", "displacement", "movement")
 # Of a picture: in the table of events, in its own, and in the timeline.
-CAUSAL = ("snapshot", "epoch")
-PLACES = ("picture_x", "picture_y", "picture_kept")
-PICTURE = ("position", "id", "x", "y", "kept", "balance", "moved")
-PICTURED = ("picture_kept", "picture_balance", "picture_moved", "picture_age", "picture_epoch")
+CAUSAL_COLUMNS = ("snapshot", "epoch")
+EVENT_PICTURE_COLUMNS = ("picture_x", "picture_y", "picture_kept")
+PICTURE_COLUMNS = ("position", "id", "x", "y", "kept", "balance", "moved")
+TIMELINE_PICTURE_COLUMNS = (
+    "picture_kept",
+    "picture_balance",
+    "picture_moved",
+    "picture_age",
+    "picture_epoch",
+)
 # Alarms of the monitor since the row before; their table.
 ALARMS = "alarms"
-ALARM = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
-COUNTS = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
-COUNTS |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
-KINDS = {**COUNTS, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
+ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
+COUNT_TYPES = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
+COUNT_TYPES |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
+TIMELINE_TYPES = {**COUNT_TYPES, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
 
 
-def timeline_of(snapshot: Snapshot, engine: Engine) -> Any:
+def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
     """The row of a snapshot in a timeline, as a table."""
-    row = _timeline_row(snapshot, engine.refreshes)
-    return pa.table(row, _timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None))
+    row = _list_timeline_columns(snapshot, engine.refreshes)
+    return pa.table(
+        row, _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    )
 
 
-def _timeline_schema(k: int, picture: bool) -> pa.Schema:
+def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     values = [f"eigenvalue_{j}" for j in range(k)]
     points = [f"effective_points_{j}" for j in range(k)]
-    names = ["position", *values, *points, *CERTIFICATE, *SNAPSHOT, *FRAME, "refreshes"]
-    names += PICTURED if picture else ()
-    return pa.schema([(name, KINDS.get(name, pa.float64())) for name in names])
+    names = [
+        "position",
+        *values,
+        *points,
+        *CERTIFICATE_COLUMNS,
+        *SNAPSHOT_COLUMNS,
+        *FRAME_COLUMNS,
+        "refreshes",
+    ]
+    names += TIMELINE_PICTURE_COLUMNS if picture else ()
+    return pa.schema([(name, TIMELINE_TYPES.get(name, pa.float64())) for name in names])
 
 
-def _timeline_row(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
     return {
         "position": [snapshot.position],
         **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
@@ -357,15 +378,15 @@ def _timeline_row(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
             f"effective_points_{j}": [value]
             for j, value in enumerate(snapshot.certificate.effective_points)
         },
-        **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE},
-        **{name: [getattr(snapshot, name)] for name in SNAPSHOT},
-        **{name: [getattr(snapshot.frame, name)] for name in FRAME},
+        **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE_COLUMNS},
+        **{name: [getattr(snapshot, name)] for name in SNAPSHOT_COLUMNS},
+        **{name: [getattr(snapshot.frame, name)] for name in FRAME_COLUMNS},
         "refreshes": [refreshes],
-        **_pictured(snapshot.picture),
+        **_list_picture_columns(snapshot.picture),
     }
 
 
-def _pictured(picture: Picture | None) -> dict[str, Any]:
+def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:
     """Means of a picture; how far a chunk moves its points as a share of its radius."""
     if picture is None:
         return {}

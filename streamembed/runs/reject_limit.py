@@ -6,18 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from streamembed.errors import BadRowError, ParameterError, shown
-from streamembed.validation import count_or_unit
-
-__all__ = ["Limit"]
+from streamembed.errors import BadRowError, ParameterError, quote
+from streamembed.validation import parse_count_or_unit
 
 # Rows of which a share is looked at: of fewer, one bad row may be many percent.
-FEWEST = 1000
+MIN_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """At most so many rows; infinite where nobody asked.
+class RejectLimit:
+    """The most rows that may be rejected; infinite by default.
 
     Attributes
     ----------
@@ -30,7 +28,7 @@ class Limit:
     share: float = math.inf
 
     @classmethod
-    def of(cls, asked: int | str | None) -> Self:
+    def parse(cls, value: int | str | None) -> Self:
         """From a number of rows, a share such as "1%", or None.
 
         Raises
@@ -40,30 +38,30 @@ class Limit:
 
         Examples
         --------
-        >>> Limit.of("1%").share, Limit.of(20).rows
+        >>> RejectLimit.parse("1%").share, RejectLimit.parse(20).rows
         (0.01, 20.0)
         """
-        if asked is None:
+        if value is None:
             return cls()
-        rows, percent = count_or_unit(asked, "%")
+        rows, percent = parse_count_or_unit(value, "%")
         if rows is not None:
             return cls(rows=float(rows))
         if percent is not None and percent <= 100:
             return cls(share=percent / 100)
         raise ParameterError(
-            f"max_rejected={shown(asked)} must be a number of rows, or a share such as '1%'"
+            f"max_rejected={quote(value)} must be a number of rows, or a share such as '1%'"
         )
 
     def check(self, rejected: int, taken: int, ended: bool = False) -> None:
         """BadRowError where there are more."""
         too_many = rejected > self.rows
-        if taken >= FEWEST or ended:
+        if taken >= MIN_ROWS or ended:
             too_many = too_many or rejected > self.share * taken
         if too_many:
-            most = f"{self.share:.3g} of them" if math.isinf(self.rows) else f"{self.rows:.0f}"
+            allowed = f"{self.share:.3g} of them" if math.isinf(self.rows) else f"{self.rows:.0f}"
             raise BadRowError(
                 f"{rejected:,} of {taken:,} rows of the log were rejected, more than max_rejected "
-                f"allows ({most}); rejected.parquet says why: fix the log and begin "
-                "anew (--overwrite), or allow more (--max-rejected)",
+                f"allows ({allowed}); rejected.parquet says why: fix the log and start "
+                "again (--overwrite), or allow more (--max-rejected)",
                 (),
             )

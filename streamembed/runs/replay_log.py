@@ -5,7 +5,7 @@ event by the final snapshot, or as of when it was learned, with its label and ti
 ``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
 `streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
 (every row that could not be learned, with its offset in the log and why); beside them ``run.db``
-and ``parts``, from which a replay goes on. All but these two are a function of the log's rows and
+and ``parts``, from which a replay resumes. All but these two are a function of the log's rows and
 the engine's parameters: files, record batches, row groups and interrupts leave no trace.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streamembed.data.column_roles import Choice, Columns
-from streamembed.data.times import are_times
+from streamembed.data.column_roles import ColumnChoice, Columns
+from streamembed.data.times import is_time_type
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
@@ -27,8 +27,8 @@ from streamembed.errors import (
     FeatureError,
     LogError,
     ParameterError,
-    path_text,
-    shown,
+    check_path,
+    quote,
     warn,
 )
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
@@ -38,13 +38,11 @@ from streamembed.logs.stdin import STDIN
 from streamembed.methods.options import POSITION
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import Cadence, Counts, Ledger
-from streamembed.runs.driver import Driver
-from streamembed.runs.recorder import Recorder, check_carried
-from streamembed.runs.reject_limit import Limit
-from streamembed.validation import flag, one_of, whole
-
-__all__ = ["Replayed", "cadence", "replay"]
+from streamembed.runs.checkpoint_writer import CheckpointPolicy, CheckpointWriter, RowCounts
+from streamembed.runs.driver import ReplayDriver
+from streamembed.runs.recorder import Recorder, check_passthrough
+from streamembed.runs.reject_limit import RejectLimit
+from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
 
@@ -74,7 +72,7 @@ class Replayed:
     snapshot_every : int
         Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
     resumed_at : int
-        Rows of the log that an earlier call had taken and committed; 0 where it began anew.
+        Rows of the log that an earlier call had taken and committed; 0 for a new run.
     """
 
     path: Path
@@ -114,12 +112,12 @@ def replay(
     monitor: Monitor | None = None,
     on_alarm: Callable[[Alarm], None] | None = None,
 ) -> Replayed:
-    """Learn a whole log and write a run folder; or go on with one that ended early.
+    """Learn a whole log and write a run folder; or resume one that ended early.
 
-    The same call again goes on after the last commit, whatever ended the one before (a kill, a full
-    disk, an interrupt, a damaged log that is mended), and ends with the same files, bit for bit, as
-    one that was never interrupted. A run that is whole is only read; a log that has grown since is
-    gone on with. ``engine`` must be as it was at the first call.
+    Repeat the call to resume after the last commit, whatever ended the previous one (a kill, a full
+    disk, an interrupt, a damaged log that is repaired); it ends with the same files, bit for bit,
+    as one that was never interrupted. A complete run is only read; a log that has grown since is
+    resumed. ``engine`` must be as it was at the first call.
 
     Parameters
     ----------
@@ -151,7 +149,7 @@ def replay(
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
     checkpoint_every
-        How often the run is committed, with everything that going on needs: a number of events, or
+        How often the run is committed, with everything that resuming needs: a number of events, or
         seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
         At a snapshot, and for the first time at the first.
     max_rejected
@@ -205,7 +203,7 @@ def replay(
     -----
     Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
     rows at most. The rest is in ``run.db`` and the folder ``parts``, the points of all events with
-    ``embed="final"``; a finished run needs these only to go on with a log that has grown.
+    ``embed="final"``; a finished run needs these only to resume a log that has grown.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -216,76 +214,81 @@ def replay(
     merged into a landmark, or it left the window), they are null; with ``embed="causal"`` they are
     computed from the distances of its row to what the snapshot has, if there are any.
     """
-    on_bad_row = one_of("on_bad_row", on_bad_row, ("raise", "skip"))
-    causal = one_of("embed", embed, ("final", "causal")) == "causal"
+    on_bad_row = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
+    causal = check_choice("embed", embed, ("final", "causal")) == "causal"
     if not isinstance(engine, Engine):
-        raise ParameterError(f"engine={shown(engine)} must be an Engine")
+        raise ParameterError(f"engine={quote(engine)} must be an Engine")
     if progress is not None and not callable(progress):
         raise ParameterError(
-            f"progress={shown(progress)} must be a function of one number, or None"
+            f"progress={quote(progress)} must be a function of one number, or None"
         )
     if monitor is not None and not isinstance(monitor, Monitor):
-        raise ParameterError(f"monitor={shown(monitor)} must be a Monitor, or None")
-    every = cadence(engine.config.chunk_size, snapshot_every)
-    opened = _open(log, parse_choice(features, exclude, id, label, time), engine)
-    if not isinstance(log, EventLog) and (told := describe_doubts(opened)) is not None:
-        warn(told, ColumnWarning)
-    check_carried(opened)
+        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
+    every = compute_snapshot_interval(engine.config.chunk_size, snapshot_every)
+    opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
+    if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
+        warn(warning, ColumnWarning)
+    check_passthrough(opened)
     if monitor is not None and opened.kind != "points":
         raise ParameterError(
             "monitor= was given with a log of distances, which have no coordinates to watch: leave "
             "it out"
         )
-    known = None if pairs is None else _find_pairs(pairs, engine, opened)
-    folder = Path(path_text(run, "run"))
-    logs = (opened,) if known is None else (opened, known.log)
-    runfolder.apart("run", folder, logs, folder=True)
-    made = {
+    pair_log = None if pairs is None else _open_pairs(pairs, engine, opened)
+    folder = Path(check_path(run, "run"))
+    logs = (opened,) if pair_log is None else (opened, pair_log.log)
+    runfolder.check_apart("run", folder, logs, folder=True)
+    run_origin = {
         "kind": "replay",
-        **origin.describe(opened, engine.config, every, on_bad_row, embed),
-        "start": resume.start_of(engine),
-        "pairs": None if known is None else _fingerprint(known),
+        **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
+        "start": resume.describe_engine(engine),
+        "pairs": None if pair_log is None else _compute_pair_fingerprint(pair_log),
         "columns": opened.columns.as_dict(),
-        "monitor": resume.watcher_of(monitor),
+        "monitor": resume.describe_monitor(monitor),
     }
-    cadence_of, limit = Cadence.of(checkpoint_every), Limit.of(max_rejected)
-    overwrite = flag("overwrite", overwrite)
+    policy, reject_limit = (
+        CheckpointPolicy.parse(checkpoint_every),
+        RejectLimit.parse(max_rejected),
+    )
+    overwrite = check_flag("overwrite", overwrite)
     with (
-        runfolder.taken(run) as folder,
-        resume.opened(folder, opened, made, overwrite, monitor) as database,
+        runfolder.lock_folder(run) as folder,
+        resume.open_database(folder, opened, run_origin, overwrite, monitor) as database,
     ):
         engine.log_offset = 0
-        ledger = Ledger(database, cadence_of, monitor)
-        begun = resume.begin(folder, database, ledger, opened, engine, monitor)
-        if begun.finished:
-            limit.check(begun.counts.rejected, begun.rows, ended=True)
-            return _result(folder, begun.counts, engine, opened, every, None, begun.rows)
+        checkpoint_writer = CheckpointWriter(database, policy, monitor)
+        start = resume.restore(folder, database, checkpoint_writer, opened, engine, monitor)
+        if start.finished:
+            reject_limit.check(start.counts.rejected, start.rows, ended=True)
+            return _build_result(folder, start.counts, engine, opened, every, None, start.rows)
         recorder = Recorder(
             folder,
-            ledger,
-            made["start"]["position"],
+            checkpoint_writer,
+            run_origin["start"]["position"],
             opened,
             engine.config,
-            {name: made[name] for name in origin.SHOWN},
+            {name: run_origin[name] for name in origin.TIMELINE_FIELDS},
             causal,
-            known is not None,
+            pair_log is not None,
             stop,
             every,
             monitor,
         )
-        aside = [row for part in ledger.read("rejected") for row in part["offset"].to_pylist()]
-        driver = Driver(
+        rejected_rows = [
+            row for part in checkpoint_writer.read("rejected") for row in part["offset"].to_pylist()
+        ]
+        driver = ReplayDriver(
             engine,
             opened,
             recorder,
             every,
             on_bad_row,
-            None if begun.rows else known,
-            [row for row in aside if row < begun.rows],
+            None if start.rows else pair_log,
+            [row for row in rejected_rows if row < start.rows],
             causal,
-            begun.counts,
-            begun.prefix,
-            limit,
+            start.counts,
+            start.fingerprint,
+            reject_limit,
             monitor,
             on_alarm,
         )
@@ -296,20 +299,20 @@ def replay(
         except LogError as error:
             damage = str(error)
         except KeyboardInterrupt as error:
-            if (held := recorder.events) is not None:
-                again = "" if STDIN in opened.paths else "; the same again goes on"
+            if (n_events := recorder.events) is not None:
+                hint = "" if STDIN in opened.paths else "; repeat the replay to resume"
                 error.add_note(
-                    f"interrupted at {held:,} events; {folder} holds them and "
-                    f"{driver.counts.snapshots:,} snapshots{again}"
+                    f"interrupted at {n_events:,} events; {folder} holds them and "
+                    f"{driver.counts.snapshots:,} snapshots{hint}"
                 )
             raise
-        resume.end(database, engine, driver.counts, driver.prefix, whole, monitor)
-    return _result(folder, driver.counts, engine, opened, every, damage, begun.rows)
+        resume.finish(database, engine, driver.counts, driver.fingerprint, whole, monitor)
+    return _build_result(folder, driver.counts, engine, opened, every, damage, start.rows)
 
 
-def _result(
+def _build_result(
     folder: Path,
-    counts: Counts,
+    counts: RowCounts,
     engine: Engine,
     log: EventLog,
     every: int,
@@ -333,18 +336,18 @@ def _result(
     )
 
 
-def _fingerprint(pairs: PairLog) -> dict[str, int]:
+def _compute_pair_fingerprint(pairs: PairLog) -> dict[str, int]:
     """Of all rows of a pair log, whatever the pieces it comes in."""
     sums = {"left": 0, "right": 0, "similar": 0, "rejected": 0}
     for part in pairs:
-        told = ";".join(f"{row.index}" for row in part.rejected).encode()
-        parts = (part.left.tobytes(), part.right.tobytes(), part.similar.tobytes(), told)
+        rejected = ";".join(f"{row.index}" for row in part.rejected).encode()
+        parts = (part.left.tobytes(), part.right.tobytes(), part.similar.tobytes(), rejected)
         for name, data in zip(sums, parts, strict=True):
             sums[name] = zlib.crc32(data, sums[name])
     return sums
 
 
-def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
+def _open_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
@@ -355,26 +358,26 @@ def _find_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
     return opened
 
 
-def _open(log: EventLog | Paths, choice: Choice, engine: Engine) -> EventLog:
+def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> EventLog:
     """The log, with the features that the engine has learned, if it has learned any."""
     if not isinstance(log, EventLog):
         if choice.features is None and engine.feature_names:
             choice = replace(choice, features=engine.feature_names)
-        return _fitting(open_with_choice(log, choice), engine)
-    if choice != Choice():
+        return _check_fit(open_with_choice(log, choice), engine)
+    if choice != ColumnChoice():
         raise ParameterError(
             "features or other columns were given with an EventLog, which already has its own: "
             "pass them to open_log"
         )
-    return _fitting(log, engine)
+    return _check_fit(log, engine)
 
 
-def _fitting(log: EventLog, engine: Engine) -> EventLog:
+def _check_fit(log: EventLog, engine: Engine) -> EventLog:
     kind = log.event_time_type
-    if engine.config.clock != POSITION and (kind is None or not are_times(kind)):
-        told = "no column of times" if kind is None else f"times of type {kind}"
+    if engine.config.clock != POSITION and (kind is None or not is_time_type(kind)):
+        times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
-            f"the log has {told}, by which masses are to fade (clock='event_time'): name a column "
+            f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
             "of timestamps or numbers with time= (--time)"
         )
     learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
@@ -391,13 +394,15 @@ def _fitting(log: EventLog, engine: Engine) -> EventLog:
     return log
 
 
-def cadence(chunk_size: int, every: int | None) -> int:
-    """Events between snapshots, rounded up to whole chunks; `SNAPSHOT_EVERY` where nobody asks.
+def compute_snapshot_interval(chunk_size: int, every: int | None) -> int:
+    """Events between snapshots, rounded up to whole chunks; `SNAPSHOT_EVERY` by default.
 
     Examples
     --------
-    >>> cadence(10, 15), cadence(32, None)
+    >>> compute_snapshot_interval(10, 15), compute_snapshot_interval(32, None)
     (20, 128)
     """
-    asked = SNAPSHOT_EVERY if every is None else whole("snapshot_every", every, 1, " or None")
-    return -(-asked // chunk_size) * chunk_size
+    interval = (
+        SNAPSHOT_EVERY if every is None else check_whole("snapshot_every", every, 1, " or None")
+    )
+    return -(-interval // chunk_size) * chunk_size

@@ -1,4 +1,4 @@
-"""Where a replay begins: with the first row, or where one that ended early was committed last."""
+"""Where a replay begins: at the first row, or at the last commit of one that ended early."""
 
 from __future__ import annotations
 
@@ -12,29 +12,14 @@ from typing import Any
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import LogError, ParameterError, shown
+from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.stdin import STDIN
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS, SNAPSHOTS, Counts, Ledger
-from streamembed.runs.origin import must_be_same
-from streamembed.storage.database import Database, thinned
-
-__all__ = [
-    "FINAL",
-    "FINAL_MONITOR",
-    "FIRST_MONITOR",
-    "ORIGIN",
-    "STATE",
-    "Beginning",
-    "begin",
-    "end",
-    "opened",
-    "start_of",
-    "watcher_of",
-    "wrong",
-]
+from streamembed.runs.checkpoint_writer import PARTITIONS, SNAPSHOTS, CheckpointWriter, RowCounts
+from streamembed.runs.origin import check_same
+from streamembed.storage.database import Database, select_retained
 
 # Facts of the database: how the run came about, and how far it is; the chain of final engines.
 ORIGIN, STATE, FINAL = "origin", "state", "final"
@@ -43,7 +28,7 @@ FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ReplayStart:
     """Where a replay begins.
 
     Attributes
@@ -51,84 +36,84 @@ class Beginning:
     rows : int
         Rows of the log that were taken before.
     counts : Counts
-    prefix : Prefix
+    fingerprint : LogFingerprint
         Of these rows.
     finished : bool
         Whether the log has no others, and the run is whole.
     """
 
     rows: int
-    counts: Counts
-    prefix: LogFingerprint
+    counts: RowCounts
+    fingerprint: LogFingerprint
     finished: bool = False
 
 
-def start_of(engine: Engine) -> dict[str, int]:
-    """What tells the engine that a run began with from others."""
+def describe_engine(engine: Engine) -> dict[str, int]:
+    """What identifies the engine that a run began with."""
     crc = zlib.crc32(engine.to_bytes()) if engine.position else 0
     return {"position": engine.position, "crc": crc}
 
 
-def watcher_of(monitor: Monitor | None) -> dict[str, Any] | None:
-    """What tells the monitor that a run began with from others."""
+def describe_monitor(monitor: Monitor | None) -> dict[str, Any] | None:
+    """What identifies the monitor that a run began with."""
     if monitor is None:
         return None
     return {**monitor.parameters, "crc": zlib.crc32(monitor.to_bytes())}
 
 
 @contextmanager
-def opened(
+def open_database(
     folder: Path,
     log: EventLog,
     origin: Mapping[str, Any],
     overwrite: bool,
     monitor: Monitor | None = None,
 ) -> Iterator[Database]:
-    """The database of the run, a new one or one that goes on.
+    """The database of the run, a new one or one to resume.
 
     Raises
     ------
     ParameterError
         The folder holds something else, or a run that came about in another way.
     """
-    with runfolder.opened(folder, overwrite) as database:
-        before = database.fact(ORIGIN)
+    with runfolder.open_database(folder, overwrite) as database:
+        before = database.read_fact(ORIGIN)
         if before is None:
             with database.commit():
-                database.note(ORIGIN, origin)
-                database.note(STATE, {"finished": False, "rows": 0})
+                database.write_fact(ORIGIN, origin)
+                database.write_fact(STATE, {"finished": False, "rows": 0})
                 if monitor is not None:
                     database.append(FIRST_MONITOR, monitor.position, 0, monitor.to_bytes())
         elif before.get("kind") != "replay":
             what = "is a run that is learned into (open_run), no replay"
             if before.get("kind") == PARTITIONS:
                 what = "was learned in partitions (--workers)"
-            raise ParameterError(f"run={shown(str(folder))} {what}: choose another folder")
+            raise ParameterError(f"run={quote(str(folder))} {what}: choose another folder")
         else:
-            _must_be_same(folder, log, before, origin)
+            _check_resumable(folder, log, before, origin)
         yield database
 
 
-def _must_be_same(
+def _check_resumable(
     folder: Path, log: EventLog, before: Mapping[str, Any], origin: Mapping[str, Any]
 ) -> None:
-    place = f"run={shown(str(folder))}"
-    must_be_same(place, before, origin)
+    place = f"run={quote(str(folder))}"
+    check_same(place, before, origin)
     if STDIN in log.paths:
         raise ParameterError(
-            f"{place} is not empty, and standard input cannot be gone on with, since what was read "
+            f"{place} is not empty, and standard input cannot be resumed, since what was read "
             "is gone: choose another folder, or replace the run with overwrite=True (--overwrite)"
         )
 
 
-def begin(
+def restore(
     folder: Path,
     database: Database,
-    ledger: Ledger,
+    checkpoint_writer: CheckpointWriter,
     log: EventLog,
     engine: Engine,
     monitor: Monitor | None = None,
-) -> Beginning:
+) -> ReplayStart:
     """Bring the engine to where the run was committed last; check that the log still leads there.
 
     Raises
@@ -136,125 +121,129 @@ def begin(
     ParameterError
         The rows that were taken are not those of the log any more.
     """
-    last = ledger.last()
-    state = database.fact(STATE, {})
+    last = checkpoint_writer.load_last()
+    state = database.read_fact(STATE, {})
     if last is None and not state.get("finished"):
-        return Beginning(0, Counts(), LogFingerprint())
+        return ReplayStart(0, RowCounts(), LogFingerprint())
     ends: dict[int, dict[str, int]] = {}
     if last is not None:
         ends[last[2]["rows"]] = last[2]
     if state.get("finished"):
         ends[state["rows"]] = state["prefix"]
-    prefixes, more = _read_prefixes(folder, log, ends)
-    if state.get("finished") and not more and _is_whole(folder, state):
+    fingerprints, more = _read_fingerprints(folder, log, ends)
+    if state.get("finished") and not more and _is_intact(folder, state):
         engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
         if monitor is not None:
-            newest = database.length(FINAL_MONITOR) - 1
+            newest = database.count_records(FINAL_MONITOR) - 1
             monitor.become(Monitor.from_bytes(database.read(FINAL_MONITOR, newest).data))
-        return Beginning(state["rows"], Counts(**state["counts"]), LogFingerprint(), finished=True)
+        return ReplayStart(
+            state["rows"], RowCounts(**state["counts"]), LogFingerprint(), finished=True
+        )
     if state.get("finished"):
         with database.commit():
-            database.note(STATE, {"finished": False, "rows": state["rows"]})
+            database.write_fact(STATE, {"finished": False, "rows": state["rows"]})
     if last is None:
-        return Beginning(0, Counts(), LogFingerprint())
-    saved, counts, told = last
+        return ReplayStart(0, RowCounts(), LogFingerprint())
+    saved, counts, fingerprint = last
     engine.become(saved)
-    return Beginning(told["rows"], counts, prefixes[told["rows"]])
+    return ReplayStart(fingerprint["rows"], counts, fingerprints[fingerprint["rows"]])
 
 
-def _is_whole(folder: Path, state: Mapping[str, Any]) -> bool:
+def _is_intact(folder: Path, state: Mapping[str, Any]) -> bool:
     """Whether the files of a finished run are all there still, as they were."""
-    return not any(wrong(folder, name, crc) for name, crc in state["files"].items())
+    return not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
 
 
-def wrong(folder: Path, name: str, crc: int) -> str | None:
+def find_file_error(folder: Path, name: str, crc: int) -> str | None:
     """What is wrong with a file of a finished run; None where it is what was written."""
     try:
-        found = zlib.crc32((folder / name).read_bytes())
+        checksum = zlib.crc32((folder / name).read_bytes())
     except FileNotFoundError:
         return f"{name} is missing"
-    return None if found == crc else f"{name} is not what was written"
+    return None if checksum == crc else f"{name} is not what was written"
 
 
-def _read_prefixes(
+def _read_fingerprints(
     folder: Path, log: EventLog, ends: Mapping[int, dict[str, int]]
 ) -> tuple[dict[int, LogFingerprint], bool]:
     """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
     wanted = sorted(ends)
-    found: dict[int, LogFingerprint] = {}
-    prefix, more = LogFingerprint(), False
-    for part in _readable(log, wanted, found):
-        for end in wanted[len(found) :]:
-            prefix.update(part, end)
-            if prefix.rows < end:
+    fingerprints: dict[int, LogFingerprint] = {}
+    fingerprint, more = LogFingerprint(), False
+    for part in _read_undamaged(log, wanted, fingerprints):
+        for end in wanted[len(fingerprints) :]:
+            fingerprint.update(part, end)
+            if fingerprint.rows < end:
                 break
-            if prefix.to_dict() != ends[end]:
+            if fingerprint.to_dict() != ends[end]:
                 columns = [
-                    name for name, crc in prefix.to_dict().items() if ends[end].get(name) != crc
+                    name
+                    for name, crc in fingerprint.to_dict().items()
+                    if ends[end].get(name) != crc
                 ]
                 raise ParameterError(
                     f"the first {end} rows of the log are not those that run="
-                    f"{shown(str(folder))} has learned (they differ in {', '.join(columns)}): "
+                    f"{quote(str(folder))} has learned (they differ in {', '.join(columns)}): "
                     "replay the log that it began with, or replace the run with overwrite=True "
                     "(--overwrite)"
                 )
-            found[end] = prefix.copy()
+            fingerprints[end] = fingerprint.copy()
         more = part.offset + len(part) > wanted[-1]
         if more:
             break
-    if len(found) < len(wanted):
+    if len(fingerprints) < len(wanted):
         raise ParameterError(
-            f"the log has {prefix.rows} rows, and run={shown(str(folder))} has learned "
-            f"{wanted[len(found)]}: replay the log that it began with"
+            f"the log has {fingerprint.rows} rows, and run={quote(str(folder))} has learned "
+            f"{wanted[len(fingerprints)]}: replay the log that it began with"
         )
-    return found, more
+    return fingerprints, more
 
 
-def _readable(
-    log: EventLog, wanted: list[int], found: Mapping[int, LogFingerprint]
+def _read_undamaged(
+    log: EventLog, wanted: list[int], fingerprints: Mapping[int, LogFingerprint]
 ) -> Iterator[LogBatch]:
-    """The log up to its damage, if that is behind what is wanted: who learns it will meet it."""
+    """The log up to its damage, if that is behind what is wanted: the driver raises it."""
     try:
         yield from log.batches(0)
     except LogError:
-        if len(found) < len(wanted):
+        if len(fingerprints) < len(wanted):
             raise
 
 
-def _keep_last(database: Database, snapshot: Snapshot) -> list[Path]:
+def _append_last_snapshot(database: Database, snapshot: Snapshot) -> list[Path]:
     """The last snapshot, if the last checkpoint has not kept it; files to be removed."""
-    kept = database.numbers(SNAPSHOTS)
-    if kept and kept[-1][1] == snapshot.position:
+    records = database.list_records(SNAPSHOTS)
+    if records and records[-1][1] == snapshot.position:
         return []
     database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
-    return database.keep_only(SNAPSHOTS, thinned(database.length(SNAPSHOTS)))
+    return database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
 
 
-def end(
+def finish(
     database: Database,
     engine: Engine,
-    counts: Counts,
-    prefix: Mapping[str, int],
+    counts: RowCounts,
+    fingerprint: Mapping[str, int],
     whole: bool,
     monitor: Monitor | None = None,
 ) -> None:
     """The run is whole, or has ended early: say so, and keep the engine as it is at its end."""
     state: dict[str, Any] = {"finished": whole, "rows": engine.log_offset}
     if whole:
-        state |= {"counts": asdict(counts), "prefix": dict(prefix)}
-    gone: list[Path] = []
+        state |= {"counts": asdict(counts), "prefix": dict(fingerprint)}
+    removed: list[Path] = []
     with database.commit():
         if whole:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            gone = database.keep_only(FINAL, {number})
+            removed = database.keep_only(FINAL, {number})
             if monitor is not None:
                 last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
-                gone += database.keep_only(FINAL_MONITOR, {last})
+                removed += database.keep_only(FINAL_MONITOR, {last})
             if engine.ready:
-                gone += _keep_last(database, engine.publish())
+                removed += _append_last_snapshot(database, engine.publish())
             paths = [database.folder / name for name in runfolder.FILES]
             files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
             state |= {"final": number, "files": files}
-        database.note(STATE, state)
-    for path in gone:
+        database.write_fact(STATE, state)
+    for path in removed:
         path.unlink(missing_ok=True)

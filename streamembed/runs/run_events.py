@@ -1,4 +1,4 @@
-"""What a run knows of single events: their positions, labels and times, by id."""
+"""Events of a run by id: their positions, labels and times."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.errors import DamagedFileError
-from streamembed.runs import calls
+from streamembed.runs import operations
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
-from streamembed.runs.resume import STATE, wrong
+from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader
 from streamembed.runs.session import OPERATIONS
-
-__all__ = ["Standing", "Told", "find_events", "standing", "token"]
 
 Key = int | str
 COLUMNS = ("position", "id", "label", "event_time")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is known of an event.
+class EventMetadata:
+    """Position, label and time of an event.
 
     Attributes
     ----------
@@ -41,8 +39,8 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a run is.
+class RunProgress:
+    """Progress of a run.
 
     Attributes
     ----------
@@ -57,46 +55,46 @@ class Standing:
     position: int
 
 
-def token(reader: RunReader) -> str:
+def read_change_token(reader: RunReader) -> str:
     """A text that changes with whatever is committed."""
     database = reader._database
-    lengths = [(name, database.length(name)) for name in database.chains()]
-    return repr((lengths, database.fact(STATE), database.fact(COUNTS)))
+    lengths = [(name, database.count_records(name)) for name in database.list_chains()]
+    return repr((lengths, database.read_fact(STATE), database.read_fact(COUNTS)))
 
 
-def standing(reader: RunReader) -> Standing:
-    """How far the run is, as it was committed last."""
+def read_progress(reader: RunReader) -> RunProgress:
+    """The progress of the run as of its last commit."""
     database, begun = reader._database, reader.begun
-    last = [position for _, position in database.numbers(SNAPSHOTS)]
-    last += [position for _, position in database.numbers(CHECKPOINTS)]
+    last = [position for _, position in database.list_records(SNAPSHOTS)]
+    last += [position for _, position in database.list_records(CHECKPOINTS)]
     if reader.kind == "replay":
-        counts = database.fact(STATE, {}).get("counts") or database.fact(COUNTS, {})
+        counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
         accepted = int(counts.get("accepted", 0))
-        return Standing(accepted, int(counts.get("rejected", 0)), max([begun + accepted, *last]))
-    last += [position for _, position in database.numbers(OPERATIONS)]
+        return RunProgress(accepted, int(counts.get("rejected", 0)), max([begun + accepted, *last]))
+    last += [position for _, position in database.list_records(OPERATIONS)]
     position = max([begun, *last])
-    return Standing(position - begun, reader.rejected().num_rows, position)
+    return RunProgress(position - begun, reader.rejected().num_rows, position)
 
 
-def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, Told]:
-    """What is known of events, in one pass over the run, in bounded memory.
+def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetadata]:
+    """Look up events by id, in one pass over the run, in bounded memory.
 
     Parameters
     ----------
     reader
         The run.
     ids
-        Of the events; those that nothing is known of are left out.
+        Of the events; unknown ones are left out.
     """
-    wanted = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
-    found: dict[Key, Told] = {}
-    if wanted is None:
-        return found
+    wanted_ids = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
+    events: dict[Key, EventMetadata] = {}
+    if wanted_ids is None:
+        return events
     late: dict[Key, Any] = {}
-    for columns in _pieces(reader, late):
-        if columns["id"].type != wanted.type:
+    for columns in _read_columns(reader, late):
+        if columns["id"].type != wanted_ids.type:
             continue
-        chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted))
+        chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted_ids))
         if not len(chosen):
             continue
         rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
@@ -105,23 +103,23 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, Told]:
         for key, position, label, time in zip(
             rows["id"], rows["position"], labels, times, strict=True
         ):
-            found[key] = Told(position, _text(label), _text(time))
+            events[key] = EventMetadata(position, _to_text(label), _to_text(time))
     for key, label in late.items():
-        if key in found:
-            found[key] = replace(found[key], label=_text(label))
-    return found
+        if key in events:
+            events[key] = replace(events[key], label=_to_text(label))
+    return events
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     return None if value is None or value != value else str(value)
 
 
-def _pieces(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
+def _read_columns(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
     """Positions, ids, labels and times, as Arrow arrays; labels that came late go into ``late``."""
     if reader.finished:
-        yield from _written(reader)
+        yield from _read_embedding(reader)
     elif reader.kind != "replay":
-        yield from _operations(reader, late)
+        yield from _read_operations(reader, late)
     elif reader.origin.get("embed") == "causal":
         for batch in reader._batches("embedding"):
             yield {name: batch[name] for name in COLUMNS if name in batch.schema.names}
@@ -131,47 +129,51 @@ def _pieces(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, An
             positions = pa.array(range(start, start + batch.num_rows), pa.int64())
             start += batch.num_rows
             names = batch.schema.names
-            carried = {name: batch[f"+{name}"] for name in COLUMNS if f"+{name}" in names}
+            passthrough = {name: batch[f"+{name}"] for name in COLUMNS if f"+{name}" in names}
             ids = batch["id"] if "id" in names else positions
-            yield {"position": positions, "id": ids, **carried}
+            yield {"position": positions, "id": ids, **passthrough}
 
 
-def _written(reader: RunReader) -> Iterator[Mapping[str, Any]]:
+def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
     """Those of a finished replay, from its file."""
     name = "embedding.parquet"
-    files = reader._database.fact(STATE)["files"]
+    files = reader._database.read_fact(STATE)["files"]
     if name not in files:
         return
-    if (told := wrong(reader.path, name, files[name])) is not None:
-        raise DamagedFileError(f"{reader.path}: {told}; the same replay again makes it anew")
+    if (fault := find_file_error(reader.path, name, files[name])) is not None:
+        raise DamagedFileError(f"{reader.path}: {fault}; repeat the replay to write it again")
     with pq.ParquetFile(reader.path / name) as file:
         columns = [name for name in COLUMNS if name in file.schema_arrow.names]
         for batch in file.iter_batches(columns=columns):
             yield {name: batch[name] for name in columns}
 
 
-def _operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
+def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
     """Those of the calls of a run that is learned into."""
     start = reader.begun
-    for record in reader._database.chain(OPERATIONS):
-        operation, _ = calls.unpack(record.data)
-        told, arrays = operation.told, operation.arrays
+    for record in reader._database.read_chain(OPERATIONS):
+        operation, _ = operations.unpack(record.data)
+        metadata, arrays = operation.metadata, operation.arrays
         if operation.name == "label":
-            late.update(zip(told["ids"], told["labels"], strict=True))
+            late.update(zip(metadata["ids"], metadata["labels"], strict=True))
         if operation.name not in ("learn", "learn_distances"):
             continue
-        gone = set(told["gone"])
+        rejected = set(metadata["gone"])
         is_points = operation.name == "learn"
         rows = arrays["kept"].tolist() if is_points else list(range(operation.rows))
-        stay = [place for place, row in enumerate(rows) if row not in gone]
+        learned = [place for place, row in enumerate(rows) if row not in rejected]
         positions = list(range(start, record.position))
         start = record.position
-        if len(stay) != len(positions):
+        if len(learned) != len(positions):
             continue  # some are still pending
-        known = arrays.get("ids") if is_points else told["ids"]
-        ids = positions if known is None else [calls.plain(known[place]) for place in stay]
+        known_ids = arrays.get("ids") if is_points else metadata["ids"]
+        ids = (
+            positions
+            if known_ids is None
+            else [operations.to_python(known_ids[place]) for place in learned]
+        )
         columns = {"position": pa.array(positions, pa.int64()), "id": pa.array(ids)}
-        if told.get("labels"):
-            labels = [told["labels"][rows[place]] for place in stay]
-            columns["label"] = pa.array([_text(label) for label in labels], pa.string())
+        if metadata.get("labels"):
+            labels = [metadata["labels"][rows[place]] for place in learned]
+            columns["label"] = pa.array([_to_text(label) for label in labels], pa.string())
         yield columns

@@ -19,16 +19,14 @@ from streamembed.errors import (
     FileError,
     NotReadyError,
     ParameterError,
-    path_text,
-    shown,
+    check_path,
+    quote,
 )
-from streamembed.runs import calls, event_buffer
+from streamembed.runs import event_buffer, operations
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.resume import STATE, wrong
+from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.session import OPERATIONS
-
-__all__ = ["export"]
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:
@@ -55,29 +53,29 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
     DamagedFileError, FileError
         The run cannot be read, or the files cannot be written.
     """
-    target = Path(path_text(output, "output"))
+    target = Path(check_path(output, "output"))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ParameterError(f"output={shown(str(target))} must be a folder that is empty, or none")
+        raise ParameterError(f"output={quote(str(target))} must be a folder that is empty, or none")
     with read_run(run) as reader:
         try:
             target.mkdir(parents=True, exist_ok=True)
-            return _copied(reader, target) if reader.finished else _written(reader, target)
+            return _copy_files(reader, target) if reader.finished else _write_files(reader, target)
         except OSError as error:
             if isinstance(error, (DamagedFileError, FileError)):
                 raise
             raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def _copied(reader: RunReader, target: Path) -> list[Path]:
-    files = reader._database.fact(STATE)["files"]
+def _copy_files(reader: RunReader, target: Path) -> list[Path]:
+    files = reader._database.read_fact(STATE)["files"]
     for name, crc in files.items():
-        if (told := wrong(reader.path, name, crc)) is not None:
-            raise DamagedFileError(f"{reader.path}: {told}; the same replay again makes it anew")
+        if (fault := find_file_error(reader.path, name, crc)) is not None:
+            raise DamagedFileError(f"{reader.path}: {fault}; repeat the replay to write it again")
     names = [name for name in runfolder.FILES if name in files]
     return [Path(shutil.copyfile(reader.path / name, target / name)) for name in names]
 
 
-def _written(reader: RunReader, target: Path) -> list[Path]:
+def _write_files(reader: RunReader, target: Path) -> list[Path]:
     written = []
     for name, table in (("timeline", reader.timeline()), ("rejected", reader.rejected())):
         pq.write_table(table, target / f"{name}.parquet")
@@ -89,50 +87,52 @@ def _written(reader: RunReader, target: Path) -> list[Path]:
     snapshot.save(target / "snapshot.arrow")
     written.append(target / "snapshot.arrow")
     if reader.origin.get("embed") == "causal":
-        known = reader._table("embedding")
-        parts = [] if known is None else [known]
+        embedding = reader._table("embedding")
+        parts = [] if embedding is None else [embedding]
     else:
-        parts = [part for part in _embedded(reader, snapshot) if part.num_rows]
+        parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
     if parts:
         pq.write_table(pa.concat_tables(parts), target / "embedding.parquet")
         written.append(target / "embedding.parquet")
     return written
 
 
-def _embedded(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
+def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
     """Events that were committed, by the snapshot; of distances only those that it holds."""
     if not snapshot.feature_names:
-        yield _table(np.arange(0), snapshot.ids, snapshot.coordinates, np.ones(len(snapshot.ids)))
+        yield _build_table(
+            np.arange(0), snapshot.ids, snapshot.coordinates, np.ones(len(snapshot.ids))
+        )
         return
-    for positions, ids, points in _events(reader):
+    for positions, ids, points in _read_events(reader):
         index = np.arange(len(points), dtype=np.int64)
-        known = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
-        coordinates, coverage = snapshot.transform_with_coverage(known)
-        yield _table(positions, positions if ids is None else ids, coordinates, coverage)
+        events = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
+        coordinates, coverage = snapshot.transform_with_coverage(events)
+        yield _build_table(positions, positions if ids is None else ids, coordinates, coverage)
 
 
-def _table(positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
+def _build_table(positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
     columns = {"position": positions} if len(positions) == len(ids) else {}
     columns |= {"id": pa.array(ids.tolist())}
     columns |= {f"c{j}": coordinates[:, j] for j in range(coordinates.shape[1])}
     return pa.table({**columns, "coverage": coverage})
 
 
-def _events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
+def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
     """Positions, ids and points of the events that were accepted."""
     if reader.kind == "replay":
         start = reader.begun
-        for rows in event_buffer.pieces(reader._batches("events")):
+        for rows in event_buffer.read_event_rows(reader._batches("events")):
             yield np.arange(start, start + len(rows)), rows.ids, rows.points
             start += len(rows)
         return
     start = reader.begun
-    for record in reader._database.chain(OPERATIONS):
-        operation, _ = calls.unpack(record.data)
+    for record in reader._database.read_chain(OPERATIONS):
+        operation, _ = operations.unpack(record.data)
         if operation.name != "learn":
             continue
         arrays = operation.arrays
-        learned = ~np.isin(arrays["kept"], operation.told["gone"])
+        learned = ~np.isin(arrays["kept"], operation.metadata["gone"])
         ids = arrays["ids"][learned] if "ids" in arrays else None
         yield np.arange(start, record.position), ids, arrays["points"][learned]
         start = record.position

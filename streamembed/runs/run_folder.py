@@ -1,4 +1,4 @@
-"""The run folder: created, cleared of an older run on request, held by one writer at a time.
+"""The run folder: created, cleared of an older run on request, locked by one writer at a time.
 
 A replay, or a run that is learned into, holds the lock of the file ``.lock`` until it ends. The
 system releases it when the process is gone, however that came about, so that no lock is ever stale;
@@ -15,28 +15,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from streamembed.errors import ParameterError, StreamembedError, file_error, path_text, shown
+from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
 from streamembed.logs.event_log import EventLog
-from streamembed.storage.database import BESIDE, LOCK, NAME, Database
+from streamembed.storage.database import DATABASE_NAME, LOCK, PARTS, Database
 
 try:
     import fcntl
-except ImportError:  # where the system has no such locks, two replays are not told apart
+except ImportError:  # where the system has no such locks, two replays are not kept apart
     fcntl = None  # type: ignore[assignment]
-
-__all__ = [
-    "FILES",
-    "KNOWN",
-    "LOCK",
-    "UNFINISHED",
-    "apart",
-    "clear",
-    "opened",
-    "partial",
-    "same",
-    "taken",
-    "unfinished",
-]
 
 FILES = (
     "snapshot.arrow",
@@ -50,32 +36,32 @@ FILES = (
     "landmarks.arrow",
 )
 # Besides tables, the database with what SQLite has beside it.
-DATABASE = (NAME, f"{NAME}-wal", f"{NAME}-shm")
-KNOWN = (*FILES, *DATABASE)
+DATABASE_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
+RUN_FILES = (*FILES, *DATABASE_FILES)
 UNFINISHED = (
     "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
-    "start the same command again, which goes on, or replay the log again with --overwrite"
+    "repeat the command to resume it, or replay the log again with --overwrite"
 )
 
 
-def partial(path: Path) -> Path:
+def name_partial(path: Path) -> Path:
     """Where a table is written until it is complete."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
-def unfinished(folder: Path) -> bool:
+def is_unfinished(folder: Path) -> bool:
     """True if a replay is at work in the folder, or was killed there."""
     names = [path.name for path in folder.iterdir()]
     left = [name for name in names if name == LOCK or _is_partial(name)]
-    begun = NAME in names and "timeline.parquet" not in names
-    return (bool(left) or begun) and {*names} <= {*left, *KNOWN, BESIDE}
+    begun = DATABASE_NAME in names and "timeline.parquet" not in names
+    return (bool(left) or begun) and {*names} <= {*left, *RUN_FILES, PARTS}
 
 
 def _is_partial(name: str) -> bool:
-    return name.endswith(".part") and name.startswith((*FILES, NAME))
+    return name.endswith(".part") and name.startswith((*FILES, DATABASE_NAME))
 
 
-def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
+def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
     """Refuse to write where logs are read, whatever links lead there; nothing is touched.
 
     Parameters
@@ -96,30 +82,34 @@ def apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> No
     places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
     if folder and "=" in target.name[1:]:  # it would be read with the folder above it
         places.append(target.parent)
-    inside = _identities(places)
-    touched = _identities([target, *(target / file for file in FILES)])
+    inside = _read_identities(places)
+    touched = _read_identities([target, *(target / file for file in FILES)])
     for log in logs:
-        read = next((one for one in log.folders if _identities([one]) & inside), None)
-        if read is not None:
+        log_folder = next(
+            (candidate for candidate in log.folders if _read_identities([candidate]) & inside), None
+        )
+        if log_folder is not None:
             raise ParameterError(
-                f"{name}={shown(str(target))} is, or is inside, the folder {read} from which the "
-                "log is read: choose another place"
+                f"{name}={quote(str(target))} is, or is inside, the folder {log_folder} from which "
+                "the log is read: choose another place"
             )
         files = [path for path in log.paths if path.exists()]  # standard input is not there
-        if touched & _identities([*files, *_above(files)]):
-            first = next(path for path in files if touched & _identities([path, *_above([path])]))
+        if touched & _read_identities([*files, *_list_parents(files)]):
+            first = next(
+                path for path in files if touched & _read_identities([path, *_list_parents([path])])
+            )
             what = f"contains {first}, from which" if target.is_dir() else "is a file from which"
             raise ParameterError(
-                f"{name}={shown(str(target))} {what} the log is read: choose another place"
+                f"{name}={quote(str(target))} {what} the log is read: choose another place"
             )
 
 
-def same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
     """True if two paths lead to the same existing file or folder."""
-    return bool(_identities([Path(one)]) & _identities([Path(other)]))
+    return bool(_read_identities([Path(first)]) & _read_identities([Path(second)]))
 
 
-def _above(paths: Iterable[Path]) -> set[Path]:
+def _list_parents(paths: Iterable[Path]) -> set[Path]:
     """The folders that paths lie in; and where one is a link, those of what it leads to."""
     holders = set()
     for path in paths:
@@ -130,19 +120,19 @@ def _above(paths: Iterable[Path]) -> set[Path]:
     return real.union(*(holder.parents for holder in real))
 
 
-def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+def _read_identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
     """What the system knows the paths by; those that are not there have none."""
-    found = set()
+    identities = set()
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
             status = path.stat()
-            found.add((status.st_dev, status.st_ino))
-    return found
+            identities.add((status.st_dev, status.st_ino))
+    return identities
 
 
 @contextlib.contextmanager
-def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
-    """The folder, made; nobody else's until the block ends.
+def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
+    """Create the folder and lock it until the block ends.
 
     Raises
     ------
@@ -151,22 +141,24 @@ def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
     FileError
         It cannot be made, read or written to, or is no folder.
     """
-    folder = Path(path_text(run, "run"))
+    folder = Path(check_path(run, "run"))
     try:
         if folder.exists() and not folder.is_dir():
             raise ParameterError(
-                f"run={shown(str(folder))} must be a folder, or not exist yet; it is a file"
+                f"run={quote(str(folder))} must be a folder, or not exist yet; it is a file"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _lock(folder)
+        lock = _open_lock(folder)
     except OSError as error:
-        raise _fail(error, folder) from error
+        raise _to_file_error(error, folder) from error
     try:
-        for left in folder.glob(f"{NAME}.*.part*"):  # of a process that was killed creating it
+        for left in folder.glob(
+            f"{DATABASE_NAME}.*.part*"
+        ):  # of a process that was killed creating it
             left.unlink()
         yield folder
     except OSError as error:
-        raise _fail(error, folder) from error
+        raise _to_file_error(error, folder) from error
     finally:
         with contextlib.suppress(OSError):
             for left in folder.glob(f"*.{os.getpid()}.part"):
@@ -176,15 +168,15 @@ def taken(run: str | os.PathLike[str]) -> Iterator[Path]:
         lock.close()
 
 
-def _fail(error: OSError, folder: Path) -> OSError:
+def _to_file_error(error: OSError, folder: Path) -> OSError:
     """The error as one of this package, if it is none yet."""
     if isinstance(error, StreamembedError):
         return error
-    return file_error(error, folder, "used as a run folder")
+    return build_file_error(error, folder, "used as a run folder")
 
 
-def _lock(folder: Path) -> BinaryIO:
-    """The lock file, held; it names the process for whoever comes next."""
+def _open_lock(folder: Path) -> BinaryIO:
+    """The lock file, locked; it names the process."""
     path = folder / LOCK
     while True:
         lock = path.open("a+b")
@@ -202,7 +194,7 @@ def _lock(folder: Path) -> BinaryIO:
             owner = lock.read(20).decode(errors="replace")
             lock.close()
             raise ParameterError(
-                f"run={shown(str(folder))} is being written by another writer (process {owner}): "
+                f"run={quote(str(folder))} is being written by another writer (process {owner}): "
                 "wait until it ends, or choose another folder"
             ) from error
         except BaseException:
@@ -216,19 +208,19 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
-def opened(folder: Path, overwrite: bool) -> Database:
+def open_database(folder: Path, overwrite: bool) -> Database:
     """The database of a run, for writing: a new one where there is none or it is to be replaced."""
-    if (folder / NAME).exists() and not overwrite:
+    if (folder / DATABASE_NAME).exists() and not overwrite:
         return Database.open(folder, writes=True)
-    clear(folder, overwrite)
+    clear_folder(folder, overwrite)
     return Database.create(folder)
 
 
-def clear(folder: Path, overwrite: bool) -> None:
+def clear_folder(folder: Path, overwrite: bool) -> None:
     """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
-    found = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    partials = [name for name in found if _is_partial(name)]
-    if found and not overwrite:
+    names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    partials = [name for name in names if _is_partial(name)]
+    if names and not overwrite:
         what = (
             "is not empty: choose another folder, or replace the run with overwrite=True "
             "(--overwrite)"
@@ -238,8 +230,8 @@ def clear(folder: Path, overwrite: bool) -> None:
                 f"contains an unfinished replay ({partials[0]}): choose another folder, or replace "
                 "the run with overwrite=True (--overwrite), which learns the log from the start"
             )
-        raise ParameterError(f"run={shown(str(folder))} {what}")
-    for name in (*KNOWN, *partials):
+        raise ParameterError(f"run={quote(str(folder))} {what}")
+    for name in (*RUN_FILES, *partials):
         (folder / name).unlink(missing_ok=True)
-    if (folder / BESIDE).is_dir():
-        shutil.rmtree(folder / BESIDE)
+    if (folder / PARTS).is_dir():
+        shutil.rmtree(folder / PARTS)

@@ -8,21 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamembed.engine.engine import Engine
-from streamembed.errors import ParameterError, path_text, shown
-from streamembed.merging.landmark_set import LandmarkSet, renumbered
+from streamembed.errors import ParameterError, check_path, quote
+from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
-from streamembed.runs.origin import differences
-from streamembed.runs.run_folder import same
+from streamembed.runs.origin import list_differences
+from streamembed.runs.run_folder import is_same_path
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.session import open_run
 
-__all__ = ["merge_runs"]
-
-# In what runs may differ: none of it says how landmarks are compared, or what their map is.
-FREE = ("seed", "on_bad_row", "size", "warm_up")
-# What a merged set has settled.
-SETTLED = ("memory", "half_life", "size", "warm_up")
+# Parameters in which runs may differ: none changes how landmarks are compared or mapped.
+FREE_PARAMETERS = ("seed", "on_bad_row", "size", "warm_up")
+# Parameters that a merged set determines.
+MERGED_PARAMETERS = ("memory", "half_life", "size", "warm_up")
 
 
 def merge_runs(
@@ -59,59 +57,61 @@ def merge_runs(
     FileError, DamagedFileError
         A run is missing or damaged.
     """
-    folders = [Path(path_text(run, "runs")) for run in runs]
-    sets, configs = _read(folders)
-    _must_be_others(folders, sets)
+    folders = [Path(check_path(run, "runs")) for run in runs]
+    sets, configs = _read_runs(folders)
+    _check_distinct(folders, sets)
     for config in configs[1:]:
-        if lines := _differences(configs[0], config):
+        if lines := _list_differences(configs[0], config):
             raise ParameterError(
                 f"runs differ in their parameters: {'; '.join(lines[:4])}: merge runs that began "
                 "alike"
             )
     largest = max((config.size for config in configs), default=None)
-    found = merge(sets, largest if size is None else size, scaling=scaling)
-    known = {name: one for name, one in configs[0].as_dict().items() if name not in SETTLED}
-    engine = Engine.of_landmarks(found, **known)
+    merged = merge(sets, largest if size is None else size, scaling=scaling)
+    parameters = {
+        name: value for name, value in configs[0].as_dict().items() if name not in MERGED_PARAMETERS
+    }
+    engine = Engine.of_landmarks(merged, **parameters)
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine
 
 
-def _read(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]]:
+def _read_runs(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]]:
     """The landmarks of each run, and its parameters."""
     sets, configs = [], []
     for number, folder in enumerate(folders):
-        if again := [other for other in folders[:number] if same(folder, other)]:
+        if repeated := [other for other in folders[:number] if is_same_path(folder, other)]:
             raise ParameterError(
-                f"runs has {shown(str(folder))} twice ({again[0]}): its events would count twice; "
-                "name each run once"
+                f"runs has {quote(str(folder))} twice ({repeated[0]}): its events would count "
+                "twice; name each run once"
             )
         with read_run(folder) as run:
-            engine, asked = run.engine(), run.origin["engine"]["size"]
+            engine, size = run.engine(), run.origin["engine"]["size"]
         sets.append(engine.landmark_set(number))
         # of partitions an engine has as many places as they have landmarks
-        configs.append(replace(engine.config, size=max(engine.config.size, asked)))
+        configs.append(replace(engine.config, size=max(engine.config.size, size)))
     return sets, configs
 
 
-def _must_be_others(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> None:
+def _check_distinct(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> None:
     """ParameterError where two runs hold the same landmarks, but for their numbers."""
-    known: dict[bytes, Path] = {}
-    for folder, found in zip(folders, sets, strict=True):
-        told = renumbered(found, 0).to_bytes()
-        if told in known:
+    folder_of: dict[bytes, Path] = {}
+    for folder, landmarks in zip(folders, sets, strict=True):
+        data = renumber(landmarks, 0).to_bytes()
+        if data in folder_of:
             raise ParameterError(
-                f"runs has {shown(str(known[told]))} and {shown(str(folder))}, which hold the same "
-                "landmarks to the byte: one is a copy of the other, and its events would count "
-                "twice; name one of them"
+                f"runs has {quote(str(folder_of[data]))} and {quote(str(folder))}, which hold the "
+                "same landmarks to the byte: one is a copy of the other, and its events would "
+                "count twice; name one of them"
             )
-        known[told] = folder
+        folder_of[data] = folder
 
 
-def _differences(one: Config, other: Config) -> list[str]:
+def _list_differences(first: Config, second: Config) -> list[str]:
     """Parameters in which two engines differ, a phrase each."""
     before, now = (
-        {name: value for name, value in config.as_dict().items() if name not in FREE}
-        for config in (one, other)
+        {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}
+        for config in (first, second)
     )
-    return differences(before, now)
+    return list_differences(before, now)

@@ -13,17 +13,15 @@ import pyarrow.parquet as pq
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, path_text, shown
+from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, check_path, quote
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS
-from streamembed.runs.recorder import REJECTED
-from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, wrong
+from streamembed.runs.recorder import REJECTED_SCHEMA
+from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, find_file_error
 from streamembed.storage.database import Database
 
-__all__ = ["RunReader", "read_run"]
-
 T = TypeVar("T")
-# Times that something is read again which the writer has dropped meanwhile.
-PATIENCE = 5
+# Retries where the writer has dropped a record meanwhile.
+MAX_RETRIES = 5
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -44,11 +42,11 @@ def read_run(run: str | os.PathLike[str]) -> RunReader:
     >>> folder = tempfile.mkdtemp()
     >>> with open_run(folder, {"size": 50, "warm_up": 40}) as run:
     ...     _ = run.learn(np.random.default_rng(0).standard_normal((80, 2)))
-    >>> with read_run(folder) as found:
-    ...     found.positions, found.snapshot().position
+    >>> with read_run(folder) as reader:
+    ...     reader.positions, reader.snapshot().position
     ([80], 80)
     """
-    return RunReader(Database.open(Path(path_text(run, "run"))))
+    return RunReader(Database.open(Path(check_path(run, "run"))))
 
 
 class RunReader:
@@ -67,29 +65,31 @@ class RunReader:
         """Use `read_run`."""
         self._database = database
         self.path = database.folder
-        self.origin: dict[str, Any] = dict(database.fact(ORIGIN, {}))
+        self.origin: dict[str, Any] = dict(database.read_fact(ORIGIN, {}))
         self.kind = str(self.origin.get("kind", "replay"))
 
     def __repr__(self) -> str:
         at = self.positions
-        return f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_to(at)}>"
+        return (
+            f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_describe_end(at)}>"
+        )
 
     @property
     def begun(self) -> int:
         """Events that its engine had learned when the run began."""
         if self.kind != "online":
             return int(self.origin.get("start", {}).get("position", 0))
-        return self._database.numbers("beginning")[0][1]
+        return self._database.list_records("beginning")[0][1]
 
     @property
     def finished(self) -> bool:
         """Whether a replay has come to the end of its log; False of a run that is learned into."""
-        return bool(self._database.fact(STATE, {}).get("finished"))
+        return bool(self._database.read_fact(STATE, {}).get("finished"))
 
     @property
     def positions(self) -> list[int]:
         """Stream positions of the snapshots that are kept: about one an octave of age."""
-        return [position for _, position in self._database.numbers(SNAPSHOTS)]
+        return [position for _, position in self._database.list_records(SNAPSHOTS)]
 
     def snapshot(self, position: int | None = None) -> Snapshot:
         """A snapshot that is kept; None for the newest.
@@ -106,51 +106,52 @@ class RunReader:
         return self._patiently(lambda: self._snapshot(position))
 
     def _patiently(self, read: Callable[[], T]) -> T:
-        """Again, where the writer has dropped what was being read."""
-        for _ in range(PATIENCE):
-            length = self._database.length(CHECKPOINTS)
+        """Read, and retry where the writer has dropped a record meanwhile."""
+        for _ in range(MAX_RETRIES):
+            length = self._database.count_records(CHECKPOINTS)
             try:
                 return read()
             except DamagedFileError:
-                if self._database.length(CHECKPOINTS) == length:
+                if self._database.count_records(CHECKPOINTS) == length:
                     raise
         return read()
 
     def _snapshot(self, position: int | None) -> Snapshot:
-        with self._database.steady():
-            kept = self._database.numbers(SNAPSHOTS)
-            if not kept:
+        with self._database.read_consistently():
+            records = self._database.list_records(SNAPSHOTS)
+            if not records:
                 raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
-            chosen = [number for number, at in kept if position in (None, at)]
-            if not chosen:
+            numbers = [number for number, at in records if position in (None, at)]
+            if not numbers:
                 raise ParameterError(
-                    f"position={shown(position)} must be one of {[at for _, at in kept]}, or None"
+                    f"position={quote(position)} must be one of {[at for _, at in records]}, "
+                    "or None"
                 )
-            return Snapshot.from_bytes(self._database.read(SNAPSHOTS, chosen[-1]).data)
+            return Snapshot.from_bytes(self._database.read(SNAPSHOTS, numbers[-1]).data)
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
         return self._patiently(self._engine)
 
     def _engine(self) -> Engine:
-        with self._database.steady():
+        with self._database.read_consistently():
             chain = FINAL if self.finished else CHECKPOINTS
-            kept = self._database.numbers(chain)
-            if not kept:
+            records = self._database.list_records(chain)
+            if not records:
                 raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
-            return Engine.from_bytes(self._database.read(chain, kept[-1][0]).data)
+            return Engine.from_bytes(self._database.read(chain, records[-1][0]).data)
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
         return self._patiently(self._monitor)
 
     def _monitor(self) -> Monitor | None:
-        with self._database.steady():
+        with self._database.read_consistently():
             chain = FINAL_MONITOR if self.finished else MONITORS
-            kept = self._database.numbers(chain)
-            if not kept:
+            records = self._database.list_records(chain)
+            if not records:
                 return None
-            return Monitor.from_bytes(self._database.read(chain, kept[-1][0]).data)
+            return Monitor.from_bytes(self._database.read(chain, records[-1][0]).data)
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
@@ -162,23 +163,23 @@ class RunReader:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
         if self.finished:
             return self._file("rejected.parquet")
-        return self._table("rejected") or REJECTED.empty_table()
+        return self._table("rejected") or REJECTED_SCHEMA.empty_table()
 
     def _file(self, name: str) -> Any:
         """A table of a finished replay, as it was written."""
-        told = wrong(self.path, name, self._database.fact(STATE)["files"][name])
-        if told is not None:
-            raise DamagedFileError(f"{self.path}: {told}; the same replay again makes it anew")
+        fault = find_file_error(self.path, name, self._database.read_fact(STATE)["files"][name])
+        if fault is not None:
+            raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
         return pq.read_table(self.path / name)
 
     def _table(self, name: str) -> Any:
-        with self._database.steady():
+        with self._database.read_consistently():
             tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
         # earlier versions had the column seconds in the timeline
         return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def _batches(self, name: str) -> Iterator[Any]:
-        for record in self._database.chain(name):
+        for record in self._database.read_chain(name):
             with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
                 yield from reader
 
@@ -186,13 +187,13 @@ class RunReader:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
 
         def steadily() -> T:
-            with self._database.steady():
+            with self._database.read_consistently():
                 return read()
 
         return self._patiently(steadily)
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the database."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -202,5 +203,5 @@ class RunReader:
         self.close()
 
 
-def _to(positions: list[int]) -> str:
+def _describe_end(positions: list[int]) -> str:
     return f", to event {positions[-1]:,}" if positions else ""

@@ -17,23 +17,28 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamembed.data.batch import Rejected
-from streamembed.engine.engine import Engine, Labelled, Learned
+from streamembed.engine.engine import Engine
+from streamembed.engine.input_checks import Labelled, Learned
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, shown
+from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, quote
 from streamembed.methods.options import Config
-from streamembed.runs import calls
+from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.calls import Operation
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, Cadence, Counts, Ledger, packed
-from streamembed.runs.origin import checked, differences
-from streamembed.runs.recorder import reasons, timeline_of
+from streamembed.runs.checkpoint_writer import (
+    CHECKPOINTS,
+    CheckpointPolicy,
+    CheckpointWriter,
+    RowCounts,
+    to_ipc_bytes,
+)
+from streamembed.runs.operations import Operation
+from streamembed.runs.origin import check_parameters, list_differences
+from streamembed.runs.recorder import build_timeline_row, to_rejected_table
 from streamembed.runs.resume import ORIGIN, STATE
-from streamembed.storage.database import NAME, Database
+from streamembed.storage.database import DATABASE_NAME, LOCK, Database
 from streamembed.version import __version__
 
-__all__ = ["KIND", "OPERATIONS", "Run", "open_run"]
-
-KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
+SESSION_KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
 # Begins the name of the fact that a batch was learned.
 _BATCH = "batch "
 
@@ -81,63 +86,65 @@ def open_run(
     ...     run.learn(X, batch_id="day 1").accepted, run.position
     (80, 80)
     """
-    cadence = Cadence.of(checkpoint_every)
+    policy = CheckpointPolicy.parse(checkpoint_every)
     with ExitStack() as stack:
-        folder = stack.enter_context(runfolder.taken(run))
-        is_new = not (folder / NAME).exists()
+        folder = stack.enter_context(runfolder.lock_folder(run))
+        is_new = not (folder / DATABASE_NAME).exists()
         if is_new:
-            _must_be_empty(folder)
+            _check_empty(folder)
         database = Database.create(folder) if is_new else Database.open(folder, writes=True)
         stack.enter_context(database)
-        made = Run(database, _begin(folder, database, engine), cadence)
-        made._recover()
-        made._held = stack.pop_all()
-    return made
+        opened = Run(database, _load_beginning(folder, database, engine), policy)
+        opened._recover()
+        opened._resources = stack.pop_all()
+    return opened
 
 
-def _must_be_empty(folder: Path) -> None:
-    found = sorted(path.name for path in folder.iterdir() if path.name != runfolder.LOCK)
-    if found:
+def _check_empty(folder: Path) -> None:
+    names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    if names:
         raise ParameterError(
-            f"run={shown(str(folder))} holds {shown(found[0])} and no run: choose an empty folder, "
+            f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
             "or one that does not exist yet"
         )
 
 
-def _begin(folder: Path, database: Database, given: Engine | Mapping[str, Any] | None) -> Engine:
+def _load_beginning(
+    folder: Path, database: Database, given: Engine | Mapping[str, Any] | None
+) -> Engine:
     """The engine as it was when the run began."""
-    before = database.fact(ORIGIN)
-    if before is not None and before.get("kind") != KIND:
+    before = database.read_fact(ORIGIN)
+    if before is not None and before.get("kind") != SESSION_KIND:
         raise ParameterError(
-            f"run={shown(str(folder))} is a replay of a log, and cannot be learned into: choose "
-            "another folder, or start the replay again to go on with it"
+            f"run={quote(str(folder))} is a replay of a log, and cannot be learned into: choose "
+            "another folder, or start the replay again to resume it"
         )
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
-        engine = Engine(**checked(given or {}))
+        engine = Engine(**check_parameters(given or {}))
     else:
         engine = Engine(**before["engine"])
-    told = {"kind": KIND, "version": __version__, "engine": engine.config.as_dict()}
+    origin = {"kind": SESSION_KIND, "version": __version__, "engine": engine.config.as_dict()}
     if before is None:
         with database.commit():
             database.append(BEGINNING, engine.position, 0, engine.to_bytes())
-            database.note(ORIGIN, told)
-            database.note(STATE, {"finished": False})
+            database.write_fact(ORIGIN, origin)
+            database.write_fact(STATE, {"finished": False})
         return engine
-    # files of every version are gone on with
-    parameters = Config.completed(before["engine"])
-    known = {**before, "version": __version__, "engine": parameters}
-    if lines := differences(known, json.loads(json.dumps(told))):
+    # files of every version are resumed
+    parameters = Config.complete(before["engine"])
+    expected = {**before, "version": __version__, "engine": parameters}
+    if lines := list_differences(expected, json.loads(json.dumps(origin))):
         raise ParameterError(
-            f"run={shown(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
+            f"run={quote(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
             "parameters, or with those that it began with"
         )
     start = Engine.from_bytes(database.read(BEGINNING, 0).data)
     if isinstance(given, Engine) and given.position not in (0, start.position):
         raise ParameterError(
-            f"engine has learned {given.position} events, and run={shown(str(folder))} began with "
-            f"{start.position}: open it without an engine; it goes on by itself"
+            f"engine has learned {given.position} events, and run={quote(str(folder))} began with "
+            f"{start.position}: open it without an engine; it resumes by itself"
         )
     engine.become(start)
     return engine
@@ -148,19 +155,19 @@ class Run:
 
     A context manager, which closes it: use it in a ``with`` block, or call `close`.
     Its methods are those of `Engine`, one call at a time from any thread. After an error that is
-    not about the arguments it refuses to learn, and goes on reading: open it again.
+    not about the arguments it refuses to learn, and still reads: open it again.
     """
 
-    def __init__(self, database: Database, engine: Engine, cadence: Cadence) -> None:
+    def __init__(self, database: Database, engine: Engine, policy: CheckpointPolicy) -> None:
         """Use `open_run`."""
         self._database = database
         self._engine = engine
-        self._ledger = Ledger(database, cadence)
+        self._checkpoint_writer = CheckpointWriter(database, policy)
         self._lock = threading.RLock()
         self._failure: str | None = None
         self._closed = False
-        self._held = ExitStack()  # the folder and the database, until it is closed
-        self._known = engine.state_token  # of what the run knows of
+        self._resources = ExitStack()  # the folder and the database, until it is closed
+        self._known_token = engine.state_token  # of what the run knows of
         self._committed = 0  # calls that the engine knew when it was committed last
 
     def __enter__(self) -> Self:
@@ -200,13 +207,13 @@ class Run:
 
     def batch_ids(self) -> list[str]:
         """Names of the batches that were acknowledged, in no order."""
-        names = self._database.facts()
+        names = self._database.list_facts()
         return [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
 
     def acknowledged(self, batch_id: str) -> Learned | None:
         """What `learn` gave for the batch of a name; None where it was never learned."""
-        known = self._database.fact(_key(batch_id))
-        return None if known is None else _learned_of(known)
+        fact = self._database.read_fact(_name_fact(batch_id))
+        return None if fact is None else _from_fact(fact)
 
     # ------------------------------------------------------------------ learning
 
@@ -226,7 +233,7 @@ class Run:
         ----------
         batch_id
             A name that the producer gives to these events: a second call of the same name learns
-            nothing and returns what the first did, so that a producer who heard nothing can retry;
+            nothing and returns what the first did, so that a producer without an answer can retry;
             with other rows it is an error.
 
         Raises
@@ -240,48 +247,53 @@ class Run:
             That happened before, or the run is closed; or its folder, database or lock file was
             removed, replaced or changed by another process: nothing of this call is kept.
         """
-        made = self._do(
-            lambda: calls.points(self._engine, X, y, ids, features, times), _named(batch_id)
+        result = self._apply(
+            lambda: operations.check_points(self._engine, X, y, ids, features, times),
+            _check_batch_id(batch_id),
         )
-        assert isinstance(made, Learned)
-        return made
+        assert isinstance(result, Learned)
+        return result
 
     def learn_distances(
         self, rows: Any, ids: Any = None, *, batch_id: str | None = None
     ) -> Learned:
         """Learn objects by their distances, as `Engine.learn_distances`; see `learn`."""
-        made = self._do(lambda: calls.distance_rows(rows, ids), _named(batch_id))
-        assert isinstance(made, Learned)
-        return made
+        result = self._apply(
+            lambda: operations.check_distances(rows, ids), _check_batch_id(batch_id)
+        )
+        assert isinstance(result, Learned)
+        return result
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn given pairs, as `Engine.learn_pairs`."""
-        self._do(lambda: calls.pairs(self._engine, X1, X2, similar))
+        self._apply(lambda: operations.check_pairs(self._engine, X1, X2, similar))
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Give events a label that came late, as `Engine.label`."""
-        made = self._do(lambda: calls.late_labels(ids, y))
-        assert isinstance(made, Labelled)
-        return made
+        result = self._apply(lambda: operations.check_labels(ids, y))
+        assert isinstance(result, Labelled)
+        return result
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk, as `Engine.flush`."""
-        self._do(lambda: calls.bare("flush"))
+        self._apply(lambda: operations.create_plain("flush"))
 
     def rescale(self) -> None:
-        """Take scaling anew, as `Engine.rescale`."""
-        self._do(lambda: calls.bare("rescale"))
+        """Compute the scaling again, as `Engine.rescale`."""
+        self._apply(lambda: operations.create_plain("rescale"))
 
     def relayout(self) -> None:
-        """Lay the picture out anew, as `Engine.relayout`."""
-        self._do(lambda: calls.bare("relayout"))
+        """Compute the picture from scratch, as `Engine.relayout`."""
+        self._apply(lambda: operations.create_plain("relayout"))
 
     def checkpoint(self) -> None:
         """Commit the engine itself now, so that opening the run again takes no time."""
         with self._lock:
-            self._must_learn()
-            is_behind = self._committed < self._database.length(OPERATIONS)
-            is_first = not self._database.length(CHECKPOINTS)  # it may have begun with an engine
+            self._check_open()
+            is_behind = self._committed < self._database.count_records(OPERATIONS)
+            is_first = not self._database.count_records(
+                CHECKPOINTS
+            )  # it may have begun with an engine
             if self._engine.ready and (is_behind or is_first):
                 try:
                     self._commit_engine()
@@ -299,120 +311,125 @@ class Run:
         FileError, StoppedError
             As `learn`; the run is closed all the same, and what was acknowledged is committed.
         """
-        with self._lock, self._held:
+        with self._lock, self._resources:
             is_well = self._failure is None and not self._closed
             self._closed = True
             if is_well:
-                self._database.must_be_here()
-                is_well = self._engine.ready and self._engine.state_token is self._known
-            if is_well and self._committed < self._database.length(OPERATIONS):
+                self._database.check_in_place()
+                is_well = self._engine.ready and self._engine.state_token is self._known_token
+            if is_well and self._committed < self._database.count_records(OPERATIONS):
                 self._commit_engine()
 
     # ------------------------------------------------------------------ the order of things
 
-    def _do(self, prepare: Any, batch_id: str | None = None) -> Learned | Labelled | None:
+    def _apply(self, prepare: Any, batch_id: str | None = None) -> Learned | Labelled | None:
         """Check, learn, write, acknowledge."""
         with self._lock:
-            self._must_learn()
+            self._check_open()
             operation: Operation = prepare()
-            if batch_id is not None and (known := self._database.fact(_key(batch_id))) is not None:
-                if known["digest"] != operation.digest:
+            if (
+                batch_id is not None
+                and (fact := self._database.read_fact(_name_fact(batch_id))) is not None
+            ):
+                if fact["digest"] != operation.digest:
                     raise InputError(
-                        f"batch_id={shown(batch_id)} was learned before, and with other rows: "
+                        f"batch_id={quote(batch_id)} was learned before, and with other rows: "
                         "nothing of this call was learned; give every batch a name of its own"
                     )
-                return _learned_of(known)
+                return _from_fact(fact)
             try:
-                found = calls.do(self._engine, operation)
+                result = operations.apply(self._engine, operation)
             except StreamembedError:
                 raise  # nothing was learned
             except BaseException as error:
                 self._fail(error)
                 raise
             try:
-                data = operation.pack(batch_id, found)
+                data = operation.pack(batch_id, result)
                 with self._database.commit():
-                    self._note(operation, data, batch_id, found)
-                self._known = self._engine.state_token
-                if self._engine.ready and self._ledger.is_due(self._engine.position):
+                    self._record(operation, data, batch_id, result)
+                self._known_token = self._engine.state_token
+                if self._engine.ready and self._checkpoint_writer.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
                 self._fail(error)
                 raise
-            return found
+            return result
 
-    def _note(self, operation: Operation, data: bytes, batch_id: str | None, found: Any) -> None:
+    def _record(self, operation: Operation, data: bytes, batch_id: str | None, result: Any) -> None:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
         self._database.append(OPERATIONS, position, operation.rows, data)
-        if isinstance(found, Learned):
-            if found.rejected:
-                self._database.append("rejected", position, len(found.rejected), _packed(found))
+        if isinstance(result, Learned):
+            if result.rejected:
+                self._database.append(
+                    "rejected", position, len(result.rejected), _pack_rejected(result)
+                )
             if batch_id is not None:
-                told = {**_told(found), "digest": operation.digest}
-                self._database.note(_key(batch_id), told)
+                fact = {**_to_fact(result), "digest": operation.digest}
+                self._database.write_fact(_name_fact(batch_id), fact)
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish()
-        self._ledger.add("timeline", timeline_of(snapshot, self._engine))
-        self._committed = self._database.length(OPERATIONS)
+        self._checkpoint_writer.add("timeline", build_timeline_row(snapshot, self._engine))
+        self._committed = self._database.count_records(OPERATIONS)
         done = {"operations": self._committed}
-        self._ledger.commit(self._engine, snapshot, Counts(), done)
+        self._checkpoint_writer.commit(self._engine, snapshot, RowCounts(), done)
 
     def _recover(self) -> None:
-        """Do again what was acknowledged since the engine was committed last."""
+        """Apply again what was acknowledged since the engine was committed last."""
         start = 0
-        if (last := self._ledger.last()) is not None:
+        if (last := self._checkpoint_writer.load_last()) is not None:
             engine, _, done = last
             self._engine.become(engine)
             start = self._committed = done["operations"]
-        for record in self._database.chain(OPERATIONS, start):
-            calls.do(self._engine, calls.unpack(record.data)[0])
+        for record in self._database.read_chain(OPERATIONS, start):
+            operations.apply(self._engine, operations.unpack(record.data)[0])
             if self._engine.position != record.position:
                 raise StoppedError(
                     f"batch {record.number} of {self.path} led to event {self._engine.position} "
                     f"and not to {record.position}: `streamembed verify {self.path}` says more"
                 )
-        self._known = self._engine.state_token
+        self._known_token = self._engine.state_token
 
-    def _must_learn(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
-        self._database.must_be_here()
-        if self._failure is None and self._engine.state_token is not self._known:
+        self._database.check_in_place()
+        if self._failure is None and self._engine.state_token is not self._known_token:
             self._failure = "its engine was changed past the run"
         if self._failure is not None:
             raise StoppedError(
                 f"{self.path} refuses to learn after an error ({self._failure}): what was "
-                "acknowledged is safe and can be read; mend the cause and open the run again"
+                "acknowledged is safe and can be read; fix the cause, then open the run again"
             )
 
     def _fail(self, error: BaseException) -> None:
         self._failure = str(error) or type(error).__name__
 
 
-def _named(batch_id: Any) -> str | None:
+def _check_batch_id(batch_id: Any) -> str | None:
     if batch_id is None:
         return None
     if isinstance(batch_id, str) and batch_id and batch_id.isprintable():
         return batch_id
     raise ParameterError(
-        f"batch_id={shown(batch_id)} must be printable text of some length, or None"
+        f"batch_id={quote(batch_id)} must be printable text of some length, or None"
     )
 
 
-def _key(batch_id: str) -> str:
+def _name_fact(batch_id: str) -> str:
     return f"{_BATCH}{batch_id}"
 
 
-def _told(learned: Learned) -> dict[str, Any]:
-    rows = [[row.index, calls.plain(row.id), row.reason] for row in learned.rejected]
+def _to_fact(learned: Learned) -> dict[str, Any]:
+    rows = [[row.index, operations.to_python(row.id), row.reason] for row in learned.rejected]
     return {"accepted": learned.accepted, "rejected": rows}
 
 
-def _learned_of(told: Mapping[str, Any]) -> Learned:
-    return Learned(told["accepted"], tuple(Rejected(*row) for row in told["rejected"]))
+def _from_fact(fact: Mapping[str, Any]) -> Learned:
+    return Learned(fact["accepted"], tuple(Rejected(*row) for row in fact["rejected"]))
 
 
-def _packed(found: Learned) -> bytes:
-    return packed(reasons(found.rejected))
+def _pack_rejected(learned: Learned) -> bytes:
+    return to_ipc_bytes(to_rejected_table(learned.rejected))

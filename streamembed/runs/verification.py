@@ -22,20 +22,20 @@ from streamembed.errors import (
     DamagedFileError,
     LogError,
     ParameterError,
-    path_text,
+    check_path,
 )
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.runs import calls
+from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import (
     CHECKPOINTS,
+    FINGERPRINT,
     MERGED,
     MONITORS,
     PARTITION,
     PARTITIONS,
-    PREFIX,
     SNAPSHOTS,
 )
 from streamembed.runs.replay_log import replay
@@ -45,18 +45,18 @@ from streamembed.runs.resume import (
     FIRST_MONITOR,
     ORIGIN,
     STATE,
-    wrong,
+    find_file_error,
 )
-from streamembed.runs.session import BEGINNING, KIND, OPERATIONS
+from streamembed.runs.session import BEGINNING, OPERATIONS, SESSION_KIND
 from streamembed.storage import archive
-from streamembed.storage.database import Database, thinned
+from streamembed.storage.database import Database, select_retained
 
-__all__ = ["Trouble", "Verified", "verify"]
-
-LONGEST = 100  # characters that are told of what SQLite says
+MAX_MESSAGE_LENGTH = 100  # characters of SQLite's report in a message
 # What to do about it.
-ANEW = "replay the log again with --overwrite"
-COPY = "restore the folder from a copy; `streamembed export` hands on what can still be read"
+REPLAY_REMEDY = "replay the log again with --overwrite"
+RESTORE_REMEDY = (
+    "restore the folder from a copy; `streamembed export` exports what can still be read"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,66 +108,68 @@ def verify(
     FileError
         There is no run, or it cannot be read.
     """
-    folder = Path(path_text(run, "run"))
+    folder = Path(check_path(run, "run"))
     checked: dict[str, int] = {}
     troubles: list[Trouble] = []
     try:
         with Database.open(folder) as database:
-            kind = _kind(database)
-            remedy = COPY if kind == KIND else ANEW
-            _must_fit(deep, log, kind)
-            for name, check in _checks(database, folder):
+            kind = _read_kind(database)
+            remedy = RESTORE_REMEDY if kind == SESSION_KIND else REPLAY_REMEDY
+            _check_options(deep, log, kind)
+            for name, check in _list_checks(database, folder):
                 try:
                     checked[name] = check()
                 except MemoryError:  # Arrow's is an ArrowException
                     raise
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-                    troubles.append(Trouble(f"{name}: {_one_line(error)}", remedy))
+                    troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == KIND else _replay_again
+                compare = _learn_again if kind == SESSION_KIND else _replay_again
                 try:
                     checked["learned again"] = compare(database, folder, log, pairs)
                 except DamagedFileError as error:
-                    troubles.append(Trouble(f"learned again: {_one_line(error)}", remedy))
+                    troubles.append(Trouble(f"learned again: {_to_one_line(error)}", remedy))
     except DamagedFileError as error:
-        troubles.append(Trouble(_one_line(error), COPY))
+        troubles.append(Trouble(_to_one_line(error), RESTORE_REMEDY))
     return Verified(checked, tuple(troubles))
 
 
-def _kind(database: Database) -> str:
+def _read_kind(database: Database) -> str:
     try:
-        return str(database.fact(ORIGIN, {}).get("kind", "replay"))
+        return str(database.read_fact(ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return KIND  # which nothing can be replayed of
+        return SESSION_KIND  # which nothing can be replayed of
 
 
-def _must_fit(deep: bool, log: Paths | None, kind: str) -> None:
+def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
     if deep and kind == PARTITIONS:
         raise ParameterError(
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
         )
-    if deep and kind != KIND and log is None:
+    if deep and kind != SESSION_KIND and log is None:
         raise ParameterError("deep verification of a replay needs its log: name it (--log)")
-    if log is not None and kind == KIND:
+    if log is not None and kind == SESSION_KIND:
         raise ParameterError("this run was learned into by calls: leave the log out (--log)")
     if log is not None and not deep:
         raise ParameterError("a log was given, which only a deep verification reads (--deep)")
 
 
-def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
     """What is looked at, by name: how many there are, or an error."""
 
     def structure() -> int:
-        if found := database.check():
-            told = " ".join(found[0].removeprefix("*** in database main ***").split())[:LONGEST]
-            raise DamagedFileError(f'SQLite reports of its structure: "{told}"')
+        if faults := database.check():
+            message = " ".join(faults[0].removeprefix("*** in database main ***").split())[
+                :MAX_MESSAGE_LENGTH
+            ]
+            raise DamagedFileError(f'SQLite reports of its structure: "{message}"')
         return 1
 
     def facts() -> int:
-        names = database.facts()
+        names = database.list_facts()
         for name in names:
-            database.fact(name)
+            database.read_fact(name)
         if ORIGIN not in names or STATE not in names:
             raise DamagedFileError("what the run is was lost")
         return len(names)
@@ -175,12 +177,12 @@ def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[]
     yield "database", structure
     yield "facts", facts
     try:
-        chains = database.chains()
+        chains = database.list_chains()
     except DamagedFileError:
         return  # the structure says it
     for chain in chains:
         yield chain, partial(_check_chain, database, chain)
-    state = database.fact(STATE, {})
+    state = database.read_fact(STATE, {})
     files = state["files"] if state.get("finished") else {}
     for name in runfolder.FILES:
         if name in files or (folder / name).exists():
@@ -189,11 +191,11 @@ def _checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[]
 
 def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
-    length = database.length(chain)
-    numbers = [number for number, _ in database.numbers(chain)]
+    length = database.count_records(chain)
+    numbers = [number for number, _ in database.list_records(chain)]
     expected = {
         CHECKPOINTS: set(range(max(0, length - 2), length)),
-        SNAPSHOTS: thinned(length),
+        SNAPSHOTS: select_retained(length),
         FINAL: {length - 1},
         MONITORS: set(range(max(0, length - 2), length)),
         FINAL_MONITOR: {length - 1},
@@ -205,10 +207,10 @@ def _check_chain(database: Database, chain: str) -> int:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
     if len(expected) == length:
-        records = database.chain(chain)
+        records = database.read_chain(chain)
     else:
         records = (database.read(chain, number) for number in numbers)
-    before, start = -1, database.numbers(BEGINNING)[0][1] if chain == OPERATIONS else 0
+    before, start = -1, database.list_records(BEGINNING)[0][1] if chain == OPERATIONS else 0
     for record in records:
         if record.position < before:
             raise DamagedFileError(f"record {record.number} is of an earlier event than the last")
@@ -220,7 +222,7 @@ def _check_chain(database: Database, chain: str) -> int:
         elif chain in (MONITORS, FIRST_MONITOR, FINAL_MONITOR):
             Monitor.from_bytes(record.data)
         elif chain == OPERATIONS:
-            start += calls.unpack(record.data)[0].events
+            start += operations.unpack(record.data)[0].events
             if record.position != start:
                 raise DamagedFileError(
                     f"batch {record.number} leads to event {start}, not {record.position}"
@@ -240,8 +242,8 @@ def _check_chain(database: Database, chain: str) -> int:
 def _check_file(folder: Path, name: str, crc: int | None) -> int:
     """A table of the folder, or its final snapshot."""
     path = folder / name
-    if crc is not None and (told := wrong(folder, name, crc)) is not None:
-        raise DamagedFileError(f"{told}: the same replay again makes it anew")
+    if crc is not None and (fault := find_file_error(folder, name, crc)) is not None:
+        raise DamagedFileError(f"{fault}: repeat the replay to write it again")
     if path.suffix == ".arrow":
         (LandmarkSet if name == "landmarks.arrow" else Snapshot).load(path)
         return 1
@@ -254,27 +256,30 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
 def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     """All calls, from the first on: the engine must be that of every commit that is kept."""
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
-    kept = database.numbers(CHECKPOINTS)
-    known = database.fact(PREFIX)["operations"] if kept else -1
+    records = database.list_records(CHECKPOINTS)
+    n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
     count = 0
-    for record in database.chain(OPERATIONS):
-        calls.do(engine, calls.unpack(record.data)[0])
+    for record in database.read_chain(OPERATIONS):
+        operations.apply(engine, operations.unpack(record.data)[0])
         count += 1
         if engine.position != record.position:
             raise DamagedFileError(
                 f"batch {record.number} leads to event {engine.position}, not {record.position}"
             )
-        if count == known and database.read(CHECKPOINTS, kept[-1][0]).data != engine.to_bytes():
+        if (
+            count == n_committed
+            and database.read(CHECKPOINTS, records[-1][0]).data != engine.to_bytes()
+        ):
             raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
     return count
 
 
 def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     """The log into another folder: its files must be those of this one."""
-    origin = database.fact(ORIGIN)
-    if not database.fact(STATE, {}).get("finished"):
+    origin = database.read_fact(ORIGIN)
+    if not database.read_fact(STATE, {}).get("finished"):
         raise ParameterError(
-            f"{folder} is not finished, so there is nothing to compare with: go on with it first"
+            f"{folder} is not finished, so there is nothing to compare with: resume it first"
         )
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
@@ -306,21 +311,21 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
         if done.damage is not None:
             raise LogError(done.damage)
         with Database.open(done.path) as again:
-            _must_be_its_log(folder, database.fact(STATE), again.fact(STATE))
+            _check_log(folder, database.read_fact(STATE), again.read_fact(STATE))
         for name in names:
             if not filecmp.cmp(folder / name, Path(other) / "run" / name, shallow=False):
                 raise DamagedFileError(f"{name} has other bytes than the log leads to")
     return len(names)
 
 
-def _must_be_its_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
+def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
     """ParameterError where the log has other rows than the run has taken."""
     rows, taken, remedy = again["rows"], state["rows"], "give the log of this run (--log)"
     if rows < taken:
         raise ParameterError(f"this log has {rows:,} of the {taken:,} rows of {folder}: {remedy}")
     if rows > taken:
         raise ParameterError(
-            f"this log has {rows:,} rows, and {folder} has taken {taken:,}: go on with the run "
+            f"this log has {rows:,} rows, and {folder} has taken {taken:,}: resume the run "
             "first, by the same replay again, or give the log as it was (--log)"
         )
     if differing := [
@@ -332,6 +337,6 @@ def _must_be_its_log(folder: Path, state: dict[str, Any], again: dict[str, Any])
         )
 
 
-def _one_line(error: BaseException) -> str:
-    told = " ".join(str(error).split())
-    return told.partition(" is damaged: ")[2].partition("; `streamembed")[0] or told
+def _to_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text.partition(" is damaged: ")[2].partition("; `streamembed")[0] or text

@@ -1,7 +1,7 @@
-"""What a worker does: its partitions in turn, round by round, a checkpoint of each after each.
+"""A worker: learns its partitions in turn, round by round, with a checkpoint after each round.
 
-The same steps are taken by a process of its own (`work`) and by the root itself where there is one
-worker: `Tasks` knows nothing of processes. Nothing that a worker sends hangs on when it sends it.
+A separate process (`run_worker`) and, with one worker, the root itself take the same steps:
+`PartitionRounds` knows nothing of processes. What a worker sends does not depend on when it sends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from multiprocessing.connection import Connection
 
 from streamembed.errors import StreamembedError
 from streamembed.merging.agreement import Agreement
-from streamembed.runs.partition_learner import Checkpoint, Learner, Settings, first_events
-from streamembed.runs.partition_plan import Part
-from streamembed.runs.partition_summary import Summary, summarise
+from streamembed.runs.partition_learner import (
+    PartitionCheckpoint,
+    PartitionLearner,
+    PartitionSettings,
+    read_first_events,
+)
+from streamembed.runs.partition_plan import Partition
+from streamembed.runs.partition_summary import PartitionSummary, summarise_partition
 from streamembed.threads import one_blas_thread
-
-__all__ = ["Failed", "Progressed", "Start", "Tasks", "portable", "summaries", "work"]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What a worker is told first.
+class WorkerTask:
+    """The partitions and settings of a worker.
 
     Attributes
     ----------
@@ -37,12 +40,12 @@ class Start:
     settings : Settings
     """
 
-    parts: tuple[Part, ...]
-    settings: Settings
+    parts: tuple[Partition, ...]
+    settings: PartitionSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class RoundResult:
     """A partition has come to the end of a round.
 
     Attributes
@@ -66,13 +69,13 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A worker cannot go on: the error of this package that says why."""
+class WorkerFailure:
+    """A worker has failed: the error of this package that says why."""
 
     error: Exception
 
 
-class Tasks:
+class PartitionRounds:
     """The partitions of one worker.
 
     Parameters
@@ -85,85 +88,95 @@ class Tasks:
 
     def __init__(
         self,
-        start: Start,
+        task: WorkerTask,
         agreement: Agreement,
         saved: Mapping[int, tuple[int, bytes | None]],
     ) -> None:
-        self._every = start.settings.every
-        self._rounds = {part.number: saved[part.number][0] for part in start.parts}
-        self._learners: dict[int, Learner] = {}
+        self._every = task.settings.every
+        self._rounds = {part.number: saved[part.number][0] for part in task.parts}
+        self._learners: dict[int, PartitionLearner] = {}
         width = len(agreement.features)
-        for part in start.parts:
+        for part in task.parts:
             data = saved[part.number][1]
-            from_ = Checkpoint.first(width) if data is None else Checkpoint.unpack(data, agreement)
-            if from_.done:
+            checkpoint = (
+                PartitionCheckpoint.create(width)
+                if data is None
+                else PartitionCheckpoint.unpack(data, agreement)
+            )
+            if checkpoint.done:
                 del self._rounds[part.number]
                 continue
-            self._learners[part.number] = Learner(part, start.settings, agreement, from_)
+            self._learners[part.number] = PartitionLearner(
+                part, task.settings, agreement, checkpoint
+            )
 
     def next_round(self) -> int | None:
         """The round that comes next: that of the partition that is behind; None for no other."""
         return min(self._rounds.values()) + 1 if self._rounds else None
 
-    def step(self) -> Progressed:
+    def step(self) -> RoundResult:
         """Take the partition that is behind, the first of these, through its next round."""
-        number = min(self._rounds, key=lambda one: (self._rounds[one], one))
+        number = min(self._rounds, key=lambda partition: (self._rounds[partition], partition))
         count = self._rounds[number] + 1
         with one_blas_thread():
-            found, rejected = self._learners[number].advance(count * self._every)
+            checkpoint, rejected = self._learners[number].advance(count * self._every)
         self._rounds[number] = count
-        if found.done:
+        if checkpoint.done:
             del self._rounds[number], self._learners[number]
-        position = found.covering.position
-        return Progressed(number, count, found.pack(), position, found.done, tuple(rejected))
+        position = checkpoint.covering.position
+        return RoundResult(
+            number, count, checkpoint.pack(), position, checkpoint.done, tuple(rejected)
+        )
 
 
-def summaries(start: Start) -> dict[int, Summary]:
+def summarise_task(task: WorkerTask) -> dict[int, PartitionSummary]:
     """Of the first events of each partition of a worker."""
-    chosen, found = start.settings, {}
-    count = max(chosen.warm_up, chosen.size)
-    for part in start.parts:
-        points = first_events(part, chosen.timed, count)
-        found[part.number] = summarise(points, part.number, chosen.seed, chosen.warm_up)
-    return found
+    settings, summaries = task.settings, {}
+    count = max(settings.warm_up, settings.size)
+    for part in task.parts:
+        points = read_first_events(part, settings.timed, count)
+        summaries[part.number] = summarise_partition(
+            points, part.number, settings.seed, settings.warm_up
+        )
+    return summaries
 
 
-def work(connection: Connection, start: Start) -> None:
+def run_worker(connection: Connection, task: WorkerTask) -> None:
     """A worker in a process of its own: it ends with its partitions, or when the root is gone.
 
     Receives an agreement, or None where it is to summarise first, what was saved, and how many
-    rounds it may go; sends summaries, and `Progressed` or `Failed`.
+    rounds it may go; sends summaries, and `RoundResult` or `WorkerFailure`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the root says when to stop
-    threading.Thread(target=_end_with_the_root, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            _work(connection, start)
+            _run_rounds(connection, task)
         except Exception as error:
-            connection.send(Failed(portable(error)))
+            connection.send(WorkerFailure(to_portable_error(error)))
 
 
-def _end_with_the_root() -> None:
-    """However it ended: nobody is left to send to, and the run may be gone on with."""
+def _exit_with_parent() -> None:
+    """However it ended: there is no receiver, and another process may resume the run."""
     root = multiprocessing.parent_process()
     assert root is not None
     root.join()
     os._exit(0)
 
 
-def _work(connection: Connection, start: Start) -> None:
+def _run_rounds(connection: Connection, task: WorkerTask) -> None:
     agreement, saved, limit = connection.recv()
     if agreement is None:
-        connection.send(summaries(start))
+        connection.send(summarise_task(task))
         agreement = connection.recv()
-    tasks = Tasks(start, agreement, saved)
+    tasks = PartitionRounds(task, agreement, saved)
     while (coming := tasks.next_round()) is not None:
         while coming > limit:
             limit = connection.recv()
         connection.send(tasks.step())
 
 
-def portable(error: Exception) -> Exception:
+def to_portable_error(error: Exception) -> Exception:
     """The error, if it is one of this package that can be sent; else what it says."""
     if isinstance(error, StreamembedError):
         with contextlib.suppress(Exception):
@@ -172,6 +185,6 @@ def portable(error: Exception) -> Exception:
     return RuntimeError(f"a worker failed: {type(error).__name__}: {error}")
 
 
-def dealt(parts: Sequence[Part], workers: int) -> list[tuple[Part, ...]]:
+def assign_partitions(parts: Sequence[Partition], workers: int) -> list[tuple[Partition, ...]]:
     """Partitions by worker, in turn: none has two more than another."""
     return [tuple(parts[worker::workers]) for worker in range(min(workers, len(parts)))]

@@ -2,7 +2,7 @@
 
 ::
 
-     client ──► reader: a process of its own, with bounded memory
+     client ──► reader: a separate process with bounded memory
                   authentication   token, role, number of open calls, idle connections
                   messages         checks of schema, sizes, values; answers and errors
                   service          the Flight calls

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
-from streamembed.errors import said
+from streamembed.errors import summarise_error
 from streamembed.serving.counters import RequestCounters
 from streamembed.serving.messages import RefusedError, build_flight_error, convert_error
 from streamembed.serving.tokens import Token, find_token
@@ -157,14 +157,14 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     def _check_capacity(self, token: Token) -> None:
         if self.draining:
             raise RefusedError("unavailable", "the server is shutting down")
-        names = {known.name for known in self.tokens or [token]}
+        names = {other.name for other in self.tokens or [token]}
         share = min(self._max_streams, max(MIN_SHARE, self._max_streams // len(names)))
         streams = Counter(call.token.name for call in self._calls if call.kind != "action")
-        own = streams[token.name]
-        if streams.total() >= self._max_streams or own >= share:
+        n_own = streams[token.name]
+        if streams.total() >= self._max_streams or n_own >= share:
             raise RefusedError(
                 "unavailable",
-                f"too many open calls: this token has {own} of at most {share}, the server "
+                f"too many open calls: this token has {n_own} of at most {share}, the server "
                 f"{streams.total()} of at most {self._max_streams}; end some, or try again later",
             )
 
@@ -185,8 +185,8 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
                 self.close_idle(port)
                 last_error = ""
             except Exception as error:
-                if said(error) != last_error:
-                    last_error = said(error)
+                if summarise_error(error) != last_error:
+                    last_error = summarise_error(error)
                     print(f"streamembed: {last_error}", file=sys.stderr, flush=True)
 
     def close_idle(self, port: int) -> None:

@@ -18,15 +18,15 @@ import pyarrow.flight as fl
 from streamembed.data.batch import Rejected
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
-from streamembed.engine.engine import Learned
+from streamembed.engine.input_checks import Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     InputError,
     ParameterError,
     ServerError,
     StreamembedError,
-    file_error,
-    shown,
+    build_file_error,
+    quote,
 )
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.serving.messages import (
@@ -47,7 +47,7 @@ from streamembed.serving.tls import (
     create_context,
     diagnose_connection,
 )
-from streamembed.validation import real, whole
+from streamembed.validation import check_real, check_whole
 
 T = TypeVar("T")
 URL = re.compile(r"grpc(\+tcp|\+tls)?://(\[[^\]/@]+\]|[^:/@\[\]]+):(\d{1,5})/?")
@@ -94,7 +94,7 @@ def connect(
     streamembed.errors.ParameterError: url='127.0.0.1:8815' must be such as grpc://127.0.0.1:8815
     """
     if not isinstance(url, str) or not URL.fullmatch(url):
-        raise ParameterError(f"url={shown(url)} must be such as grpc://127.0.0.1:8815")
+        raise ParameterError(f"url={quote(url)} must be such as grpc://127.0.0.1:8815")
     if token is not None and not (
         isinstance(token, str) and token.isascii() and token.isprintable()
     ):
@@ -104,10 +104,10 @@ def connect(
         try:
             roots = Path(tls_roots).read_bytes()
         except OSError as error:
-            raise file_error(error, tls_roots, "read") from error
+            raise build_file_error(error, tls_roots, "read") from error
     if roots is not None:
         create_context(roots)
-    client = Client(url, token, roots, real("patience", patience, 0.0, 3600.0))
+    client = Client(url, token, roots, check_real("patience", patience, 0.0, 3600.0))
     try:
         client._discover()
     except BaseException:
@@ -193,8 +193,10 @@ class Client:
             # whether the server has these rows is unknown, unless it refused their offset
             is_conflict = getattr(error, "code", None) == "offset"
             self._unacknowledged = None if is_conflict else (first, compute_digest(table))
-            if is_conflict and (done := self._offset - first):
-                raise ServerError(f"{error}. The first {done} rows are learned", "offset") from None
+            if is_conflict and (n_learned := self._offset - first):
+                raise ServerError(
+                    f"{error}. The first {n_learned} rows are learned", "offset"
+                ) from None
             raise
         self._unacknowledged = None
         return learned
@@ -217,14 +219,14 @@ class Client:
         """Send events, the first row at an offset, until all are acknowledged."""
         assert self._offset is not None
         accepted, rejected = 0, list[Rejected]()
-        while (done := self._offset - first) < len(table):
+        while (n_learned := self._offset - first) < len(table):
             answers = self._retry(lambda: self._ingest(table, first))
             for answer in answers:
                 self._offset = max(self._offset, int(answer["next"]))
                 accepted += answer["accepted"]
                 start = answer["offset"] - first
                 rejected += [Rejected(start + i, key, why) for i, key, why in answer["rejected"]]
-            if self._offset - first == done:
+            if self._offset - first == n_learned:
                 raise ServerError("the server acknowledged nothing", "internal")
         return Learned(accepted, tuple(rejected))
 
@@ -288,7 +290,7 @@ class Client:
         NotReadyError, ServerError
             There are no landmarks yet, or the run does not use landmarks.
         """
-        number = whole("partition", partition, 0, high=LARGEST_PARTITION)
+        number = check_whole("partition", partition, 0, high=LARGEST_PARTITION)
         table = self._retry(lambda: self._get(f"landmarks/{number}"))
         return LandmarkSet.from_bytes(b"".join(table["bytes"].to_pylist()))
 
@@ -355,7 +357,7 @@ class Client:
         self._limits = metadata["max_rows"], metadata["max_bytes"]
         return metadata
 
-    def _batch_rows(self, table: pa.Table) -> int:
+    def _compute_batch_rows(self, table: pa.Table) -> int:
         """Rows per batch within the limits of the server."""
         max_rows, max_bytes = self._limits
         by_size = max_bytes * len(table) // (2 * int(table.nbytes) + 1)
@@ -374,11 +376,11 @@ class Client:
             self._describe("transform")
         points, features = read_points(X, self._features)
         table = build_table(points, features, None, None)
-        rows = self._batch_rows(table)
+        rows = self._compute_batch_rows(table)
         if len(points) <= rows:
             stream = self._stream or self._open_exchange("transform", "follow")
             self._stream = stream
-            return join_answers([stream.answer(table.to_batches() or _empty_batches(table))])
+            return join_answers([stream.answer(table.to_batches() or _build_empty_batches(table))])
         stream = self._open_exchange("transform")
         try:
             pieces = (table.slice(at, rows) for at in range(0, len(points), rows))
@@ -394,7 +396,7 @@ class Client:
         """Send the unacknowledged rows; returns the answers, also of an interrupted stream."""
         assert self._offset is not None
         answers: list[dict[str, Any]] = []
-        descriptor, rows = fl.FlightDescriptor.for_path("learn"), self._batch_rows(table)
+        descriptor, rows = fl.FlightDescriptor.for_path("learn"), self._compute_batch_rows(table)
         writer, reader = self._connect().do_put(descriptor, table.schema, self._options)
         try:
             for at in range(self._offset - first, len(table), rows):
@@ -407,7 +409,7 @@ class Client:
                 answers.append(json.loads(answer.to_pybytes()))
             writer.done_writing()
         except (pa.ArrowException, OSError) as error:
-            failure = _close_failed(writer, error)
+            failure = _close_and_convert(writer, error)
             if not answers:
                 raise failure from None
         else:
@@ -465,14 +467,14 @@ class _ExchangeStream:
         except StopIteration:
             raise ServerError("the server ended the stream") from None
         except (pa.ArrowException, OSError) as error:
-            raise _close_failed(self._writer, error) from None
+            raise _close_and_convert(self._writer, error) from None
 
     def close(self) -> None:
         with contextlib.suppress(pa.ArrowException, OSError):
             self._writer.close()
 
 
-def _close_failed(writer: Any, error: BaseException) -> StreamembedError:
+def _close_and_convert(writer: Any, error: BaseException) -> StreamembedError:
     """The error of a failed stream: closing it may raise a more specific one than writing."""
     try:
         writer.close()
@@ -482,5 +484,5 @@ def _close_failed(writer: Any, error: BaseException) -> StreamembedError:
     return convert_flight_error(error)
 
 
-def _empty_batches(table: pa.Table) -> list[Any]:
+def _build_empty_batches(table: pa.Table) -> list[Any]:
     return [pa.RecordBatch.from_pylist([], table.schema)]

@@ -50,7 +50,7 @@ def classify_reason(text: str) -> str:
 
 
 class RequestCounters:
-    """Counters of one process, used by many threads."""
+    """Counters of one process, shared by its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

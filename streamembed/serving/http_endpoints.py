@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamembed.addresses import is_own, names_of
+from streamembed.addresses import is_own_host, list_host_names
 from streamembed.serving.counters import BUCKETS, CALLS, CODES, REASONS
 from streamembed.serving.server_settings import build_listen_error
 
@@ -26,13 +26,16 @@ except ImportError as error:  # an extra: /metrics answers how to install it
 # Seconds that a client may take to send its request.
 TIMEOUT = 10.0
 GAUGES = {
-    "snapshot_epoch": ("epoch", "Epoch of the snapshot that is served."),
-    "snapshot_position": ("position", "Events that it has learned."),
-    "snapshot_age_seconds": ("age", "Since the run was written to when it was published."),
-    "certificate_residual": ("residual", "Of its certificate."),
-    "certificate_met": ("met", "1 where it meets the tolerance."),
-    "resolution": ("resolution", "Of its landmarks."),
-    "mass_total": ("mass", "Events that its points stand for."),
+    "snapshot_epoch": ("epoch", "Epoch of the served snapshot."),
+    "snapshot_position": ("position", "Events that the served snapshot has learned."),
+    "snapshot_age_seconds": (
+        "age",
+        "Seconds since the last write to the run before it was published.",
+    ),
+    "certificate_residual": ("residual", "Residual of its certificate."),
+    "certificate_met": ("met", "1 if its certificate meets the tolerance."),
+    "resolution": ("resolution", "Resolution of its landmarks."),
+    "mass_total": ("mass", "Total mass of its points, in events."),
 }
 
 
@@ -73,7 +76,7 @@ class _EndpointServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], status: Callable[[], dict[str, Any]]) -> None:
         self.status = status
-        self.names = names_of(address[0])
+        self.names = list_host_names(address[0])
         super().__init__(address, _EndpointHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -88,21 +91,21 @@ class _EndpointHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer one of three paths."""
         if self.path == "/healthz":
-            self._answer(200, "ok")
+            self._respond(200, "ok")
         elif self.path == "/readyz":
             is_ready = self.server.status()["ready"]
-            self._answer(200 if is_ready else 503, "ready" if is_ready else "not ready")
+            self._respond(200 if is_ready else 503, "ready" if is_ready else "not ready")
         elif self.path == "/metrics":
-            self._answer(*self._metrics())
+            self._respond(*self._render_metrics())
         else:
-            self._answer(404, "not found; the paths are /healthz, /readyz and /metrics")
+            self._respond(404, "not found; the paths are /healthz, /readyz and /metrics")
 
-    def _metrics(self) -> tuple[int, str]:
+    def _render_metrics(self) -> tuple[int, str]:
         """Status code and text of /metrics; 403 where ``Host`` does not name this server.
 
         Otherwise another web site could read them through a browser (DNS rebinding).
         """
-        if not is_own(self.headers.get("Host", ""), self.server.names):
+        if not is_own_host(self.headers.get("Host", ""), self.server.names):
             return (
                 403,
                 "/metrics is not served under this host name; use the address or --metrics-host",
@@ -111,7 +114,7 @@ class _EndpointHandler(BaseHTTPRequestHandler):
             return 501, "/metrics needs prometheus_client: pip install 'streamembed[serve]'"
         return 200, render_metrics(self.server.status())
 
-    def _answer(self, status: int, text: str) -> None:
+    def _respond(self, status: int, text: str) -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -146,27 +149,29 @@ class _MetricsCollector:
             assert code in CODES
             requests.add_metric([call, code], number)
         yield requests
-        rows = _build_counter("rows", "Rows that were answered or learned.", ["call"])
+        rows = _build_counter("rows", "Answered or learned rows.", ["call"])
         for call, number in sorted(counts.get("rows", {}).items()):
             rows.add_metric([call], number)
         yield rows
-        rejected = _build_counter("rows_rejected", "Rows that could not be used.", ["reason"])
+        rejected = _build_counter("rows_rejected", "Rejected rows.", ["reason"])
         for reason in REASONS.values():
             rejected.add_metric([reason], counts.get("rejected", {}).get(reason, 0))
         yield rejected
-        learned = _build_counter("events_learned", "Events that were acknowledged.")
+        learned = _build_counter("events_learned", "Acknowledged events.")
         learned.add_metric([], counts.get("learned", 0))
         yield learned
-        restarts = _build_counter("restarts", "Processes that were started again.")
+        restarts = _build_counter("restarts", "Restarted processes.")
         restarts.add_metric([], status["restarts"])
         yield restarts
         seconds = HistogramMetricFamily(
-            "streamembed_request_seconds", "Of a call, or of a batch.", labels=["call"]
+            "streamembed_request_seconds",
+            "Seconds per call, or per batch of a stream.",
+            labels=["call"],
         )
         for call, buckets in sorted(counts.get("buckets", {}).items()):
             seconds.add_metric([call], _accumulate(buckets), counts["seconds"][call])
         yield seconds
-        yield _build_gauge("streams_open", "Calls that are open.", status["open"])
+        yield _build_gauge("streams_open", "Open calls.", status["open"])
         yield _build_gauge("queue_batches", "Batches that wait to be learned.", status["waiting"])
         if summary := status["snapshot"]:
             for name, (key, text) in GAUGES.items():

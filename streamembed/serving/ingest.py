@@ -45,11 +45,11 @@ def receive_message(connection: socket.socket) -> tuple[dict[str, Any], bytearra
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytearray:
     data = bytearray(size)
-    view, done = memoryview(data), 0
-    while done < size:
-        if not (received := connection.recv_into(view[done:])):
+    view, n_received = memoryview(data), 0
+    while n_received < size:
+        if not (received := connection.recv_into(view[n_received:])):
             raise EOFError("the connection was closed")
-        done += received
+        n_received += received
     return data
 
 
@@ -69,7 +69,7 @@ class IngestClient:
             self._socket.connect(path)
         except OSError:
             self._socket.close()
-            raise _writer_unavailable() from None
+            raise _build_unavailable_error() from None
 
     def fetch_features(self) -> Features | None:
         """The features of the run; None before its first event."""
@@ -101,7 +101,7 @@ class IngestClient:
             send_message(self._socket, header, data)
             answer, _ = receive_message(self._socket)
         except (OSError, EOFError):
-            raise _writer_unavailable() from None
+            raise _build_unavailable_error() from None
         if "code" in answer:
             raise RefusedError(answer["code"], answer["message"])
         return answer
@@ -113,7 +113,7 @@ class IngestClient:
         self._socket.close()
 
 
-def _writer_unavailable() -> RefusedError:
+def _build_unavailable_error() -> RefusedError:
     return RefusedError(
         "unavailable", "the writer is not available now; acknowledged events are safe: try again"
     )

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.errors import InputError, ParameterError, said
-from streamembed.runs.calls import plain
+from streamembed.errors import InputError, ParameterError, summarise_error
+from streamembed.runs.operations import to_python
 from streamembed.runs.session import Run, open_run
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.ingest import receive_message, send_message
@@ -35,7 +35,7 @@ class IngestWriter:
     path
         Path of the socket.
     checkpoint_every
-        As of `streamembed.open_run`.
+        As in `streamembed.open_run`.
     fail
         Called with the reason when the run stops after an error: this process must end then.
 
@@ -63,7 +63,7 @@ class IngestWriter:
         )
         if self._run.engine.learns_distances:
             raise ParameterError(
-                f"RUN={folder} learns distances, which --learn does not take; serve it without"
+                f"RUN={folder} learns distances, which --learn does not support; serve it without"
             )
         self._next_offsets = self._load_offsets()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -114,7 +114,7 @@ class IngestWriter:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer one reader's stream until it ends."""
+        """Answer the messages of one connection until it is closed."""
         with connection, contextlib.suppress(OSError, EOFError):
             while True:
                 header, data = receive_message(connection)
@@ -145,10 +145,8 @@ class IngestWriter:
         if self._draining:
             raise RefusedError("unavailable", "the server is shutting down")
         producer, offset, rows = header["who"], header["offset"], header["rows"]
-        expected, name = (
-            self._next_offsets.get(producer, 0),
-            _format_batch_id(header["who"], header["offset"]),
-        )
+        expected = self._next_offsets.get(producer, 0)
+        name = _format_batch_id(producer, offset)
         repeated = offset < expected
         if offset > expected:
             raise RefusedError(
@@ -157,7 +155,7 @@ class IngestWriter:
                 f"the next batch must have offset {expected}",
             )
         if repeated and self._run.acknowledged(name) is None:
-            raise _offset_conflict(
+            raise _build_conflict_error(
                 f"offset {offset} is inside a batch that was learned", producer, expected
             )
         if not rows:
@@ -177,15 +175,15 @@ class IngestWriter:
             )
         except (InputError, ParameterError) as error:  # such as labels in a run without metrics
             if repeated:  # the acknowledged batch was valid: this is another
-                raise _offset_conflict(
+                raise _build_conflict_error(
                     f"offset {offset} was learned with other rows", producer, expected
                 ) from None
-            raise RefusedError("invalid", said(error)) from None
+            raise RefusedError("invalid", summarise_error(error)) from None
         except BaseException as error:
-            print(f"streamembed: {said(error)}", file=sys.stderr, flush=True)
+            print(f"streamembed: {summarise_error(error)}", file=sys.stderr, flush=True)
             self._fail(type(error).__name__)
             raise convert_error(error) from None
-        end = offset + rows
+        end = offset + rows  # of this batch; a repeated one is not the producer's last
         if not repeated:
             self._next_offsets[producer] = end
             self.counters.count_learned(learned.accepted)
@@ -194,18 +192,18 @@ class IngestWriter:
             "offset": offset,
             "next": end,
             "accepted": learned.accepted,
-            "rejected": [[row.index, plain(row.id), row.reason] for row in learned.rejected],
+            "rejected": [[row.index, to_python(row.id), row.reason] for row in learned.rejected],
             "position": self._run.position,
             "repeated": repeated,
         }
 
 
-def _offset_conflict(what: str, producer: str, expected: int) -> RefusedError:
+def _build_conflict_error(fault: str, producer: str, expected: int) -> RefusedError:
     return RefusedError(
         "offset",
-        f"{what}: another producer with a token named {producer!r}, or an interrupted call, has "
+        f"{fault}: another producer with a token named {producer!r}, or an interrupted call, has "
         f"learned since; the run has {expected} rows of {producer!r}. Read client.offset, learn "
-        "the rows after it, and give each producer a token name of its own",
+        "the missing rows, and give each producer its own token name",
     )
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, said
+from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, summarise_error
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.serving.messages import (
@@ -31,7 +31,7 @@ from streamembed.serving.messages import (
     mask_usable,
     pack_metadata,
 )
-from streamembed.storage.database import NAME
+from streamembed.storage.database import DATABASE_NAME
 from streamembed.threads import one_blas_thread
 
 # Seconds between two refreshes, and the largest share of the time that they take.
@@ -147,7 +147,7 @@ class RunFollower:
         self._last_stats = stats
 
     def follow(self, stop: threading.Event) -> None:
-        """Refresh until ``stop`` is set; an error is printed once, then tried again silently."""
+        """Refresh until ``stop`` is set; an error is printed once, and tried again."""
         took = 0.0
         while not stop.wait(max(INTERVAL, took / MAX_SHARE)):
             began = time.monotonic()
@@ -157,8 +157,8 @@ class RunFollower:
             except NotReadyError:
                 pass
             except Exception as error:  # the published snapshot stays, whatever the error
-                if said(error) != self._last_error:
-                    self._last_error = said(error)
+                if summarise_error(error) != self._last_error:
+                    self._last_error = summarise_error(error)
                     print(f"streamembed: {self._last_error}", file=sys.stderr, flush=True)
             took = time.monotonic() - began
 
@@ -214,7 +214,7 @@ class RunFollower:
     def _stat_files(self) -> tuple[tuple[int, int, int] | None, ...]:
         """Inode, size and time of the files, which change with every write."""
         stats: list[tuple[int, int, int] | None] = []
-        for name in (NAME, f"{NAME}-wal"):
+        for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
             try:
                 state = (self._folder / name).stat()
             except OSError:

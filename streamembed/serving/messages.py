@@ -16,9 +16,15 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data import column_roles
-from streamembed.data.batch import LARGEST_VALUE, names_of
-from streamembed.data.table import are_dicts, column_order, in_order, read_table, row_by_name
-from streamembed.errors import InputError, NotReadyError, ServerError, StreamembedError, said
+from streamembed.data.batch import LARGEST_VALUE, match_feature_names
+from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
+from streamembed.errors import (
+    InputError,
+    NotReadyError,
+    ServerError,
+    StreamembedError,
+    summarise_error,
+)
 from streamembed.numeric.arrays import Array, Bools, Floats
 
 # Columns beside the features, where events are learned.
@@ -54,7 +60,7 @@ def convert_error(error: BaseException) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, InputError):
-        return RefusedError("invalid", said(error))
+        return RefusedError("invalid", summarise_error(error))
     if isinstance(error, NotReadyError):
         return RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
     if isinstance(error, pa.ArrowMemoryError | MemoryError):
@@ -127,18 +133,18 @@ class Features:
             return pa.schema([(POINT, pa.list_(pa.float64(), len(self.names)))])
         return pa.schema([(name, pa.float64()) for name in self.names])
 
-    def check_schema(self, schema: pa.Schema, more: tuple[str, ...] = ()) -> None:
-        """Refuse any other schema; columns of ``more`` may follow the features."""
+    def check_schema(self, schema: pa.Schema, optional: tuple[str, ...] = ()) -> None:
+        """Refuse any other schema; columns of ``optional`` may follow the features."""
         expected, fields = list(self.schema()), list(schema)
         others = [field.name for field in fields[len(expected) :]]
         has_features = len(fields) >= len(expected) and all(map(_is_same_field, expected, fields))
-        if has_features and set(others) <= {*more} and len({*others}) == len(others):
+        if has_features and set(others) <= {*optional} and len({*others}) == len(others):
             return
         described = ", ".join(f"{field.name}: {field.type}" for field in expected)
         raise RefusedError(
             "invalid",
             f"the schema must be [{described}]"
-            + (f", optionally followed by {' and '.join(more)}" if more else "")
+            + (f", optionally followed by {' and '.join(optional)}" if optional else "")
             + "; GetFlightInfo returns it",
         )
 
@@ -260,14 +266,14 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
     points = column_roles.split(X, names).points
     requested = names
     if names is None and are_dicts(points):
-        requested = in_order(row_by_name(points[0])) if len(points) else None
+        requested = sort_names(with_text_keys(points[0])) if len(points) else None
     table = read_table(points, requested)
     if table.refused is not None:
         raise table.refused
-    feature_names = names_of(table, names, ordered)
+    feature_names = match_feature_names(table, names, ordered)
     values = table.values
     if feature_names != table.names:
-        values = values[:, column_order(table.names, feature_names)]
+        values = values[:, find_columns(table.names, feature_names)]
     if table.faults:
         values[list(table.faults)] = np.nan
     return np.ascontiguousarray(values), features or Features(feature_names, table.ordered)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from streamembed.addresses import LOOPBACK, is_loopback
-from streamembed.errors import MissingFileError, ParameterError, shown
+from streamembed.errors import MissingFileError, ParameterError, quote
 
 PORT = 8815
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -122,7 +122,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d{1,12})\s*([KMG]iB|)", text)
     size = 0 if match is None else int(match[1]) * UNITS[match[2]]
     if size < UNITS["KiB"]:
-        raise ParameterError(f"{shown(text)} must be a number of bytes, such as 65536 or 16MiB")
+        raise ParameterError(f"{quote(text)} must be a number of bytes, such as 65536 or 16MiB")
     return size
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamembed.addresses import EVERYWHERE
-from streamembed.errors import StreamembedError, said
+from streamembed.addresses import ALL_INTERFACES
+from streamembed.errors import StreamembedError, summarise_error
 from streamembed.merging.landmark_set import LARGEST_PARTITION
 from streamembed.serving.authentication import Authentication, OpenCall, parse_peer
 from streamembed.serving.counters import RequestCounters, classify_reason
@@ -105,12 +105,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             with open(settings.tls[0], "rb") as cert, open(settings.tls[1], "rb") as key:
                 certificates = [(cert.read(), key.read())]
         super().__init__(
-            self._location(settings.host, port),
+            self._format_location(settings.host, port),
             tls_certificates=certificates,
             middleware={AUTHENTICATION: authentication},
         )
 
-    def _location(self, host: str, port: int) -> str:
+    def _format_location(self, host: str, port: int) -> str:
         scheme = "grpc+tcp" if self._settings.tls is None else "grpc+tls"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -259,8 +259,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self, path: str, schema: pa.Schema, rows: int, size: int, metadata: bytes
     ) -> fl.FlightInfo:
         ticket = fl.Ticket(path.encode())
-        locations = [self._location(self._settings.host, port) for port in self.ports]
-        if self._settings.host in EVERYWHERE:  # clients keep the address that they called
+        locations = [self._format_location(self._settings.host, port) for port in self.ports]
+        if self._settings.host in ALL_INTERFACES:  # clients keep the address that they called
             locations = locations[:1] and ["arrow-flight-reuse-connection://?"]
         endpoints = [fl.FlightEndpoint(ticket, [location]) for location in locations]
         if path not in ("transform", "learn"):  # every reader has all of it: one endpoint
@@ -325,7 +325,9 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._counters.count_request(kind, refused.code)
         if refused.code == "internal" or isinstance(error, StreamembedError):
             print(
-                f"streamembed: {type(error).__name__}: {said(error)}", file=sys.stderr, flush=True
+                f"streamembed: {type(error).__name__}: {summarise_error(error)}",
+                file=sys.stderr,
+                flush=True,
             )
         return refused
 

@@ -24,7 +24,7 @@ from streamembed.errors import MissingFileError, ServerError, StreamembedError
 from streamembed.serving.counters import add_counters
 from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.tokens import Token, read_tokens
-from streamembed.storage.database import NAME, tidy
+from streamembed.storage.database import DATABASE_NAME, remove_reader_files
 
 # Seconds: between two checks of the processes; for an answer; for a process to start.
 POLL_INTERVAL, TIMEOUT, START_TIMEOUT = 0.1, 5.0, 120.0
@@ -151,7 +151,7 @@ class WorkerSlot:
         Its name in the log, and "reader" or "writer".
     port
         Where it listens; all processes of the slot listen at the port of the first one.
-    start_message
+    build_start_message
         Builds the first message to a process from the port and from whether it is a restart.
     """
 
@@ -160,15 +160,15 @@ class WorkerSlot:
         name: str,
         kind: str,
         port: int,
-        start_message: Callable[[int, bool], dict[str, Any]],
+        build_start_message: Callable[[int, bool], dict[str, Any]],
     ) -> None:
         self.name, self.kind, self.port = name, kind, port
-        self._start_message = start_message
+        self._build_start_message = build_start_message
         self._previous_counts: dict[str, Any] = {}
         self._pause, self._not_before = PAUSE, 0.0
         self.status: dict[str, Any] = {}
         self.restarts = 0
-        self.process: WorkerProcess | None = WorkerProcess(kind, start_message(port, False))
+        self.process: WorkerProcess | None = WorkerProcess(kind, build_start_message(port, False))
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Whether its process answers within a timeout; StreamembedError where it fails."""
@@ -190,7 +190,7 @@ class WorkerSlot:
         """Restart an ended process; returns whether a process has become ready in this call."""
         if self.process is None:
             if time.monotonic() >= self._not_before:
-                self.process = WorkerProcess(self.kind, self._start_message(self.port, True))
+                self.process = WorkerProcess(self.kind, self._build_start_message(self.port, True))
             return False
         was_ready = self.process.port is not None
         try:
@@ -210,7 +210,7 @@ class WorkerSlot:
             self.process.kill()
         self.process = None
         self.restarts += 1
-        self._previous_counts = self.total_counts()
+        self._previous_counts = self.sum_counts()
         self.status = {}
         self._not_before = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, MAX_PAUSE)
@@ -219,7 +219,7 @@ class WorkerSlot:
         """The answer of its process; empty where none answers."""
         return ((process := self.running) and process.request(message, timeout)) or {}
 
-    def total_counts(self) -> dict[str, Any]:
+    def sum_counts(self) -> dict[str, Any]:
         """Counters of all processes of this slot, as far as they reported them."""
         total: dict[str, Any] = add_counters(self._previous_counts, self.status.get("counts", {}))
         return total
@@ -268,10 +268,10 @@ class Supervisor:
     def _start(self) -> None:
         settings = self._settings
         if self._socket is not None:
-            self._slots.append(WorkerSlot("the writer", "writer", 0, self._start_message))
+            self._slots.append(WorkerSlot("the writer", "writer", 0, self._build_start_message))
         for i in range(settings.readers):
             port = settings.port and settings.port + i
-            self._slots.append(WorkerSlot(f"reader {i}", "reader", port, self._start_message))
+            self._slots.append(WorkerSlot(f"reader {i}", "reader", port, self._build_start_message))
         until = time.monotonic() + START_TIMEOUT
         for slot in self._slots:
             if not slot.wait_until_ready(max(0.1, until - time.monotonic())):
@@ -280,7 +280,7 @@ class Supervisor:
                 )
         self._broadcast({"ports": self.ports})
 
-    def _start_message(self, port: int, is_restart: bool) -> dict[str, Any]:
+    def _build_start_message(self, port: int, is_restart: bool) -> dict[str, Any]:
         """The first message to a process."""
         return {
             "settings": self._settings.to_json(),
@@ -363,7 +363,7 @@ class Supervisor:
         with self._lock:
             counts: dict[str, Any] = {}
             for slot in self._slots:
-                counts = add_counters(counts, slot.total_counts())
+                counts = add_counters(counts, slot.sum_counts())
             readers = [slot.status for slot in self._readers]
             snapshots = [status["snapshot"] for status in readers if status.get("snapshot")]
             writers = [slot.status for slot in self._slots if slot.kind == "writer"]
@@ -402,7 +402,7 @@ class Supervisor:
             if slot.process is not None:
                 slot.process.kill()
         self._folder.cleanup()
-        tidy(Path(self._settings.run))
+        remove_reader_files(Path(self._settings.run))
 
 
 def _check_run(settings: ServerSettings) -> None:
@@ -410,5 +410,5 @@ def _check_run(settings: ServerSettings) -> None:
     if not folder.exists():
         remedy = "; make a run with streamembed.open_run"
         raise MissingFileError(f"{folder} does not exist{remedy * settings.learn}")
-    if not (folder / NAME).exists():
-        raise MissingFileError(f"{folder} has no {NAME}: it is not a run folder")
+    if not (folder / DATABASE_NAME).exists():
+        raise MissingFileError(f"{folder} has no {DATABASE_NAME}: it is not a run folder")

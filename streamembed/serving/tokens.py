@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from streamembed.errors import ParameterError, file_error, shown
+from streamembed.errors import ParameterError, build_file_error, quote
 
 ROLES = ("read", "write")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -60,7 +60,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
         mode = stat.S_IMODE(os.stat(path).st_mode)
         text = Path(path).read_text(errors="replace")
     except OSError as error:
-        raise file_error(error, path, "read") from error
+        raise build_file_error(error, path, "read") from error
     if mode & 0o077:
         raise ParameterError(
             f"{path} has mode {mode:04o}, which lets other users access it; it must have 0600: "
@@ -103,17 +103,17 @@ def add_token(path: str | os.PathLike[str], name: str, role: str) -> str:
     """
     if not NAME.fullmatch(name):
         raise ParameterError(
-            f"NAME={shown(name)} must have 1 to 64 letters, digits, dots, dashes or underscores"
+            f"NAME={quote(name)} must have 1 to 64 letters, digits, dots, dashes or underscores"
         )
     if role not in ROLES:
-        raise ParameterError(f"ROLE={shown(role)} must be read or write")
+        raise ParameterError(f"ROLE={quote(role)} must be read or write")
     token = secrets.token_urlsafe(SIZE)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with contextlib.closing(os.fdopen(handle, "w")) as sink:
             sink.write(f"{name} {role} {hash_token(token)}\n")
     except OSError as error:
-        raise file_error(error, path, "written") from error
+        raise build_file_error(error, path, "written") from error
     return token
 
 

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from streamembed.errors import ParameterError, StreamembedError, said
+from streamembed.errors import ParameterError, StreamembedError, summarise_error
 from streamembed.serving.authentication import Authentication
 from streamembed.serving.counters import RequestCounters
 from streamembed.serving.ingest_writer import IngestWriter
@@ -165,11 +165,11 @@ def _exit_soon(reason: str) -> None:
     threading.Timer(0.2, os._exit, (1,)).start()
 
 
-def limit_memory(more: int) -> None:
-    """Make allocations fail beyond the present memory of this process plus ``more`` bytes."""
+def limit_memory(extra: int) -> None:
+    """Make allocations fail beyond the present memory of this process plus ``extra`` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if _HAS_PROC else 0
     if pages:
-        limit = pages * resource.getpagesize() + more
+        limit = pages * resource.getpagesize() + extra
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
@@ -204,7 +204,7 @@ def main(kind: str) -> None:
             ReaderProcess(start) if kind == "reader" else WriterProcess(start)
         )
     except StreamembedError as error:
-        _write_line(sink, {"failed": type(error).__name__, "message": said(error)})
+        _write_line(sink, {"failed": type(error).__name__, "message": summarise_error(error)})
         os._exit(1)
     except (OSError, ValueError, pa.ArrowException) as error:
         _write_line(sink, {"failed": "ParameterError", "message": _explain_failure(error, start)})
@@ -222,10 +222,10 @@ def _explain_failure(error: BaseException, start: ServerWorkerStart) -> str:
     try:
         check_port_free(settings.host, start.port)
     except ParameterError as reason:
-        return said(reason)
+        return summarise_error(reason)
     if settings.tls is not None:
         return "--tls needs the files of a certificate and of its key, both PEM"
-    return f"the server cannot start at {settings.host}:{start.port} ({said(error)})"
+    return f"the server cannot start at {settings.host}:{start.port} ({summarise_error(error)})"
 
 
 def _run_commands(worker: ReaderProcess | WriterProcess, sink: TextIO, grace: float) -> None:

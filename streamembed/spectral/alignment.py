@@ -27,23 +27,13 @@ from scipy.linalg import schur
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = [
-    "Residuals",
-    "Turn",
-    "agreement",
-    "align",
-    "canonical_signs",
-    "isotonic",
-    "turned_residuals",
-]
-
 # Halvings in the search for the least turn whose residual fits: a 64th of it, half a degree of 30.
 BISECTIONS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """What is needed to know the residual of any rotation of a few orthonormal columns V.
+    """Enough to compute the residual of any rotation of a few orthonormal columns V.
 
     Attributes
     ----------
@@ -61,7 +51,7 @@ class Residuals:
 
     @classmethod
     def none(cls, values: Floats) -> Residuals:
-        """Columns that are taken for exact eigenvectors."""
+        """Columns that count as exact eigenvectors."""
         c = len(values)
         return cls(values, np.zeros((c, c)), np.zeros((c, c)))
 
@@ -88,33 +78,33 @@ class Turn:
     near: Floats
 
 
-def canonical_signs(columns: Floats) -> Floats:
+def choose_signs(columns: Floats) -> Floats:
     """Signs, shape (c,), that make the largest entry of each column positive (the first frame)."""
     rows = np.argmax(np.abs(columns), axis=0)
     return np.where(columns[rows, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
 
-def agreement(columns: Floats, others: Floats) -> Floats:
+def correlate_columns(columns: Floats, others: Floats) -> Floats:
     """Correlations of the same columns of two maps over the same points, shape (k,).
 
-    Columns that are constant in one of the two say nothing: they have 1.
+    Columns that are constant in one of the two count as 1.
     """
     left, right = columns - columns.mean(axis=0), others - others.mean(axis=0)
     spread = np.sqrt((left**2).sum(axis=0) * (right**2).sum(axis=0))
-    found: Floats = np.einsum("ij,ij->j", left, right) / np.where(spread > 0, spread, 1.0)
-    return np.where(spread > 0, found, 1.0)
+    correlations: Floats = np.einsum("ij,ij->j", left, right) / np.where(spread > 0, spread, 1.0)
+    return np.where(spread > 0, correlations, 1.0)
 
 
-def isotonic(values: Floats) -> Floats:
+def fit_isotonic(values: Floats) -> Floats:
     """The nearest descending sequence (pool adjacent violators).
 
-    Inside a cluster that is held still the Rayleigh quotients may come in the wrong order by less
+    Inside a cluster that is kept still the Rayleigh quotients may come in the wrong order by less
     than the tolerance; the published eigenvalues are descending all the same.
 
     Examples
     --------
     >>> import numpy as np
-    >>> isotonic(np.array([3.0, 1.0, 2.0])).tolist()
+    >>> fit_isotonic(np.array([3.0, 1.0, 2.0])).tolist()
     [3.0, 1.5, 1.5]
     """
     if (np.diff(values) <= 0).all():
@@ -131,7 +121,7 @@ def isotonic(values: Floats) -> Floats:
     return np.repeat(means, counts)
 
 
-def turned_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Floats, Floats]:
+def rotate_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Floats, Floats]:
     """Published eigenvalues and residuals of the turned columns V R, without touching V.
 
     Returns
@@ -143,7 +133,7 @@ def turned_residuals(residuals: Residuals, rotation: Floats) -> tuple[Floats, Fl
     """
     mixed = residuals.values[:, None] * rotation + residuals.cross @ rotation
     # as they are published: descending, and within the spectrum of a Markov operator from 0 on
-    values = np.clip(isotonic(np.einsum("ij,ij->j", rotation, mixed)), 0.0, 1.0)
+    values = np.clip(fit_isotonic(np.einsum("ij,ij->j", rotation, mixed)), 0.0, 1.0)
     # S V R - V R diag(mu) = V D + E R with D = diag(lambda) R - R diag(mu)
     shift = residuals.values[:, None] * rotation - rotation * values
     cross = shift.T @ residuals.cross @ rotation
@@ -181,28 +171,29 @@ def align(
     O(c^3).
     """
     still = _polar(overlap)
-    near = _nearest_by_blocks(overlap, clusters)
+    nearest = _nearest_by_blocks(overlap, clusters)
 
-    def within(turned: Floats) -> bool:
-        norms = turned_residuals(residuals, turned)[1]
+    def fits_limit(turned: Floats) -> bool:
+        norms = rotate_residuals(residuals, turned)[1]
         return bool(norms[:published].max() <= limit)
 
-    if len(clusters) < len(still) and not within(near):  # mixing costs too much here: signs alone
+    # mixing costs too much here: signs alone
+    if len(clusters) < len(still) and not fits_limit(nearest):
         clusters = [range(i, i + 1) for i in range(len(still))]
-        near = _nearest_by_blocks(overlap, clusters)
-    planes, basis = _rotation_planes(still.T @ _reachable(near, still, clusters))
+        nearest = _nearest_by_blocks(overlap, clusters)
+    planes, basis = _rotation_planes(still.T @ _reachable(nearest, still, clusters))
     angle = max((abs(theta) for theta, _, _ in planes), default=0.0)
     share = 1.0 if angle <= largest_turn else largest_turn / angle
 
     def rotation(part: float) -> Floats:
-        return near if part == 1.0 else still @ _partial_rotation(planes, basis, part)
+        return nearest if part == 1.0 else still @ _partial_rotation(planes, basis, part)
 
-    if share < 1.0 and not within(rotation(share)):
+    if share < 1.0 and not fits_limit(rotation(share)):
         low, share = share, 1.0
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + share)
-            low, share = (low, middle) if within(rotation(middle)) else (middle, share)
-    return Turn(rotation(share), (1.0 - share) * angle, angle, near)
+            low, share = (low, middle) if fits_limit(rotation(middle)) else (middle, share)
+    return Turn(rotation(share), (1.0 - share) * angle, angle, nearest)
 
 
 def _polar(matrix: Floats) -> Floats:
@@ -214,27 +205,27 @@ def _polar(matrix: Floats) -> Floats:
 
 def _nearest_by_blocks(overlap: Floats, clusters: list[range]) -> Floats:
     """The nearest orthogonal matrix that mixes inside clusters only."""
-    near = np.diag(np.where(np.diag(overlap) < 0, -1.0, 1.0))
+    nearest = np.diag(np.where(np.diag(overlap) < 0, -1.0, 1.0))
     for run in clusters:
         if len(run) > 1:  # of one column the sign is all there is
             span = slice(run.start, run.stop)
-            near[span, span] = _polar(overlap[span, span])
-    return near
+            nearest[span, span] = _polar(overlap[span, span])
+    return nearest
 
 
-def _reachable(near: Floats, still: Floats, clusters: list[range]) -> Floats:
-    """``near``, or where no rotation leads there, with its least certain direction turned round.
+def _reachable(nearest: Floats, still: Floats, clusters: list[range]) -> Floats:
+    """``nearest``, or where no rotation leads there, with its least certain direction turned round.
 
     On a path that ended in the other determinant a column would be led backwards for ever.
     """
-    if np.linalg.det(still) * np.linalg.det(near) > 0:
-        return near
+    if np.linalg.det(still) * np.linalg.det(nearest) > 0:
+        return nearest
     spans = [slice(run.start, run.stop) for run in clusters]
-    certain = [np.linalg.svd(still[span, span] @ near[span, span].T) for span in spans]
+    certain = [np.linalg.svd(still[span, span] @ nearest[span, span].T) for span in spans]
     last = min(range(len(spans)), key=lambda block: certain[block][1][-1])
     direction = certain[last][0][:, -1]
-    turned = near.copy()
-    turned[spans[last]] -= 2.0 * np.outer(direction, direction @ near[spans[last]])
+    turned = nearest.copy()
+    turned[spans[last]] -= 2.0 * np.outer(direction, direction @ nearest[spans[last]])
     return turned
 
 

@@ -2,8 +2,8 @@
 
 A small residual shows that every published column is an eigenvector; it does not show that the
 leading ones were found. That is what ``outside`` and ``outside_bound`` are for: they are measured
-on directions that the factor did not know (`streamembed.spectral.probes`), or follow from a whole
-decomposition. docs/algorithms/certificate.md says what is proven and what has a chance to miss.
+on directions outside of the factor (`streamembed.spectral.probes`), or follow from a whole
+decomposition. docs/algorithms/certificate.md states what is proven and what has a chance to miss.
 """
 
 from __future__ import annotations
@@ -14,29 +14,16 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = [
-    "SCOPE",
-    "Certificate",
-    "Outside",
-    "certify",
-    "describe",
-    "following",
-    "in_units_of",
-    "inverse",
-    "near_equal",
-    "of_inverses",
-    "sampled_residual",
-]
-
 TINY = float(np.finfo(np.float64).tiny)
 # Where even the first eigenvalue is smaller than this, and too small for its tolerance, the
 # operator is its constant vector: there are no components to publish.
-NOTHING = 1e-10
-# Halvings of the interval in which lambda_(k+1) is: a 32nd of what a residual leaves open.
+NEGLIGIBLE = 1e-10
+# Halvings of the interval in which lambda_(k+1) is: a 32nd of the interval that a residual leaves
+# open.
 BISECTIONS = 5
 # A component carried by fewer events than this share is that of outliers: of 1,120 maps, those with
-# one lost twice as much of what neighbours tell of the class (docs/decisions/0012). In supports of
-# 60 to 300 events the line is at 3; in smaller ones, of which any component takes a few, below.
+# one lost twice as much of the class information of neighbours (docs/decisions/0012). In supports
+# of 60 to 300 events the line is at 3; in smaller ones, of which any component takes a few, below.
 LONE_SHARE, LONE_POINTS, LONE_OF_FEW = 0.01, 3.0, 0.05
 # Eigenvalues above it are those of parts that stand apart.
 APART = 0.999
@@ -45,7 +32,7 @@ SCOPE = "the operator of the support, not of all events ever seen"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is known of a snapshot's distance to the batch answer on the same support.
+    """Bounds on a snapshot's distance to the batch answer on the same support.
 
     Attributes
     ----------
@@ -54,10 +41,10 @@ class Certificate:
         ``||v_i|| = 1``, of the requested operator: the rounding of the kernel ring and its products
         is added.
     outside : float
-        The largest eigenvalue that was seen and is not published: a lower bound on lambda_(k+1).
+        The largest observed eigenvalue that is not published: a lower bound on lambda_(k+1).
     outside_bound : float
         Upper bound on lambda_(k+1): exact after a full decomposition, otherwise with a probability
-        of at most 3e-4 of missing an eigenvalue that the factor does not know.
+        of at most 3e-4 of missing an eigenvalue that the factor lacks.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
@@ -114,25 +101,25 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outside:
-    """What is known of eigenvalues, whatever is published.
+    """Bounds on the eigenvalues of S, whatever is published.
 
     Attributes
     ----------
-    known, bound : float
-        lambda_(k+1) is at least the one and at most the other.
+    estimate, bound : float
+        lambda_(k+1) is at least the first and at most the second.
     leading : (<= k,)
         lambda_1 to lambda_k are at least these.
     """
 
-    known: float
+    estimate: float
     bound: float
     leading: Floats
 
 
-def following(
+def bound_outside(
     ritz: Floats, coupling: Floats, beyond: float, published: int, rounding: float
 ) -> Outside:
-    """lambda_(k+1) from a block of orthonormal vectors and what is known of the rest.
+    """lambda_(k+1) from a block of orthonormal vectors and a bound on the rest.
 
     Parameters
     ----------
@@ -157,8 +144,8 @@ def following(
     """
     if len(ritz) <= published:
         return Outside(0.0, beyond, ritz)
-    rest, part = ritz[published:], coupling[published:, published:]
-    first = float(rest[0])
+    later, part = ritz[published:], coupling[published:, published:]
+    first = float(later[0])
     squared = max(float(np.linalg.eigvalsh(part)[-1]), 0.0)
     high = 0.5 * (first + beyond) + float(np.sqrt(0.25 * (first - beyond) ** 2 + squared))
     low = max(first, beyond)
@@ -166,18 +153,18 @@ def following(
         middle = 0.5 * (low + high)
         if middle - low <= rounding:
             break
-        top = np.linalg.eigvalsh(np.diag(rest) + part / (middle - beyond))[-1]
+        top = np.linalg.eigvalsh(np.diag(later) + part / (middle - beyond))[-1]
         low, high = (low, middle) if top <= middle else (middle, high)
     return Outside(first, min(high, 1.0), ritz[:published])
 
 
-def near_equal(values: Floats, margin: float) -> list[range]:
+def find_clusters(values: Floats, margin: float) -> list[range]:
     """Runs of the descending ``values`` whose spread, first to last, is at most ``margin``.
 
     Examples
     --------
     >>> import numpy as np
-    >>> [list(run) for run in near_equal(np.array([0.9, 0.899, 0.5, 0.2]), 0.01)]
+    >>> [list(run) for run in find_clusters(np.array([0.9, 0.899, 0.5, 0.2]), 0.01)]
     [[0, 1], [2], [3]]
     """
     runs = []
@@ -197,7 +184,7 @@ def certify(
     rounding: float,
     tolerance: float | None,
     method: str,
-    floor: float = NOTHING,
+    floor: float = NEGLIGIBLE,
 ) -> Certificate:
     """The certificate of k published columns.
 
@@ -226,33 +213,33 @@ def certify(
     separation = last - min(1.0, outside.bound) - block_norm - 2.0 * rounding
     angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
     margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
-    known = min(float(outside.known), 1.0)  # no eigenvalue is larger, but for rounding
-    runs = near_equal(np.append(values, min(known, last)), margin)
+    estimate = min(float(outside.estimate), 1.0)  # no eigenvalue is larger, but for rounding
+    runs = find_clusters(np.append(values, min(estimate, last)), margin)
     cut = tuple(i for i in runs[-1] if i < len(values))
     met = None
     if tolerance is not None:
         # without a single component: below what double precision can certify at that tolerance
-        nothing = min(rounding / tolerance, floor) if rounding <= floor else -1.0
-        room = max(tolerance * largest, rounding) if values[0] > 0 else nothing
+        is_empty = min(rounding / tolerance, floor) if rounding <= floor else -1.0
+        allowance = max(tolerance * largest, rounding) if values[0] > 0 else is_empty
         # turning may have put a later eigenvalue in the place of an earlier one
         short = float((outside.leading - values[: len(outside.leading)]).max(initial=0.0))
-        small = max(known, outside.bound) <= last + room
-        met = bool(residual <= tolerance and small and short <= room)
+        small = max(estimate, outside.bound) <= last + allowance
+        met = bool(residual <= tolerance and small and short <= allowance)
     return Certificate(
         residual=residual,
-        outside=known,
-        outside_bound=min(1.0, max(outside.bound, known) + rounding),
-        gap=last - known,
+        outside=estimate,
+        outside_bound=min(1.0, max(outside.bound, estimate) + rounding),
+        gap=last - estimate,
         angle_bound=float(angle),
         cut=cut,
         method=method,
         scope=SCOPE,
         met=met,
-        parts=1 + int(np.count_nonzero(np.append(values, known) > APART)),
+        parts=1 + int(np.count_nonzero(np.append(values, estimate) > APART)),
     )
 
 
-def in_units_of(certificate: Certificate, unit: float) -> Certificate:
+def scale_certificate(certificate: Certificate, unit: float) -> Certificate:
     """That of an operator whose eigenvalues were given in units of ``unit``.
 
     None of them is the 1 of a walk, and a bound of 1 was none.
@@ -267,7 +254,7 @@ def in_units_of(certificate: Certificate, unit: float) -> Certificate:
     )
 
 
-def inverse(values: Floats, unit: float) -> Floats:
+def invert_values(values: Floats, unit: float) -> Floats:
     """mu of theta = unit / (mu + unit), in (0, 1]; inf of 0."""
     mu: Floats = unit * np.divide(
         1.0 - values, values, out=np.full_like(values, np.inf), where=values > 0
@@ -275,13 +262,13 @@ def inverse(values: Floats, unit: float) -> Floats:
     return np.maximum(mu, 0.0)
 
 
-def of_inverses(certificate: Certificate, unit: float) -> Certificate:
+def invert_certificate(certificate: Certificate, unit: float) -> Certificate:
     """That of the bottom of an operator whose pairs were given as theta = unit / (mu + unit).
 
-    ``outside`` is the least mu that was seen and is not published, ``outside_bound`` what none is
-    below, ``gap`` by how much the first is larger than the last published one.
+    ``outside`` is the least observed mu that is not published, ``outside_bound`` the bound that
+    none is below, ``gap`` by how much the first is larger than the last published one.
     """
-    seen, bound, last = inverse(
+    outside, bound, last = invert_values(
         np.array(
             [
                 certificate.outside,
@@ -291,14 +278,14 @@ def of_inverses(certificate: Certificate, unit: float) -> Certificate:
         ),
         unit,
     ).tolist()
-    gap = seen - last if seen < np.inf else np.inf
-    return replace(certificate, outside=seen, outside_bound=bound, gap=gap, parts=1)
+    gap = outside - last if outside < np.inf else np.inf
+    return replace(certificate, outside=outside, outside_bound=bound, gap=gap, parts=1)
 
 
 def describe(
     certificate: Certificate, psi: Floats, masses: Floats, stationary: Floats
 ) -> Certificate:
-    """The certificate with what it says of the map: who carries the columns, and how many parts.
+    """The certificate with figures about the map: which points carry columns, and the parts.
 
     Parameters
     ----------
@@ -310,15 +297,15 @@ def describe(
     shares = stationary[:, None] * psi**2
     total = shares.sum(axis=0)
     squares = (shares**2 / masses[:, None]).sum(axis=0)
-    known = squares > 0.0
-    points = np.divide(total**2, squares, where=known, out=np.full(len(total), masses.sum()))
+    is_positive = squares > 0.0
+    points = np.divide(total**2, squares, where=is_positive, out=np.full(len(total), masses.sum()))
     events = float(masses.sum())
     least = max(LONE_SHARE * events, min(LONE_POINTS, LONE_OF_FEW * events))
-    lone = tuple(np.flatnonzero(known & (points < least)).tolist())
+    lone = tuple(np.flatnonzero(is_positive & (points < least)).tolist())
     return replace(certificate, effective_points=tuple(points.tolist()), lone=lone)
 
 
-def sampled_residual(images: Floats, vectors: Floats, shares: Floats, values: Floats) -> Floats:
+def estimate_residuals(images: Floats, vectors: Floats, shares: Floats, values: Floats) -> Floats:
     """Residual norms estimated from a few rows of S V - V diag(lambda), shape (k,).
 
     It may be off by a factor of three either way: it never claims.

@@ -16,15 +16,13 @@ import numpy as np
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = ["leading_pairs"]
-
 # Products of one filter: long enough to pay for the Rayleigh-Ritz step after it.
 DEGREE = 10
 # Filters at most: 120 products part eigenvalues that are 1 % apart by 1e-10.
 FILTERS = 12
 # Share of the first eigenvalue that is damped at most: 2 % below it a filter parts by a factor 9.
 WIDEST = 0.98
-# And at least, where the block reaches into what is nothing.
+# And at least, where the block reaches eigenvalues that are rounding.
 LEAST = 1e-3
 
 
@@ -33,7 +31,7 @@ def leading_pairs(
     start: Floats,
     count: int,
     accuracy: float,
-    nothing: float = 0.0,
+    floor: float = 0.0,
 ) -> tuple[Floats, Floats, Floats]:
     """The leading pairs of a symmetric operator, from a block that is near them.
 
@@ -47,7 +45,7 @@ def leading_pairs(
         How many pairs must be exact.
     accuracy
         Largest residual norm of those, relative to the first eigenvalue.
-    nothing
+    floor
         Eigenvalues up to this, of either sign, are rounding of the operator.
 
     Returns
@@ -64,10 +62,10 @@ def leading_pairs(
         errors = image[:, :count] - vectors[:, :count] * values[:count]
         worst = float(np.linalg.norm(errors, axis=0).max(initial=0.0))
         first = float(values[0])
-        if first <= nothing or worst <= accuracy * first or attempt == FILTERS:
+        if first <= floor or worst <= accuracy * first or attempt == FILTERS:
             break
-        # what is not wanted lies below the block's last value, and above the least it has met
-        basis = np.linalg.qr(_filter(apply, vectors, image, values, nothing))[0]
+        # unwanted eigenvalues lie below the block's last value, and above its least eigenvalue
+        basis = np.linalg.qr(_filter(apply, vectors, image, values, floor))[0]
     return values, vectors, image
 
 
@@ -76,20 +74,20 @@ def _filter(
     vectors: Floats,
     image: Floats,
     values: Floats,
-    nothing: float,
+    floor: float,
 ) -> Floats:
     """T_DEGREE((2 S - b - a) / (b - a)) V / T_DEGREE(at the first value), column by column safe."""
     # a block inside one cluster still has to part from what lies below it
     first, last = float(values[0]), float(values[-1])
-    low, high = min(last, -nothing), min(max(last, LEAST * first), WIDEST * first)
+    low, high = min(last, -floor), min(max(last, LEAST * first), WIDEST * first)
     center, half = 0.5 * (high + low), 0.5 * (high - low)
     sigma = half / (first - center)
     scale = sigma
-    before, now = vectors, (image - center * vectors) * (sigma / half)
+    previous, current = vectors, (image - center * vectors) * (sigma / half)
     for _ in range(DEGREE - 1):
-        following = 1.0 / (2.0 / scale - sigma)
-        after = (apply(now) - center * now) * (2.0 * following / half) - (
-            sigma * following
-        ) * before
-        before, now, sigma = now, after, following
-    return now
+        next_scale = 1.0 / (2.0 / scale - sigma)
+        following_block = (apply(current) - center * current) * (2.0 * next_scale / half) - (
+            sigma * next_scale
+        ) * previous
+        previous, current, sigma = current, following_block, next_scale
+    return current

@@ -1,4 +1,4 @@
-"""One round of a filter of fixed gain, and the Ritz pairs of what it leaves.
+"""One round of a filter of fixed gain, and the Ritz pairs of the result.
 
 Symbols: S = a sparse walk's operator (n, n), V = a block (n, m), T_d = Chebyshev polynomial.
 
@@ -18,12 +18,10 @@ from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.neighbor_walk import Parts
 
-__all__ = ["amplify", "ritz"]
-
 # What [low, high] is wide at least: T_d at 1 would otherwise bring up float32's rounding of what
 # was deflated.
 LEAST_WIDTH = 0.5
-# Of a column's length, what must be its own for Cholesky; squared, below which it is rounding.
+# Share of a column's length that must be its own for Cholesky; squared, below which it is rounding.
 OWN, ROUNDING = 1e-4, 1e-11
 
 
@@ -41,7 +39,7 @@ def amplify(
     target
         The last wanted eigenvalue.
     low
-        What no eigenvalue is below; those that are would be raised too.
+        Lower bound on all eigenvalues; those below it would be raised too.
 
     Returns
     -------
@@ -57,19 +55,19 @@ def amplify(
     high = max(high, low + LEAST_WIDTH)
     kind = block.dtype.type  # a float64 scalar would promote a float32 block
     centre, step = kind(0.5 * (high + low)), kind(2.0 / (high - low))
-    before: Array = block
-    now: Array = step * (operator @ block - centre * block)
+    previous: Array = block
+    current: Array = step * (operator @ block - centre * block)
     for _ in range(degree - 1):
-        after: Array = operator @ now
-        after -= centre * now
-        after *= kind(2.0) * step
-        after -= before
-        before, now = now, after
-    return now
+        following: Array = operator @ current
+        following -= centre * current
+        following *= kind(2.0) * step
+        following -= previous
+        previous, current = current, following
+    return current
 
 
-def ritz(
-    operator: csr_array, parts: Parts, block: Array, wanted: int
+def compute_ritz_pairs(
+    operator: csr_array, parts: Parts, block: Array, n_wanted: int
 ) -> tuple[Floats, Floats, float]:
     """Ritz pairs of a block without the eigenvalue 1, and the residual of the wanted ones.
 
@@ -81,7 +79,7 @@ def ritz(
         Whose eigenvalue 1 is taken out.
     block
         Shape (n, m), any columns.
-    wanted
+    n_wanted
         How many leading pairs the residual is of.
 
     Returns
@@ -92,8 +90,8 @@ def ritz(
     """
     basis = parts.deflate(block.astype(np.float64))
     lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
-    real = lengths > 0
-    basis = basis[:, real] / lengths[real]
+    is_real = lengths > 0
+    basis = basis[:, is_real] / lengths[is_real]
     if basis.shape[1] == 0:
         return np.zeros(0), basis, 0.0
     gram = basis.T @ basis
@@ -106,12 +104,12 @@ def ritz(
         sizes, turn = descending_eigh(gram)
         sizes, turn = sizes[sizes > ROUNDING], turn[:, sizes > ROUNDING]
         basis = parts.deflate(basis @ (turn / np.sqrt(sizes)))
-        basis, _ = np.linalg.qr(basis)  # what was amplified is no longer orthogonal to the digit
+        basis, _ = np.linalg.qr(basis)  # amplified columns are no longer orthogonal to the digit
         lower = np.eye(basis.shape[1])
     image = operator @ basis
     half = solve_triangular(lower, basis.T @ image, lower=True)
     values, mix = descending_eigh(solve_triangular(lower, half.T, lower=True))
     mix = solve_triangular(lower, mix, lower=True, trans="T")
     vectors = basis @ mix
-    errors = image @ mix[:, :wanted] - vectors[:, :wanted] * values[:wanted]
+    errors = image @ mix[:, :n_wanted] - vectors[:, :n_wanted] * values[:n_wanted]
     return values, vectors, float(np.linalg.norm(errors, axis=0).max(initial=0.0))

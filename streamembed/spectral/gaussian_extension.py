@@ -18,16 +18,14 @@ from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["Extension"]
-
-# What a fused exponent may be off by: far below the residual of any certificate.
+# Largest error of a fused exponent: far below the residual of any certificate.
 LOSS = 1e-10
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
 TILE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extension:
+class GaussianExtension:
     """Everything about a support that the coordinates of a new point need.
 
     Attributes
@@ -92,7 +90,7 @@ class Extension:
         return result
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Coordinates (n, k) and coverage (n,) of things whose distances (n, N) are known.
+        """Coordinates (n, k) and coverage (n,) of objects by their distances (n, N).
 
         Distances are unsquared, as the kernel sees them; where one is inf, that support point has
         no weight; one of each row must be finite.
@@ -148,7 +146,7 @@ class Extension:
             scaled = (points - self.center) / self.scale
             exponents = cdist(scaled, self.points, "sqeuclidean") / -self.bandwidth2
             shift = exponents.max(axis=1)
-            # so far away that every square overflows: the nearest cannot be told, all weigh alike
+            # so far away that every square overflows: no point is the nearest, all weigh alike
             exponents = np.where(np.isfinite(shift)[:, None], exponents - shift[:, None], 0.0)
             weights = np.exp(exponents)
         return weights @ self.targets, shift, np.zeros(len(points))

@@ -6,7 +6,7 @@ from it: not a copy of a multiple eigenvalue, which Lanczos loses, nor a mode th
 points.
 
 Source: Parlett (1998), "The Symmetric Eigenvalue Problem", section 3.3. Differs: the factors are
-those of SuperLU without pivoting, and what they differ from x I - S by is bounded afterwards.
+those of SuperLU without pivoting, and their difference from x I - S is bounded afterwards.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from streamembed.numeric.arrays import Floats
-
-__all__ = ["Inertia", "count_above", "missed"]
 
 # The factors may be those of an operator that is off by so much in norm: a count is then right but
 # for eigenvalues as near to x. Near the top of a spectrum they are off by 1e-14 to 1e-9, in the
@@ -33,13 +31,13 @@ NEARLY_ONE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Inertia:
-    """What a count says of published values.
+    """The result of a count, for published values.
 
     Attributes
     ----------
     missed : int or None
-        Eigenvalues above ``cut`` that are not among the published ones; None where it cannot be
-        told.
+        Eigenvalues above ``cut`` that are not among the published ones; None where the
+        count does not decide it.
     cut : float
         x: where ``missed`` is 0, no eigenvalue but the first ``covered`` published ones, and those
         that were deflated, is larger.
@@ -62,7 +60,7 @@ def count_above(operator: csr_array, x: float, slack: float = LARGEST_SLACK) -> 
     x
         Not within ``slack`` of an eigenvalue of S.
     slack
-        What the factors may be off by, in norm.
+        Largest error of the factors, in norm.
 
     Returns
     -------
@@ -89,13 +87,13 @@ def count_above(operator: csr_array, x: float, slack: float = LARGEST_SLACK) -> 
     if not np.array_equal(factors.perm_r, factors.perm_c):
         return None
     pivots = factors.U.diagonal()
-    if not _slack(factors.L, factors.U.tocsr(), pivots) <= slack:  # nor where it is NaN
+    if not _bound_slack(factors.L, factors.U.tocsr(), pivots) <= slack:  # nor where it is NaN
         return None
     return int(np.count_nonzero(pivots < 0))
 
 
-def missed(
-    operator: csr_array, values: Floats, deflated: int, error: float, room: float
+def count_missing(
+    operator: csr_array, values: Floats, deflated: int, error: float, allowance: float
 ) -> Inertia:
     """Whether a larger eigenvalue of S is missing among published ones.
 
@@ -111,13 +109,13 @@ def missed(
         in ``values``.
     error
         Spectral norm of the published columns' residual block, or a bound on it.
-    room
+    allowance
         By how much a missing eigenvalue may exceed the last published one without being counted:
         the tolerance.
 
     Returns
     -------
-    ``cut`` is in the widest gap among the values, no higher than ``room`` above the last.
+    ``cut`` is in the widest gap among the values, no higher than ``allowance`` above the last.
 
     Notes
     -----
@@ -126,8 +124,8 @@ def missed(
     is 0, and the angle between the covered columns and the true ones is at most asin(error / (the
     last covered value - cut)). A larger count is a proof of the contrary where the cut is
     further than ``error`` from both its neighbours, so that every published column has an
-    eigenvalue of its own on its side of the cut; a gap of more than two residuals has room for
-    that. Elsewhere an eigenvalue above the cut may be that of a column just below: then
+    eigenvalue of its own on its side of the cut; a gap of more than two residuals is wide
+    enough for that. Elsewhere an eigenvalue above the cut may be that of a column just below: then
     ``missed`` is None, and a further round of the block may decide it. An eigenvalue within 1e-6 of
     the cut may be counted on either side.
     """
@@ -135,22 +133,22 @@ def missed(
     if last >= 1.0 - NEARLY_ONE:  # nothing is larger
         return Inertia(0, 1.0, 0)
     upper = np.append(1.0, values[:-1])
-    middle = np.minimum(0.5 * (upper + values), last + room)
-    near = np.minimum(middle - values, upper - middle)
-    covered = int(np.argmax(near))
+    middle = np.minimum(0.5 * (upper + values), last + allowance)
+    distances = np.minimum(middle - values, upper - middle)
+    covered = int(np.argmax(distances))
     cut = float(middle[covered])
-    if near[covered] <= 0.0:  # no gap to count in
+    if distances[covered] <= 0.0:  # no gap to count in
         return Inertia(None, cut, covered)
-    found = count_above(operator, cut)
-    if found is None or found < covered + deflated:
+    count = count_above(operator, cut)
+    if count is None or count < covered + deflated:
         return Inertia(None, cut, covered)
-    more = found - covered - deflated
-    if more and near[covered] <= error + LARGEST_SLACK:
+    n_missing = count - covered - deflated
+    if n_missing and distances[covered] <= error + LARGEST_SLACK:
         return Inertia(None, cut, covered)
-    return Inertia(more, cut, covered)
+    return Inertia(n_missing, cut, covered)
 
 
-def _slack(lower: csc_array, upper: csr_array, pivots: Floats) -> float:
+def _bound_slack(lower: csc_array, upper: csr_array, pivots: Floats) -> float:
     """A bound on the norm of x I - S - L D L^T: the rounding of L U, and of U against D L^T.
 
     The largest row sum of n eps |L| |U| + |L| |U - D L^T|, for the difference is symmetric.

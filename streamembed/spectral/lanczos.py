@@ -1,10 +1,11 @@
-"""A bound on the largest eigenvalue of what is left of a sparse operator, from one random vector.
+"""A bound on the largest eigenvalue of a deflated sparse operator, from one random vector.
 
-Symbols: C = what is left, symmetric (n, n), mu, u = an eigenvalue and its unit eigenvector, x = a
-standard normal vector, v_j = Lanczos vectors, pi_j = polynomials with v_j = pi_j(C) x.
+Symbols: C = the deflated operator, symmetric (n, n), mu, u = an eigenvalue and its unit
+eigenvector, x = a standard normal vector, v_j = Lanczos vectors, pi_j = polynomials with v_j =
+pi_j(C) x.
 
 Whatever u is, u^T x is a standard normal number, so that |u^T x| < r only with the chance
-r sqrt(2 / pi). With r for the chance `MISS`, a unit vector v_j = pi_j(C) x says
+r sqrt(2 / pi). With r for the chance `MISS`, a unit vector v_j = pi_j(C) x gives
 
     1 = ||v_j|| >= |u^T v_j| = |pi_j(mu)| |u^T x| >= |pi_j(mu)| r,
 
@@ -28,32 +29,30 @@ import numpy as np
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral.probes import MISS
 
-__all__ = ["bound_largest"]
-
 # r: |u^T x| is smaller with a chance of MISS at most, the density being at most 1 / sqrt(2 pi).
 SHORTEST = MISS * np.sqrt(np.pi / 2.0)
 # Of pi_j: what rounding may have added to it, far more than its n eps / r.
 SLACK = 1.01
-# A Krylov space is at its end where its next vector is rounding; what is longer is known.
-NOTHING = 1e-13
+# A Krylov space is at its end where its next vector is rounding; longer ones are exact.
+NEGLIGIBLE = 1e-13
 # Bisections of the interval from the last Ritz value to 1: a thousandth of it is enough.
 HALVES = 10
 
 
 def bound_largest(
-    apply: Callable[[Floats], Floats], start: Floats, level: float, most: int
+    apply: Callable[[Floats], Floats], start: Floats, level: float, max_products: int
 ) -> float:
-    """What no eigenvalue of C exceeds, but for a chance of `probes.MISS`.
+    """A bound that no eigenvalue of C exceeds, but for a chance of `probes.MISS`.
 
     Parameters
     ----------
     apply
         v -> C v, for v of shape (n,); ||C|| at most 1.
     start
-        x, or what is left of it where C has a known null space, shape (n,).
+        x, shape (n,); without its part in the null space of C, where that is known.
     level
-        What the bound is wanted below; less is not looked for.
-    most
+        The bound to reach; the search stops there.
+    max_products
         Products of C at most.
 
     Returns
@@ -72,51 +71,52 @@ def bound_largest(
     True
     """
     length = float(np.linalg.norm(start))
-    if length == 0.0 or level >= 1.0:  # nothing is left, or nothing can be larger
+    if length == 0.0 or level >= 1.0:  # C is 0, or no eigenvalue can be larger
         return min(level, 1.0)
     # pi_(j-1)(level), pi_j(level): the first is 1 / ||x||
-    last, grown = 0.0, 1.0 / length
-    before, now, beta = np.zeros_like(start), start / length, 0.0
-    diagonal, beside = [], []
-    for _ in range(most):
-        following = apply(now)
-        following -= beta * before
-        alpha = float(now @ following)
-        following -= alpha * now
-        after = float(np.linalg.norm(following))
+    last_value, value = 0.0, 1.0 / length
+    previous, current, beta = np.zeros_like(start), start / length, 0.0
+    diagonal, off_diagonal = [], []
+    for _ in range(max_products):
+        following = apply(current)
+        following -= beta * previous
+        alpha = float(current @ following)
+        following -= alpha * current
+        length_after = float(np.linalg.norm(following))
         diagonal.append(alpha)
-        beside.append(max(after, NOTHING))
-        last, grown = grown, ((level - alpha) * grown - beta * last) / beside[-1]
-        if grown * SHORTEST >= SLACK:
+        off_diagonal.append(max(length_after, NEGLIGIBLE))
+        last_value, value = value, ((level - alpha) * value - beta * last_value) / off_diagonal[-1]
+        if value * SHORTEST >= SLACK:
             return level
-        if grown <= 0.0 or after <= NOTHING:  # a root, a Ritz value, is above; or no more comes
+        # a root, a Ritz value, is above; or the Krylov space is at its end
+        if value <= 0.0 or length_after <= NEGLIGIBLE:
             break
-        before, now, beta = now, following / after, after
-    return max(level, _least_excluded(np.array(diagonal), np.array(beside), length))
+        previous, current, beta = current, following / length_after, length_after
+    return max(level, _find_least_excluded(np.array(diagonal), np.array(off_diagonal), length))
 
 
-def _least_excluded(diagonal: Floats, beside: Floats, length: float) -> float:
+def _find_least_excluded(diagonal: Floats, off_diagonal: Floats, length: float) -> float:
     """The least value at and above which the last polynomial is large enough; at most 1."""
     low, high = 0.0, 1.0
-    if not _excluded(high, diagonal, beside, length):
+    if not _is_excluded(high, diagonal, off_diagonal, length):
         return 1.0
     for _ in range(HALVES):
         middle = 0.5 * (low + high)
-        if _excluded(middle, diagonal, beside, length):
+        if _is_excluded(middle, diagonal, off_diagonal, length):
             high = middle
         else:
             low = middle
     return high
 
 
-def _excluded(value: float, diagonal: Floats, beside: Floats, length: float) -> bool:
+def _is_excluded(value: float, diagonal: Floats, off_diagonal: Floats, length: float) -> bool:
     """True where some polynomial proves that nothing is at ``value`` or above."""
-    last, grown, beta = 0.0, 1.0 / length, 0.0
-    for alpha, after in zip(diagonal, beside, strict=True):
-        last, grown = grown, ((value - alpha) * grown - beta * last) / after
-        if grown <= 0.0:
+    last_value, current, beta = 0.0, 1.0 / length, 0.0
+    for alpha, off in zip(diagonal, off_diagonal, strict=True):
+        last_value, current = current, ((value - alpha) * current - beta * last_value) / off
+        if current <= 0.0:
             return False
-        if grown * SHORTEST >= SLACK:
+        if current * SHORTEST >= SLACK:
             return True
-        beta = after
+        beta = off
     return False

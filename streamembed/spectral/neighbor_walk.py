@@ -14,7 +14,7 @@ Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps"; Zelnik
 (2004), "Self-tuning spectral clustering", who also set the diagonal to 0; Chung (1997), lemma 1.7,
 for the eigenvalue 1. Differs: 1. Jain's heat weight has a plus in the exponent; it is a minus. 2.
 Edges that weigh nothing beside the others of one of their ends are left out: stored zeros would
-join what is apart, and a point that only they hold would have coordinates made of rounding.
+join separate parts, and a point that only they join would have coordinates made of rounding.
 """
 
 from __future__ import annotations
@@ -27,17 +27,6 @@ from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-__all__ = [
-    "WEIGHTS",
-    "Parts",
-    "Walk",
-    "contrasts",
-    "find_parts",
-    "own_scales",
-    "walk_on_edges",
-    "walk_on_lists",
-]
-
 WEIGHTS = ("binary", "heat", "self_tuning")
 # The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
 # and gets this share of the median one.
@@ -46,7 +35,7 @@ LEAST_SCALE = 0.1
 # Parts up to which products with their basis are faster when it is dense.
 FEW = 4
 # Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
-# no less than 1e-6 of what its neighbours are divided by.
+# no less than 1e-6 of the divisors of its neighbours.
 LEAST_WEIGHT = 1e-12
 # And of the largest degree anywhere: with masses, psi then stays within what float32 holds.
 FAINTEST = 1e-40
@@ -110,7 +99,7 @@ class Parts:
         return rest
 
 
-def own_scales(d2: Floats) -> Floats:
+def compute_local_scales(d2: Floats) -> Floats:
     """s, shape (n,): the distance to the 7th neighbour, or to the last of a shorter list.
 
     Parameters
@@ -123,8 +112,8 @@ def own_scales(d2: Floats) -> Floats:
     Positive, at least a tenth of the median.
     """
     columns = d2[:, :SCALE_NEIGHBOR]
-    known = np.isfinite(columns)
-    scales = np.sqrt(np.where(known, columns, 0.0).max(axis=1, initial=0.0))
+    is_known = np.isfinite(columns)
+    scales = np.sqrt(np.where(is_known, columns, 0.0).max(axis=1, initial=0.0))
     positive = scales[scales > 0]
     floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
     floored: Floats = np.maximum(scales, floor)
@@ -147,9 +136,9 @@ def walk_on_lists(
         the end of a list.
     weights
         ``binary`` (1), ``heat`` (exp(-d2 / scale)) or ``self_tuning`` (exp(-d2 / (scale s_i s_j)),
-        see `own_scales`).
+        see `compute_local_scales`).
     scale
-        Positive; what it divides depends on ``weights``.
+        Positive; its meaning depends on ``weights``.
     masses
         m, shape (n,), positive; None for ones.
 
@@ -161,15 +150,15 @@ def walk_on_lists(
     [1.0, 2.0, 1.0]
     """
     n = len(near)
-    full = near >= 0
-    lengths = full.sum(axis=1)
-    ends, d2_known = near[full], d2[full]
+    is_neighbor = near >= 0
+    lengths = is_neighbor.sum(axis=1)
+    ends, d2_known = near[is_neighbor], d2[is_neighbor]
     # of the lists' own width: one array of wider integers would widen the whole graph
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(near.dtype)
-    scales = own_scales(d2) if weights == "self_tuning" else None
+    scales = compute_local_scales(d2) if weights == "self_tuning" else None
     heads = np.repeat(np.arange(n), lengths)
     values = _weigh(d2_known, heads, ends, weights, scale, scales)
-    return _walk(csr_array((values, ends, starts), shape=(n, n)), masses)
+    return _build_walk(csr_array((values, ends, starts), shape=(n, n)), masses)
 
 
 def walk_on_edges(
@@ -196,7 +185,7 @@ def walk_on_edges(
         s, shape (n,), for ``self_tuning`` alone.
     """
     values = _weigh(d2, heads, ends, weights, scale, scales)
-    return _walk(coo_array((values, (heads, ends)), shape=(n, n)).tocsr(), masses)
+    return _build_walk(coo_array((values, (heads, ends)), shape=(n, n)).tocsr(), masses)
 
 
 def _weigh(
@@ -214,7 +203,7 @@ def _weigh(
     return values
 
 
-def _walk(directed: csr_array, masses: Floats | None) -> Walk:
+def _build_walk(directed: csr_array, masses: Floats | None) -> Walk:
     """S and q of the graph that has an edge where ``directed`` has one either way. O(n K)."""
     n = directed.shape[0]
     directed.sort_indices()
@@ -222,13 +211,13 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
         graph.data /= largest
     degrees = np.asarray(graph.sum(axis=1)).ravel()
-    heads = _heads(graph)
+    heads = _read_heads(graph)
     if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
         larger = np.maximum(degrees[heads], degrees[graph.indices])
         least = np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
         graph.data[graph.data < least] = 0.0
         graph.eliminate_zeros()
-        heads = _heads(graph)
+        heads = _read_heads(graph)
         degrees = np.asarray(graph.sum(axis=1)).ravel()
     root = np.ones(n)
     if masses is not None:
@@ -238,7 +227,7 @@ def _walk(directed: csr_array, masses: Floats | None) -> Walk:
     return Walk(graph, root**2 * degrees)
 
 
-def _heads(graph: csr_array) -> Array:
+def _read_heads(graph: csr_array) -> Array:
     """The row of every entry."""
     rows: Array = np.arange(graph.shape[0], dtype=graph.indices.dtype)
     return np.repeat(rows, np.diff(graph.indptr))
@@ -248,11 +237,11 @@ def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
     n, degrees = len(walk.degrees), walk.degrees
     # of a symmetric graph the strong components are all, and need no transposed copy
-    found, raw = connected_components(walk.operator, connection="strong")
-    weight = np.bincount(raw, weights=degrees, minlength=found)
+    n_components, raw = connected_components(walk.operator, connection="strong")
+    weight = np.bincount(raw, weights=degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))
-    names = np.full(found, -1, dtype=np.int64)
+    names = np.full(n_components, -1, dtype=np.int64)
     names[order[:count]] = np.arange(count)
     labels = names[raw]
     members = np.flatnonzero(labels >= 0)
@@ -264,7 +253,7 @@ def find_parts(walk: Walk) -> Parts:
     return Parts(labels, count, largest, basis)
 
 
-def contrasts(labels: Ints, degrees: Floats, most: int) -> Floats:
+def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
     """Orthonormal columns of parts, orthogonal to v_0: of eigenvalue 1 where they are S's own.
 
     Parameters
@@ -273,8 +262,8 @@ def contrasts(labels: Ints, degrees: Floats, most: int) -> Floats:
         Parts from 0 on, shape (n,), every one with a positive degree; -1 is in none.
     degrees
         q, shape (n,).
-    most
-        Columns at most: the parts after the first ``most`` + 1 are 0 in all of them.
+    limit
+        Columns at most: the parts after the first ``limit`` + 1 are 0 in all of them.
 
     Returns
     -------
@@ -287,15 +276,15 @@ def contrasts(labels: Ints, degrees: Floats, most: int) -> Floats:
     """
     member = labels >= 0
     total = float(degrees.sum())
-    shares = np.bincount(labels[member], weights=degrees[member] / (total or 1.0))[: most + 1]
+    shares = np.bincount(labels[member], weights=degrees[member] / (total or 1.0))[: limit + 1]
     count = len(shares)
     if count < 2:
         return np.zeros((len(labels), 0))
-    own, before = shares[1:], np.cumsum(shares)[:-1]
-    both = before + own
-    levels = np.triu(np.ones((count, 1)) * -np.sqrt(own / before / both))
-    levels[np.arange(1, count), np.arange(count - 1)] = np.sqrt(before / own / both)
+    own_shares, shares_before = shares[1:], np.cumsum(shares)[:-1]
+    sums = shares_before + own_shares
+    levels = np.triu(np.ones((count, 1)) * -np.sqrt(own_shares / shares_before / sums))
+    levels[np.arange(1, count), np.arange(count - 1)] = np.sqrt(shares_before / own_shares / sums)
     levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
-    place = np.where(member & (labels < count), labels, count)
-    columns: Floats = levels[place] * np.sqrt(degrees / (total or 1.0))[:, None]
+    index = np.where(member & (labels < count), labels, count)
+    columns: Floats = levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]
     return columns

@@ -21,19 +21,6 @@ from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh, mix_columns
 from streamembed.spectral.tracker import Factor
 
-__all__ = [
-    "LARGEST_EIGENVALUE",
-    "ROUNDING_FLOOR",
-    "Normalisation",
-    "Operator",
-    "deflate",
-    "density_weights",
-    "estimate_product",
-    "leading_pairs",
-    "normalise",
-    "root_of",
-]
-
 # Of S, positive semidefinite or not: it is similar to the Markov matrix P.
 LARGEST_EIGENVALUE = 1.0
 # Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
@@ -75,7 +62,7 @@ class Normalisation:
         return np.divide(vectors, constant, out=np.zeros_like(vectors), where=constant > 0)
 
 
-def density_weights(degrees: Floats, alpha: float) -> Floats:
+def compute_density_weights(degrees: Floats, alpha: float) -> Floats:
     """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
     weights: Floats = degrees**-alpha
     return weights
@@ -98,14 +85,14 @@ def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
 
 
 def estimate_product(factor: Factor, x: Floats) -> Floats:
-    """W x as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T knows it. O(n r)."""
+    """W x as the factor T = diag(f) W diag(f) ~ U diag(lambda) U^T gives it. O(n r)."""
     vectors = factor.vectors
     inside = (x / factor.scaling).astype(vectors.dtype) @ vectors
     estimate: Floats = (vectors @ (factor.values * inside).astype(vectors.dtype)) / factor.scaling
     return estimate
 
 
-def root_of(factor: Factor, normal: Normalisation) -> Array:
+def compute_root(factor: Factor, normal: Normalisation) -> Array:
     """F with S ~ F F^T: the factor under another normalisation than its own, shape (n, r)."""
     vectors = factor.vectors
     root: Array = vectors * (normal.scaling / factor.scaling).astype(vectors.dtype)[:, None]
@@ -153,7 +140,7 @@ def leading_pairs(
     Parameters
     ----------
     factor
-        F, shape (n, r), from `root_of`.
+        F, shape (n, r), from `compute_root`.
     count
         How many pairs at most; fewer come back where the rank does not suffice.
     margin
@@ -169,19 +156,19 @@ def leading_pairs(
     overlap = (constant.astype(factor.dtype) @ factor).astype(np.float64)
     values, mix = descending_eigh(factor.T @ factor - np.outer(overlap, overlap))
     values = values[: int(np.count_nonzero(values > RANK_CUT[factor.dtype]))]
-    keep = min(count, len(values))
-    if margin and keep == count:
-        near = values > values[max(count - 2, 0)] - margin
-        keep = max(count, int(np.count_nonzero(near)))
-    chosen = mix[:, :keep] / np.sqrt(values[:keep])
-    vectors = deflate(mix_columns(factor, chosen).astype(np.float64), constant)
+    n_kept = min(count, len(values))
+    if margin and n_kept == count:
+        is_close = values > values[max(count - 2, 0)] - margin
+        n_kept = max(count, int(np.count_nonzero(is_close)))
+    mixed = mix[:, :n_kept] / np.sqrt(values[:n_kept])
+    vectors = deflate(mix_columns(factor, mixed).astype(np.float64), constant)
     # a pair that is rounding after all is left shorter or longer than 1; so may be those after it
     lengths = np.einsum("ij,ij->j", vectors, vectors)
-    real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
-    if real < keep or not margin:
-        values = values[:real]
-    vectors = vectors[:, :real]
-    if factor.dtype == np.float64 and real and values[real - 1] < FAINT:
+    n_real = int(np.argmax(np.append(np.abs(lengths - 1.0) > UNEVEN, True)))
+    if n_real < n_kept or not margin:
+        values = values[:n_real]
+    vectors = vectors[:, :n_real]
+    if factor.dtype == np.float64 and n_real and values[n_real - 1] < FAINT:
         vectors, triangle = np.linalg.qr(vectors)
         vectors *= np.where(np.diag(triangle) < 0, -1.0, 1.0)
     return values, vectors

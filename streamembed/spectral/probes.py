@@ -1,8 +1,8 @@
-"""Random directions that look for what a factor does not know, and what their silence proves.
+"""Random directions that bound the eigenvalues which a factor lacks.
 
 A small residual shows that published columns are eigenvectors; it does not show that the leading
-ones were found. Let C be what is left of a symmetric operator when all that is known has been
-taken out of it, and mu an eigenvalue of C with the unit eigenvector u. For a block X of p standard
+ones were found. Let C be a symmetric operator after deflation of all known directions,
+and mu an eigenvalue of C with the unit eigenvector u. For a block X of p standard
 normal columns, u^T X is a standard normal vector of length p, whatever u is, and
 
     ||C^q X|| >= ||u^T C^q X|| = mu^q ||u^T X||.
@@ -30,45 +30,33 @@ from scipy.special import gamma
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-__all__ = [
-    "MISS",
-    "Silence",
-    "count",
-    "first",
-    "listen",
-    "reach",
-    "sharpen",
-    "small_ball",
-    "starts",
-]
-
 # Probes: seven up to the first number of points, five beyond, where two more make the next product
 # dearer by a fifth. With the degrees both make a product of 8 columns, which costs what one of 4
 # does. After two products the bound is two to three times the truth; three probes would leave it
 # at eight times (docs/decisions/0010).
 SMALL, MANY, FEW = 1000, 7, 5
-# Chance that an eigenvalue that the factor does not know is larger than a bound says.
+# Chance that an eigenvalue that the factor lacks is larger than its bound.
 MISS = 3e-4
 # Further products at most, each of as many columns: in that many the bound comes down to 2 % above
-# what is left of the operator, and a factor that leaves more than that must learn it first.
+# the norm of C; a factor that lacks more than that must be refreshed first.
 PHASES, STEPS = 4, 6
-# Of the squared length of what is missed, and of that beside a probe's own: below it, directions
+# Of the squared length of a residual, and of that beside a probe's own: below it, directions
 # are known to fewer than half of the digits, or are rounding altogether.
 FAINT = 1e-7
 
 
-def count(n: int) -> int:
+def count_probes(n: int) -> int:
     """How many probes there are among n points."""
     return MANY if n <= SMALL else FEW
 
 
-def starts(n: int, seed: int, position: int) -> Floats:
+def draw_probes(n: int, seed: int, position: int) -> Floats:
     """Standard normal columns, shape (n, p), a pure function of seed and stream position."""
     generator = np.random.default_rng((seed, position, n))
-    return generator.standard_normal((n, count(n)), dtype=np.float32).astype(np.float64)
+    return generator.standard_normal((n, count_probes(n)), dtype=np.float32).astype(np.float64)
 
 
-# Directions with less than this outside what is known are rounding of it.
+# Directions with less than this outside of the known basis are its rounding.
 INSIDE = 1e-6
 
 
@@ -87,126 +75,132 @@ def small_ball(p: int, chance: float = MISS) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Silence:
-    """What the probes have heard of the unknown part C.
+class ResidualBound:
+    """A bound on the eigenvalues of C, and its probes.
 
     Attributes
     ----------
     directions : (n, p)
-        Orthonormal: C X, orthogonal to what is known. What was lost, if anything, is in their span.
+        Orthonormal: C X, orthogonal to the known basis. A lost direction is in their span.
     mix : (p, p)
         C X = directions @ mix.
     image : (n, p)
-        C @ directions, once `listen` was given it.
-    heard : float
+        C X; C @ directions, once `estimate_bound` was given it.
+    estimate : float
         The largest Rayleigh quotient of C in the span of the directions: it has an eigenvalue as
         large.
     bound : float
         No eigenvalue of C is larger, but for a chance of `MISS`.
-    shortest : float
-        What the length of u^T X falls below with that chance.
+    least_length : float
+        The length of u^T X is smaller with that chance.
     """
 
     directions: Floats
     mix: Floats
     image: Floats
-    heard: float
+    estimate: float
     bound: float
-    shortest: float
+    least_length: float
 
 
-def first(missed: Floats, strength: float, known: Floats | None = None) -> Silence:
-    """The directions of ``missed`` = C X, shape (n, p); C's norm is taken for 1 at most.
+def find_directions(
+    residual: Floats, strength: float, basis: Floats | None = None
+) -> ResidualBound:
+    """The directions of ``residual`` = C X, shape (n, p); C's norm is taken for 1 at most.
 
     Parameters
     ----------
     strength
         1 for standard normal X; for other normal columns the least standard deviation of u^T X.
-    known
-        Orthonormal columns that the directions must be orthogonal to. What is missed is so up to
-        rounding; where it is little more than rounding, its directions are made so again.
+    basis
+        Orthonormal columns that the directions must be orthogonal to. The residual is so up to
+        rounding; where it is little more than rounding, its directions are orthogonalised again.
     """
-    gram = missed.T @ missed
+    gram = residual.T @ residual
     values, turn = descending_eigh(gram)
-    shortest = strength * small_ball(missed.shape[1])
-    if values[-1] > FAINT * max(values[0], FAINT * len(missed)):
+    least_length = strength * small_ball(residual.shape[1])
+    if values[-1] > FAINT * max(values[0], FAINT * len(residual)):
         roots = np.sqrt(values)
-        return Silence(missed @ (turn / roots), roots[:, None] * turn.T, missed, 0.0, 1.0, shortest)
-    directions, mix = np.linalg.qr(missed)
-    if known is not None:
-        # of points in the same place, what is missed may be rounding within what is known
-        known = np.linalg.qr(known)[0]  # in float32 they are orthonormal to 1e-6
-        beyond = directions - known @ (known.T @ directions)
-        left, sizes, right = np.linalg.svd(beyond, full_matrices=False)
-        real = sizes > INSIDE
-        if not real.any():
-            nothing = np.zeros((len(missed), 1)), np.zeros((1, missed.shape[1]))
-            return Silence(*nothing, missed, 0.0, 1.0, shortest)
-        directions = left[:, real] - known @ (known.T @ left[:, real])
-        directions, again = np.linalg.qr(directions)
-        mix = again @ (sizes[real, None] * right[real]) @ mix
-    return Silence(directions, mix, missed, 0.0, 1.0, shortest)
+        return ResidualBound(
+            residual @ (turn / roots), roots[:, None] * turn.T, residual, 0.0, 1.0, least_length
+        )
+    directions, mix = np.linalg.qr(residual)
+    if basis is not None:
+        # of equal points, the residual may be rounding within the known basis
+        basis = np.linalg.qr(basis)[0]  # in float32 they are orthonormal to 1e-6
+        outside = directions - basis @ (basis.T @ directions)
+        left_vectors, sizes, right_vectors = np.linalg.svd(outside, full_matrices=False)
+        is_real = sizes > INSIDE
+        if not is_real.any():
+            empty = np.zeros((len(residual), 1)), np.zeros((1, residual.shape[1]))
+            return ResidualBound(*empty, residual, 0.0, 1.0, least_length)
+        directions = left_vectors[:, is_real] - basis @ (basis.T @ left_vectors[:, is_real])
+        directions, mix_again = np.linalg.qr(directions)
+        mix = mix_again @ (sizes[is_real, None] * right_vectors[is_real]) @ mix
+    return ResidualBound(directions, mix, residual, 0.0, 1.0, least_length)
 
 
-def reach(missed: Floats) -> float:
-    """No eigenvalue of C is larger, but for a chance of `MISS`, by ``missed`` = C X alone.
+def bound_by_one_product(residual: Floats) -> float:
+    """No eigenvalue of C is larger, but for a chance of `MISS`, by ``residual`` = C X alone.
 
-    X is standard normal, shape (n, p). Where it is small, what `first` and `listen` say is dearer.
+    X is standard normal, shape (n, p). Where this is small, it saves `find_directions` and
+    `estimate_bound`.
     """
-    largest = float(descending_eigh(missed.T @ missed)[0][0].clip(0.0))
-    return float(np.sqrt(largest)) / small_ball(missed.shape[1])
+    largest = float(descending_eigh(residual.T @ residual)[0][0].clip(0.0))
+    return float(np.sqrt(largest)) / small_ball(residual.shape[1])
 
 
-def listen(silence: Silence, image: Floats) -> Silence:
+def estimate_bound(residual_bound: ResidualBound, image: Floats) -> ResidualBound:
     """The same after a second product: ``image`` = C @ directions, shape (n, p)."""
-    twice = image @ silence.mix  # C^2 X
-    squared = float(np.sqrt(descending_eigh(twice.T @ twice)[0][0].clip(0.0)))
-    bound = min(1.0, float(np.sqrt(squared / silence.shortest)))
-    heard = float(descending_eigh(silence.directions.T @ image)[0][0])
-    return replace(silence, image=image, heard=max(heard, 0.0), bound=bound)
+    image2 = image @ residual_bound.mix  # C^2 X
+    norm2 = float(np.sqrt(descending_eigh(image2.T @ image2)[0][0].clip(0.0)))
+    bound = min(1.0, float(np.sqrt(norm2 / residual_bound.least_length)))
+    estimate = float(descending_eigh(residual_bound.directions.T @ image)[0][0])
+    return replace(residual_bound, image=image, estimate=max(estimate, 0.0), bound=bound)
 
 
-def sharpen(
-    silence: Silence,
+def tighten_bound(
+    residual_bound: ResidualBound,
     apply: Callable[[Floats], Floats],
     level: float,
-) -> Silence:
-    """Go on until the bound falls to ``level``, something above it is heard, or no step is left.
+) -> ResidualBound:
+    """Multiply until the bound falls to ``level``, an estimate exceeds it, or no step is left.
 
     Parameters
     ----------
     apply
         V -> C V, for V of shape (n, p).
     level
-        What the bound is wanted below, positive.
+        The bound to reach, positive.
 
     Notes
     -----
-    T_j((2 C - b - a) / (b - a)) C^2 X, with [a, b] the Ritz values heard so far: inside that
+    T_j((2 C - b - a) / (b - a)) C^2 X, with [a, b] the Ritz values so far: inside that
     interval T_j stays at 1, at ``level`` it grows like the cosh. The bound holds whatever a and b
-    are; they are taken anew, and the polynomials multiplied, every `STEPS` products.
+    are; they are computed again, and the polynomials multiplied, every `STEPS` products.
     """
-    if silence.bound <= level or silence.heard > level:
-        return silence
-    block, heard = silence.image @ silence.mix, silence.heard  # C^2 X
-    reached = silence.shortest * level**2  # what an eigenvalue of ``level`` would have made of it
+    if residual_bound.bound <= level or residual_bound.estimate > level:
+        return residual_bound
+    block, estimate = residual_bound.image @ residual_bound.mix, residual_bound.estimate  # C^2 X
+    # the length of the block if C had an eigenvalue of ``level``
+    threshold = residual_bound.least_length * level**2
     for _ in range(PHASES):
         basis, last = np.linalg.qr(block)
         image = apply(basis)
         values = descending_eigh(basis.T @ image)[0]
-        heard = max(heard, float(values[0]))
-        if heard > level:
+        estimate = max(estimate, float(values[0]))
+        if estimate > level:
             break
-        low, high = min(float(values[-1]), 0.0), min(max(heard, 0.5 * level), 0.98 * level)
+        low, high = min(float(values[-1]), 0.0), min(max(estimate, 0.5 * level), 0.98 * level)
         center, half = 0.5 * (high + low), 0.5 * (high - low)
         growth = float(np.arccosh((level - center) / half))
-        before, block = block, ((image - center * basis) / half) @ last
+        previous, block = block, ((image - center * basis) / half) @ last
         for step in range(1, STEPS + 1):
             largest = float(descending_eigh(block.T @ block)[0][0].clip(0.0))
-            if np.sqrt(largest) <= reached * np.cosh(step * growth):
-                return replace(silence, heard=heard, bound=level)
+            if np.sqrt(largest) <= threshold * np.cosh(step * growth):
+                return replace(residual_bound, estimate=estimate, bound=level)
             if step < STEPS:
-                following = (2.0 / half) * (apply(block) - center * block) - before
-                before, block = block, following
-        reached *= float(np.cosh(STEPS * growth))
-    return replace(silence, directions=np.linalg.qr(block)[0], heard=heard)
+                following = (2.0 / half) * (apply(block) - center * block) - previous
+                previous, block = block, following
+        threshold *= float(np.cosh(STEPS * growth))
+    return replace(residual_bound, directions=np.linalg.qr(block)[0], estimate=estimate)

@@ -1,6 +1,6 @@
 """The tracked symmetric low-rank factor: border the new slots, evict the old, refresh.
 
-What is tracked is T = diag(f) W diag(f) ~ U diag(lambda) U^T, where f is the normalisation that
+The factor tracks T = diag(f) W diag(f) ~ U diag(lambda) U^T, where f is the normalisation that
 each slot had when it was last filled. Entries of T between slots that stay never change, so that
 replacing slots is an exact symmetric border and only the cut of small eigenvalues loses anything.
 The true operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem.
@@ -30,10 +30,8 @@ from streamembed.numeric.linalg import (
     mix_columns,
     nystrom_pairs,
     orthonormal_basis,
-    symmetric,
+    symmetrise,
 )
-
-__all__ = ["Cut", "Factor", "decompose", "extend", "refresh", "replace", "sketch"]
 
 # By precision of the vectors, relative to the first eigenvalue: eigenvalues below the first number
 # are rounding, not structure; so are border directions shorter than the second.
@@ -57,7 +55,7 @@ class Cut:
         Never more, never fewer (unless the operator's own rank is smaller).
     level : float
         In between, eigenvalues above ``level`` times the second one (the first is the constant
-        vector's, whose eigenvalue says nothing). 0 keeps ``most``.
+        vector's, whose eigenvalue carries no information). 0 keeps ``most``.
     by_magnitude : bool
         For matrices that are not positive: the largest in size are kept, with their signs.
     """
@@ -97,36 +95,36 @@ class Factor:
 
     @property
     def rank(self) -> int:
-        """Columns kept; it may fall below what was asked for, and grow again."""
+        """Number of columns; it may fall below the requested rank, and grow again."""
         return len(self.values)
 
 
-def _kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
+def _count_kept(values: Floats, cut: Cut, dtype: npt.DTypeLike) -> int:
     """How many of the ``values``, in their order, to keep."""
     if len(values) == 0:
         return 0
     values = cut.sizes(values)
-    real = int(np.count_nonzero(values > RANK_CUT[np.dtype(dtype)] * max(values[0], 0.0)))
-    wanted = int(np.count_nonzero(values > cut.level * values[min(1, len(values) - 1)]))
-    return min(real, cut.most, max(wanted, cut.least))
+    n_real = int(np.count_nonzero(values > RANK_CUT[np.dtype(dtype)] * max(values[0], 0.0)))
+    n_wanted = int(np.count_nonzero(values > cut.level * values[min(1, len(values) - 1)]))
+    return min(n_real, cut.most, max(n_wanted, cut.least))
 
 
-def _factor(
+def _build_factor(
     values: Floats, vectors: Array, scaling: Floats, cut: Cut, dtype: npt.DTypeLike
 ) -> Factor:
     """The leading pairs as a factor, in the given precision."""
     if cut.by_magnitude:
         order = np.argsort(-np.abs(values), kind="stable")
         values, vectors = values[order], vectors[:, order]
-    kept = _kept(values, cut, dtype)
-    return Factor(vectors[:, :kept].astype(dtype, order="C"), values[:kept].copy(), scaling)
+    n_kept = _count_kept(values, cut, dtype)
+    return Factor(vectors[:, :n_kept].astype(dtype, order="C"), values[:n_kept].copy(), scaling)
 
 
 def decompose(weights: Array, scaling: Floats, cut: Cut) -> Factor:
     """The exact leading pairs of diag(f) W diag(f), from scratch. O(n^3)."""
     full = np.asarray(weights, dtype=np.float64) * np.outer(scaling, scaling)
     values, vectors = descending_eigh(full)
-    return _factor(values, vectors, scaling, cut, weights.dtype)
+    return _build_factor(values, vectors, scaling, cut, weights.dtype)
 
 
 def sketch(
@@ -156,7 +154,7 @@ def sketch(
     return factor
 
 
-def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut) -> Factor:
+def replace(factor: Factor, slots: Ints, rows: Array, new_scaling: Floats, cut: Cut) -> Factor:
     """The factor after ``slots`` were refilled (or filled for the first time): evict, border, cut.
 
     Exact but for the cut.
@@ -169,7 +167,7 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
         e, shape (b,), distinct; those from n on are new.
     rows
         Kernel rows of the refilled slots, shape (b, n'), n' slots in use afterwards.
-    arriving
+    new_scaling
         f of the refilled slots, shape (b,), frozen from now on.
     cut
         Which columns to keep.
@@ -179,22 +177,26 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     A new factor of n' slots. O(n' r^2 + n' b r + (r + 2b)^3).
     """
     b, dtype = len(slots), factor.vectors.dtype
-    vectors, scaling = _grown(factor, rows.shape[1])
-    scaling[slots] = arriving
+    vectors, scaling = _grow(factor, rows.shape[1])
+    scaling[slots] = new_scaling
     vectors, squeeze, stretch = _evict(vectors, slots)
 
-    columns = (rows * np.outer(arriving, scaling)).T.astype(dtype, order="C")  # (n', b), new in T
-    corner = symmetric(columns[slots].astype(np.float64))
+    columns = (rows * np.outer(new_scaling, scaling)).T.astype(
+        dtype, order="C"
+    )  # (n', b), new in T
+    corner = symmetrise(columns[slots].astype(np.float64))
     columns[slots] = 0.0
-    inside = stretch @ (vectors.T @ columns)  # (r, b), coordinates in the orthonormal basis U M
-    rest = columns - mix_columns(vectors, stretch @ inside)
-    sizes, turn, inside = _border(rest, inside, vectors, stretch, factor.largest)
+    coordinates = stretch @ (
+        vectors.T @ columns
+    )  # (r, b), coordinates in the orthonormal basis U M
+    remainder = columns - mix_columns(vectors, stretch @ coordinates)
+    sizes, turn, coordinates = _border(remainder, coordinates, vectors, stretch, factor.largest)
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
 
     r, extra = factor.rank, len(sizes)
     core = np.zeros((r + b + extra, r + b + extra))  # the lower triangle
     core[:r, :r] = (squeeze * factor.values) @ squeeze.T
-    core[r : r + b, :r] = inside.T
+    core[r : r + b, :r] = coordinates.T
     core[r : r + b, r : r + b] = corner
     core[r + b :, r : r + b] = sizes[:, None] * turn
     values, mix = eigh(core)
@@ -202,16 +204,20 @@ def replace(factor: Factor, slots: Ints, rows: Array, arriving: Floats, cut: Cut
     if cut.by_magnitude:
         order = np.argsort(-np.abs(values), kind="stable")
         values, mix = values[order], mix[:, order]
-    kept = _kept(values, cut, dtype)
-    old, new, side = mix[:r, :kept], mix[r : r + b, :kept], into_rest @ mix[r + b :, :kept]
+    n_kept = _count_kept(values, cut, dtype)
+    old_mix, new_mix, side_mix = (
+        mix[:r, :n_kept],
+        mix[r : r + b, :n_kept],
+        into_rest @ mix[r + b :, :n_kept],
+    )
     # U M Z1 + (C - U M A) W Z3 in two products with n' rows
-    updated = mix_columns(vectors, stretch @ (old - inside @ side))
-    updated += mix_columns(columns, side)
-    updated[slots] = new
-    return Factor(updated, values[:kept].copy(), scaling)
+    updated = mix_columns(vectors, stretch @ (old_mix - coordinates @ side_mix))
+    updated += mix_columns(columns, side_mix)
+    updated[slots] = new_mix
+    return Factor(updated, values[:n_kept].copy(), scaling)
 
 
-def _grown(factor: Factor, n: int) -> tuple[Array, Floats]:
+def _grow(factor: Factor, n: int) -> tuple[Array, Floats]:
     """Copies of U and f with n slots, zeros in the new ones."""
     vectors = np.zeros((n, factor.rank), dtype=factor.vectors.dtype)
     vectors[: len(factor.vectors)] = factor.vectors
@@ -221,61 +227,63 @@ def _grown(factor: Factor, n: int) -> tuple[Array, Floats]:
 
 
 def _border(
-    rest: Array, inside: Floats, vectors: Array, stretch: Floats, largest: float
+    remainder: Array, coordinates: Floats, vectors: Array, stretch: Floats, largest: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Singular values and right vectors of what the border has outside U, and the border inside.
+    """Singular values and right vectors of the border outside U, and the border inside.
 
-    In float32 the Gram matrix of ``rest`` is as good as the data. In float64 the border is
+    In float32 the Gram matrix of ``remainder`` is as good as the data. In float64 the border is
     orthogonalised twice, in place (the first pass leaves eps * |C|), and its QR factor is taken,
     so that directions down to 1e-12 are right.
     """
-    cut = max(BORDER_CUT[rest.dtype] * largest, TINY)
-    if rest.dtype == np.float32:
-        squares, turn = descending_eigh(rest.T @ rest)
+    cut = max(BORDER_CUT[remainder.dtype] * largest, TINY)
+    if remainder.dtype == np.float32:
+        squares, turn = descending_eigh(remainder.T @ remainder)
         keep = squares > cut**2
-        return np.sqrt(squares[keep]), turn[:, keep].T, inside
-    again = stretch @ (vectors.T @ rest)
-    rest -= vectors @ (stretch @ again)
-    _, sizes, right = np.linalg.svd(np.linalg.qr(rest, mode="r"))
+        return np.sqrt(squares[keep]), turn[:, keep].T, coordinates
+    correction = stretch @ (vectors.T @ remainder)
+    remainder -= vectors @ (stretch @ correction)
+    _, sizes, right = np.linalg.svd(np.linalg.qr(remainder, mode="r"))
     keep = sizes > cut
-    return sizes[keep], right[keep], inside + again
+    return sizes[keep], right[keep], coordinates + correction
 
 
 def _evict(vectors: Array, slots: Ints) -> tuple[Array, Floats, Floats]:
-    """What is left of U without the rows of ``slots``: V, K, M with V M orthonormal, V = (V M) K.
+    """U without the rows of ``slots``: V, K, M with V M orthonormal, V = (V M) K.
 
     K and M are G^(1/2) and G^(-1/2) with G = I - Ue^T Ue, for the rows Ue that leave; they differ
-    from the identity only in the directions that Ue touches, O(b^2 r). What is left of such a
+    from the identity only in the directions that Ue touches, O(b^2 r). The rest of such a
     direction is 1 - w, known to 1e-16 absolute; where it is nearly nothing that is not enough
     (the null-direction hazard), and V is made orthonormal by Householder QR, O(n r^2).
     """
-    leaving = vectors[slots].astype(np.float64)
+    leaving_rows = vectors[slots].astype(np.float64)
     vectors[slots] = 0.0
     r = vectors.shape[1]
-    shared, left = descending_eigh(leaving @ leaving.T)
-    if shared[0] > 1.0 - FAINT:
+    overlaps, left_vectors = descending_eigh(leaving_rows @ leaving_rows.T)
+    if overlaps[0] > 1.0 - FAINT:
         basis, triangle = np.linalg.qr(vectors)
         return basis, triangle.astype(np.float64), np.eye(r)
-    touched = shared > 1e-15
-    directions = leaving.T @ (left[:, touched] / np.sqrt(shared[touched]))  # (r, <= b)
-    cosine = np.sqrt(1.0 - shared[touched])
+    is_touched = overlaps > 1e-15
+    directions = leaving_rows.T @ (
+        left_vectors[:, is_touched] / np.sqrt(overlaps[is_touched])
+    )  # (r, <= b)
+    cosine = np.sqrt(1.0 - overlaps[is_touched])
     squeeze = np.eye(r) + (directions * (cosine - 1.0)) @ directions.T
     stretch = np.eye(r) + (directions * (1.0 / cosine - 1.0)) @ directions.T
     return vectors, squeeze, stretch
 
 
-def extend(factor: Factor, slots: Ints, rows: Array, arriving: Floats) -> Factor:
+def extend(factor: Factor, slots: Ints, rows: Array, new_scaling: Floats) -> Factor:
     """The factor with the rows of ``slots`` filled by Nystrom extension; not orthonormal.
 
     For chunks so large that the border would cost more than a refresh: call `refresh` next, with
-    probes for what the old columns cannot say about the new slots. O(n b r).
+    probes for what the old columns do not determine about the new slots. O(n b r).
     """
-    vectors, scaling = _grown(factor, rows.shape[1])
+    vectors, scaling = _grow(factor, rows.shape[1])
     scaling[slots] = 0.0  # the slots' old content has left: it must not steer the extension
     vectors[slots] = 0.0
     weighted = (rows * scaling).astype(vectors.dtype)  # (b, n)
-    vectors[slots] = arriving[:, None] * (weighted @ vectors) / factor.values
-    scaling[slots] = arriving
+    vectors[slots] = new_scaling[:, None] * (weighted @ vectors) / factor.values
+    scaling[slots] = new_scaling
     return Factor(vectors, factor.values, scaling)
 
 
@@ -301,9 +309,9 @@ def refresh(
     cut
         Which columns to keep.
     floor
-        Of `linalg.nystrom_pairs`: what is lost in the rounding of a product.
+        Of `linalg.nystrom_pairs`: the rounding of a product.
     probes
-        Further directions to look into, shape (n, p): what the factor may have missed.
+        Further directions, shape (n, p), that the factor may lack.
     norm
         Of S, where it is known.
 
@@ -323,6 +331,6 @@ def refresh(
     if cut.by_magnitude:
         basis = orthonormal_basis(image)
         values, mix = descending_eigh(basis.T @ (scale * product(scale * basis)))
-        return _factor(values, mix_columns(basis, mix), scaling, cut, dtype)
+        return _build_factor(values, mix_columns(basis, mix), scaling, cut, dtype)
     values, vectors = nystrom_pairs(basis, image, floor, norm)
-    return _factor(values, vectors, scaling, cut, dtype)
+    return _build_factor(values, vectors, scaling, cut, dtype)

@@ -1,1 +1,1 @@
-"""Files: one checked Arrow file for whatever is saved."""
+"""Storage: checked Arrow files, streams and the database of a run."""

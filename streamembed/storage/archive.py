@@ -1,4 +1,4 @@
-"""Saved things: one Arrow IPC file each, versioned, checksummed to the byte, no pickle.
+"""Saved objects: one Arrow IPC file each, versioned, checksummed to the byte, no pickle.
 
 The seal (`streamembed.storage.sealing`) stands in two places, in the schema at the front and in the
 footer.
@@ -23,29 +23,13 @@ from streamembed.errors import (
     DamagedFileError,
     NotAFileError,
     StreamembedError,
-    file_error,
-    path_text,
+    build_file_error,
+    check_path,
 )
 from streamembed.numeric.arrays import Array
 from streamembed.storage import sealing
-from streamembed.storage.sealing import must, sound
-
-__all__ = [
-    "VERSION",
-    "bytes_of",
-    "matrix_of",
-    "must",
-    "read_table",
-    "replacing",
-    "seal",
-    "sound",
-    "table_of",
-    "unpack",
-    "unseal",
-    "vectors_of",
-    "writable",
-    "write_table",
-]
+from streamembed.storage.sealing import must as must
+from streamembed.storage.sealing import raise_damaged as raise_damaged
 
 VERSION = 4
 _MAGIC = b"ARROW1"
@@ -66,23 +50,23 @@ def write_table(
     ParameterError
         ``path`` is no path.
     """
-    target = writable(path)
+    target = check_writable(path)
     data = seal(table, kind, header)
-    with replacing(target) as temporary:
+    with replace_file(target) as temporary:
         temporary.write_bytes(data)
 
 
 def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
     """The bytes of such a file: a function of the table, the kind and the header alone."""
-    meta = sealing.metadata(kind, VERSION, header)
+    meta = sealing.build_metadata(kind, VERSION, header)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
     data = bytearray(sink.getvalue())
-    return sealing.close(data, _places(data))
+    return sealing.write_checksum(data, _find_checksums(data))
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
+def check_writable(path: str | os.PathLike[str]) -> Path:
     """The path of a file to write, where that would replace nothing but a regular file.
 
     Raises
@@ -90,12 +74,12 @@ def writable(path: str | os.PathLike[str]) -> Path:
     FileError, ParameterError
         See `write_table`.
     """
-    target = Path(path_text(path))
+    target = Path(check_path(path))
     try:
         mode = target.stat().st_mode
     except FileNotFoundError as error:
         if not target.parent.exists():
-            raise file_error(
+            raise build_file_error(
                 error,
                 target,
                 "written",
@@ -103,7 +87,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
             ) from error
         return target
     except OSError as error:
-        raise file_error(error, target, "written") from error
+        raise build_file_error(error, target, "written") from error
     if not stat.S_ISREG(mode):
         what = "folder" if stat.S_ISDIR(mode) else "pipe, device or socket"
         raise NotAFileError(f"{target} is a {what}; it must be a file, or not exist yet")
@@ -111,7 +95,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replace_file(target: Path) -> Iterator[Path]:
     """A path beside ``target`` to write to; the file there takes its name if all goes well.
 
     Whatever happens, nothing else is left behind, and no other process writes to the same path.
@@ -130,12 +114,12 @@ def replacing(target: Path) -> Iterator[Path]:
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise
-        raise file_error(error, target, "written") from error
+        raise build_file_error(error, target, "written") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _places(data: bytes | bytearray) -> tuple[int, ...]:
+def _find_checksums(data: bytes | bytearray) -> tuple[int, ...]:
     """Where the digits of the seal stand: in the schema at the front, and in the footer.
 
     ValueError where either has none, or more than one.
@@ -146,7 +130,7 @@ def _places(data: bytes | bytearray) -> tuple[int, ...]:
     regions = ((16, 16 + front), (end - back, end))
     if not all(16 <= start <= stop <= end for start, stop in regions):
         raise ValueError("its framing is damaged")
-    return sealing.places_in(data, regions)
+    return sealing.find_checksums(data, regions)
 
 
 def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, Any]]:
@@ -161,7 +145,7 @@ def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     ParameterError
         ``path`` is no path.
     """
-    return unseal(bytes_of(path), kind, path)
+    return unseal(read_bytes(path), kind, path)
 
 
 def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
@@ -175,23 +159,23 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
     try:
         if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
             raise ValueError("it does not begin and end like an Arrow file")
-        places = _places(data)
+        places = _find_checksums(data)
     except (ValueError, struct.error) as error:
         raise DamagedFileError(
             f"{path} is not a file that streamembed saved, or it is damaged ({error}): "
             "restore it from a copy, or save it again"
         ) from error
-    sealing.must_be_closed(data, places, path)
-    with sound(path, kind):
+    sealing.check_checksum(data, places, path)
+    with raise_damaged(path, kind):
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         table.validate(full=True)
-        header = sealing.header_of(table.schema.metadata, kind, VERSION, path)
+        header = sealing.read_header(table.schema.metadata, kind, VERSION, path)
     return table, header
 
 
-def bytes_of(path: str | os.PathLike[str]) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a regular file; FileError or ParameterError as `read_table`."""
-    source = Path(path_text(path))
+    source = Path(check_path(path))
     try:
         if source.exists() and not source.is_dir() and not source.is_file():
             raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
@@ -199,10 +183,10 @@ def bytes_of(path: str | os.PathLike[str]) -> bytes:
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise
-        raise file_error(error, source, "read") from error
+        raise build_file_error(error, source, "read") from error
 
 
-def kind_of(path: str | os.PathLike[str]) -> str | None:
+def read_kind(path: str | os.PathLike[str]) -> str | None:
     """What a file says it holds, "snapshot" or "engine"; None where streamembed did not save it."""
     try:
         with pa.memory_map(str(path)) as file:
@@ -215,7 +199,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return None if kind is None else kind.decode(errors="replace")
 
 
-def vectors_of(matrix: Array) -> Any:
+def to_list_column(matrix: Array) -> Any:
     """A matrix (n, d) as an Arrow column of n fixed-size lists."""
     flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
     if matrix.shape[1]:
@@ -224,15 +208,15 @@ def vectors_of(matrix: Array) -> Any:
     return pa.array([[]] * len(matrix), pa.list_(flat.type, 0))
 
 
-def matrix_of(column: Any) -> Array:
-    """The matrix that `vectors_of` made a column of, a copy."""
+def to_matrix(column: Any) -> Array:
+    """The matrix that `to_list_column` turned into a column, a copy."""
     lists = column.combine_chunks()
     flat = lists.flatten().to_numpy(zero_copy_only=False)
     matrix: Array = flat.reshape(len(lists), lists.type.list_size).copy()
     return matrix
 
 
-def table_of(arrays: Mapping[str, Array]) -> Any:
+def to_table(arrays: Mapping[str, Array]) -> Any:
     """Named arrays of any shape as a table of one row an array: name, dtype, shape, bytes.
 
     Arrays of strings are objects in memory, of any length each: their bytes are the UTF-8 of all
@@ -261,14 +245,14 @@ def _pack(array: Array) -> tuple[str, bytes]:
 
 
 def unpack(table: Any) -> dict[str, Array]:
-    """The named arrays of a table that `table_of` made, writable copies."""
+    """The named arrays of a table that `to_table` made, writable copies."""
     arrays: dict[str, Array] = {}
     must(table.schema.types == list(_ARRAYS), "its columns have the wrong types")
     columns = (table.column(name).combine_chunks() for name in ("name", "dtype", "shape", "data"))
     for name, dtype, shape, data in zip(*columns, strict=True):
         kind, size = dtype.as_py(), shape.as_py()
         if kind == _TEXT:
-            arrays[name.as_py()] = _texts(data.as_py(), size)
+            arrays[name.as_py()] = _unpack_texts(data.as_py(), size)
             continue
         must(np.dtype(kind).kind in "biuf", f"{name} has dtype {kind}")
         must(all(length >= 0 for length in size), f"{name} has shape {size}")
@@ -277,7 +261,7 @@ def unpack(table: Any) -> dict[str, Array]:
     return arrays
 
 
-def _texts(data: bytes, shape: list[int]) -> Array:
+def _unpack_texts(data: bytes, shape: list[int]) -> Array:
     """An array of strings, (n,)."""
     (n,) = shape
     ends = np.frombuffer(data, dtype=np.int64, count=n).tolist()

@@ -26,15 +26,13 @@ from streamembed.errors import (
     MissingFileError,
     NotAFileError,
     StoppedError,
-    file_error,
+    build_file_error,
 )
 
-__all__ = ["BESIDE", "LOCK", "NAME", "Database", "Record", "sync_folder", "thinned", "tidy"]
-
 # Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
-NAME, BESIDE, LOCK = "run.db", "parts", ".lock"
+DATABASE_NAME, PARTS, LOCK = "run.db", "parts", ".lock"
 # What a writer writes is lost, or another writer may be at work, once these are other files.
-HELD = (NAME, f"{NAME}-wal", LOCK)
+WRITER_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", LOCK)
 # "SEdb", so that other tools can tell what the file is; and the version of the tables.
 APPLICATION, VERSION = 0x53456462, 1
 # Records of more bytes than that are files: SQLite's own limit is a billion.
@@ -54,7 +52,7 @@ CREATE TABLE records (
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DatabaseRecord:
     """One record of a chain.
 
     Attributes
@@ -80,7 +78,7 @@ class Record:
 class Database:
     """The database of one run folder; used by any thread, written by one process.
 
-    After an error of the disk it refuses to write, and goes on reading: what was asked for last may
+    After an error of the disk it refuses to write, and still reads: what was asked for last may
     be written or not, and is found out by opening it again. It also refuses where the files at its
     path are not those that it opened, and where another process wrote after it.
     """
@@ -93,19 +91,19 @@ class Database:
         self._failure: str | None = None
         self._facts = (0, 0)  # of the transaction: how many, and their mixed checksums
         self._lock = threading.RLock()
-        self._place = folder.absolute()  # wherever the process goes meanwhile
+        self._absolute_folder = folder.absolute()  # wherever the process goes meanwhile
         self._manifest: str | None = None  # as this process wrote or read it last
-        self._held: list[tuple[int, int] | None] = []
-        self._written: list[tuple[int, int]] = []
+        self._identities: list[tuple[int, int] | None] = []
+        self._file_states: list[tuple[int, int]] = []
 
     # ------------------------------------------------------------------ opening
 
     @classmethod
     def create(cls, folder: Path) -> Self:
         """A new one, empty; it gets its name once it is whole."""
-        path = folder / NAME
-        temporary = path.with_name(f"{NAME}.{os.getpid()}.part")
-        with _told(path, "written"):
+        path = folder / DATABASE_NAME
+        temporary = path.with_name(f"{DATABASE_NAME}.{os.getpid()}.part")
+        with _translate_errors(path, "written"):
             temporary.unlink(missing_ok=True)
             connection = _connect(temporary, "rwc")
             try:
@@ -119,10 +117,10 @@ class Database:
             sync_folder(folder)
             connection = _connect(path, "rw")
             connection.execute("PRAGMA journal_mode=WAL")
-            made = cls(folder, connection, True)
-            with made.steady():
-                made._check_manifest()
-        return made
+            database = cls(folder, connection, True)
+            with database.read_consistently():
+                database._check_manifest()
+        return database
 
     @classmethod
     def open(cls, folder: Path, writes: bool = False) -> Self:
@@ -137,11 +135,13 @@ class Database:
         FileError
             It cannot be read.
         """
-        path = folder / NAME
+        path = folder / DATABASE_NAME
         if not path.exists():
-            raise MissingFileError(f"{folder} holds no {NAME}: it is no run, or has no store")
-        with _told(path, "read"):
-            connection = _connect(path, "rw" if writes else _reading(folder))
+            raise MissingFileError(
+                f"{folder} holds no {DATABASE_NAME}: it is no run, or has no store"
+            )
+        with _translate_errors(path, "read"):
+            connection = _connect(path, "rw" if writes else _choose_read_mode(folder))
             try:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -150,17 +150,17 @@ class Database:
                 if version != VERSION:
                     raise DamagedFileError(
                         f"{path} has layout version {version}; this release reads {VERSION}: "
-                        "use the release that wrote it, or replay anew with --overwrite"
+                        "use the release that wrote it, or replay from scratch with --overwrite"
                     )
-                found = cls(folder, connection, writes)
-                with found.steady(writes):
-                    found._check_manifest()
+                database = cls(folder, connection, writes)
+                with database.read_consistently(writes):
+                    database._check_manifest()
                     if writes:
-                        found._sweep()
+                        database._remove_orphans()
             except BaseException:
                 connection.close()
                 raise
-        return found
+        return database
 
     def _check_manifest(self) -> None:
         """Refuse a file in which a whole chain, or a fact, is lost or cannot be found.
@@ -170,37 +170,37 @@ class Database:
         for table in ("facts", "chains"):
             rows = self._connection.execute(f"PRAGMA integrity_check({table})").fetchall()
             if rows != [("ok",)]:
-                raise self._damage(f"the table of {table} is not in order")
+                raise self._create_damage_error(f"the table of {table} is not in order")
         self._manifest = self._read_manifest()
-        if self._manifest != self._made_manifest():
-            raise self._damage("facts or chains of records were lost")
-        self._held, self._written = self._look()
+        if self._manifest != self._compute_manifest():
+            raise self._create_damage_error("facts or chains of records were lost")
+        self._identities, self._file_states = self._stat_files()
 
     def _read_manifest(self) -> str | None:
         """What facts and chains there are, in brief, as it was written last."""
         row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
         return None if row is None else row[0]
 
-    def _made_manifest(self) -> str:
+    def _compute_manifest(self) -> str:
         """The same, from the facts and chains themselves."""
         count = mixed = 0
         for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
-            if crc != _fact_crc(str(name), str(value)):
-                raise self._damage(f"the fact {name!r} does not match its checksum")
+            if crc != _compute_fact_crc(str(name), str(value)):
+                raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
             count, mixed = count + 1, mixed ^ crc
-        return self._told_of(count, mixed)
+        return self._format_manifest(count, mixed)
 
-    def _told_of(self, count: int, mixed: int) -> str:
+    def _format_manifest(self, count: int, mixed: int) -> str:
         chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
         return f"{len(chains)}|{zlib.crc32(repr(chains).encode())}|{count}|{mixed}"
 
     def _write_manifest(self) -> str:
-        """The same, from what was told before and what the transaction has changed."""
-        told = self._told_of(*self._facts)
-        self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (told,))
-        return told
+        """The same, from the last manifest and what the transaction has changed."""
+        manifest = self._format_manifest(*self._facts)
+        self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (manifest,))
+        return manifest
 
-    def _facts_of_own(self) -> tuple[int, int]:
+    def _check_sole_writer(self) -> tuple[int, int]:
         """How many facts there are, and their mixed checksums, within a transaction.
 
         The manifest has the length of every chain, the checksum of its last record, and the
@@ -221,16 +221,16 @@ class Database:
         count, mixed = manifest.split("|")[2:]
         return int(count), int(mixed)
 
-    def _look(self) -> tuple[list[tuple[int, int] | None], list[tuple[int, int]]]:
+    def _stat_files(self) -> tuple[list[tuple[int, int] | None], list[tuple[int, int]]]:
         """What the system knows the files of a writer by, None where one is not there.
 
         Beside it, of those that are written: how long each is, and when it was changed.
         """
         identities: list[tuple[int, int] | None] = []
         written = []
-        for name in HELD:
+        for name in WRITER_FILES:
             try:
-                status = os.stat(f"{self._place}/{name}")
+                status = os.stat(f"{self._absolute_folder}/{name}")
             except OSError:
                 identities.append(None)
                 continue
@@ -239,7 +239,7 @@ class Database:
                 written.append((status.st_size, status.st_mtime_ns))
         return identities, written
 
-    def must_be_here(self) -> None:
+    def check_in_place(self) -> None:
         """Refuse where what is at the path is not what was opened, and written since.
 
         Raises
@@ -249,9 +249,9 @@ class Database:
             changed the database or its write-ahead log.
         """
         with self._lock:  # a commit changes them
-            identities, written = self._look()
-        if identities != self._held:
-            name = _first_difference(identities, self._held)
+            identities, written = self._stat_files()
+        if identities != self._identities:
+            name = _first_difference(identities, self._identities)
             remedy = "put the folder back"
             if name == LOCK:  # which the system releases when a process ends
                 remedy = "make sure that no other process writes to the run, and leave this file"
@@ -259,8 +259,8 @@ class Database:
                 f"{self.folder / name} was removed or replaced while the run was open: nothing "
                 f"since the last commit is written; {remedy}, then open the run again"
             )
-        if written != self._written:
-            name = _first_difference(written, self._written)
+        if written != self._file_states:
+            name = _first_difference(written, self._file_states)
             raise StoppedError(
                 f"{self.folder / name} was changed while the run was open: another writer has "
                 "written to it, or a program has cut or overwritten it; nothing since the last "
@@ -268,12 +268,12 @@ class Database:
                 f"again; `streamembed verify {self.folder}` says what is left"
             )
 
-    def _sweep(self) -> None:
+    def _remove_orphans(self) -> None:
         """Remove files that no record knows: they were written before a commit that never came."""
-        with _told(self.folder / NAME, "read"):
-            known = {name for (name,) in self._connection.execute("SELECT file FROM records")}
-        for path in (self._place / BESIDE).glob("*"):
-            if path.name not in known:
+        with _translate_errors(self.folder / DATABASE_NAME, "read"):
+            recorded = {name for (name,) in self._connection.execute("SELECT file FROM records")}
+        for path in (self._absolute_folder / PARTS).glob("*"):
+            if path.name not in recorded:
                 path.unlink()
 
     def close(self) -> None:
@@ -286,7 +286,9 @@ class Database:
         with self._lock, contextlib.ExitStack() as stack:
             if self._is_changed():
                 with contextlib.suppress(sqlite3.Error):  # it is open also after an error
-                    second = sqlite3.connect(_address(self._place / NAME, "ro"), uri=True)
+                    second = sqlite3.connect(
+                        _build_uri(self._absolute_folder / DATABASE_NAME, "ro"), uri=True
+                    )
                     stack.enter_context(contextlib.closing(second))
                     second.execute("PRAGMA schema_version")
             with contextlib.suppress(sqlite3.Error):
@@ -294,8 +296,8 @@ class Database:
 
     def _is_changed(self) -> bool:
         """Whether the files at the path are those of this writer, with what it did not write."""
-        identities, written = self._look()
-        is_changed = identities[:2] == self._held[:2] and written != self._written
+        identities, written = self._stat_files()
+        is_changed = identities[:2] == self._identities[:2] and written != self._file_states
         # SQLite deletes the log beside an empty database, once that is opened
         return self._writes and is_changed and written[0][0] > 0
 
@@ -320,11 +322,11 @@ class Database:
             another process has written: nothing more is written.
         """
         with self._lock:
-            self._must_write()
+            self._check_writable()
             try:
-                with _told(self.folder / NAME, "written"):
+                with _translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._facts = self._facts_of_own()
+                    self._facts = self._check_sole_writer()
                     yield
                     manifest = self._write_manifest()
                     self._connection.execute("COMMIT")
@@ -335,26 +337,26 @@ class Database:
                 self._failure = str(error) or type(error).__name__
                 raise
             finally:  # a large transaction is written before its end, also one that is undone
-                self._written = self._look()[1]
+                self._file_states = self._stat_files()[1]
 
-    def _must_write(self) -> None:
+    def _check_writable(self) -> None:
         if not self._writes:
             raise StoppedError(f"{self.folder} was opened for reading")
-        self.must_be_here()
+        self.check_in_place()
         if self._failure is not None:
             raise StoppedError(
                 f"{self.folder} refuses to write after an error ({self._failure}): what was "
-                "committed is safe and can be read; mend the cause and open the run again"
+                "committed is safe and can be read; fix the cause, then open the run again"
             )
 
     def append(self, chain: str, position: int, rows: int, data: bytes) -> int:
         """A record behind all of its chain, within `commit`; its number."""
         length, before = self._head(chain)
-        crc = _crc(chain, length, position, rows, data, before)
+        crc = _compute_crc(chain, length, position, rows, data, before)
         file = None
         if len(data) > LARGEST_BLOB:
             file = f"{chain}-{length:08d}"
-            self._write_beside(file, data)
+            self._write_part(file, data)
             data = b""
         self._connection.execute(
             "INSERT INTO records (chain, number, position, rows, file, data, before, crc)"
@@ -363,16 +365,16 @@ class Database:
         )
         self._connection.execute(
             "INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?)",
-            (chain, length + 1, crc, _seal(chain, length + 1, crc)),
+            (chain, length + 1, crc, _compute_seal(chain, length + 1, crc)),
         )
         return length
 
-    def _write_beside(self, file: str, data: bytes) -> None:
+    def _write_part(self, file: str, data: bytes) -> None:
         """A file, on the disk before the record that names it."""
-        path = self._place / BESIDE / file
+        path = self._absolute_folder / PARTS / file
         if not path.parent.exists():
             path.parent.mkdir()
-            sync_folder(self._place)
+            sync_folder(self._absolute_folder)
         with path.open("wb") as sink:
             sink.write(data)
             sink.flush()
@@ -384,17 +386,17 @@ class Database:
         rows = self._connection.execute(
             "SELECT number, file FROM records WHERE chain = ?", (chain,)
         ).fetchall()
-        gone = [(number, file) for number, file in rows if number not in numbers]
-        for number, _ in gone:
+        dropped = [(number, file) for number, file in rows if number not in numbers]
+        for number, _ in dropped:
             self._connection.execute(
                 "DELETE FROM records WHERE chain = ? AND number = ?", (chain, number)
             )
-        return [self._place / BESIDE / file for _, file in gone if file is not None]
+        return [self._absolute_folder / PARTS / file for _, file in dropped if file is not None]
 
-    def note(self, name: str, value: Any) -> None:
+    def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
         text = json.dumps(value, sort_keys=True)
-        crc = _fact_crc(name, text)
+        crc = _compute_fact_crc(name, text)
         row = self._connection.execute("SELECT crc FROM facts WHERE name = ?", (name,)).fetchone()
         count, mixed = self._facts
         self._facts = (count + 1, mixed ^ crc) if row is None else (count, mixed ^ row[0] ^ crc)
@@ -402,33 +404,33 @@ class Database:
 
     # ------------------------------------------------------------------ reading
 
-    def fact(self, name: str, default: Any = None) -> Any:
+    def read_fact(self, name: str, default: Any = None) -> Any:
         """A fact; ``default`` where it was never noted."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             row = self._connection.execute(
                 "SELECT value, crc FROM facts WHERE name = ?", (name,)
             ).fetchone()
         if row is None:
             return default
-        if not isinstance(row[0], str) or row[1] != _fact_crc(name, row[0]):
-            raise self._damage(f"the fact {name!r} does not match its checksum")
+        if not isinstance(row[0], str) or row[1] != _compute_fact_crc(name, row[0]):
+            raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
         return json.loads(row[0])
 
-    def length(self, chain: str) -> int:
+    def count_records(self, chain: str) -> int:
         """Records that the chain ever had."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             return self._head(chain)[0]
 
-    def numbers(self, chain: str) -> list[tuple[int, int]]:
+    def list_records(self, chain: str) -> list[tuple[int, int]]:
         """Number and stream position of each record that it has, ascending."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             query = "SELECT number, position FROM records WHERE chain = ? ORDER BY number"
-            found = list(self._connection.execute(query, (chain,)))
-        if not all(type(value) is int for row in found for value in row):
-            raise self._damage(f"the numbers of {chain} are no numbers")
-        return found
+            records = list(self._connection.execute(query, (chain,)))
+        if not all(type(value) is int for row in records for value in row):
+            raise self._create_damage_error(f"the numbers of {chain} are no numbers")
+        return records
 
-    def read(self, chain: str, number: int) -> Record:
+    def read(self, chain: str, number: int) -> DatabaseRecord:
         """One record, checked.
 
         Raises
@@ -438,7 +440,7 @@ class Database:
         """
         return self._read(chain, number)[0]
 
-    def chain(self, chain: str, start: int = 0) -> Iterator[Record]:
+    def read_chain(self, chain: str, start: int = 0) -> Iterator[DatabaseRecord]:
         """All records of a chain of which none is ever dropped, checked one by one.
 
         Raises
@@ -446,19 +448,23 @@ class Database:
         DamagedFileError
             One is lost, or not what was written; those before it were yielded.
         """
-        length, last = self._head_of(chain)
+        length, last = self._read_head(chain)
         before = 0
         for number in range(start, length):
-            record, found, crc = self._read(chain, number)
-            if number > start and found != before:
-                raise self._damage(f"record {number} of {chain} does not follow the one before it")
+            record, previous, crc = self._read(chain, number)
+            if number > start and previous != before:
+                raise self._create_damage_error(
+                    f"record {number} of {chain} does not follow the one before it"
+                )
             before = crc
             yield record
         if start < length and before != last:
-            raise self._damage(f"the last record of {chain} is not the one that was written last")
+            raise self._create_damage_error(
+                f"the last record of {chain} is not the one that was written last"
+            )
 
-    def _head_of(self, chain: str) -> tuple[int, int]:
-        with self._lock, _told(self.folder / NAME, "read"):
+    def _read_head(self, chain: str) -> tuple[int, int]:
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             return self._head(chain)
 
     def _head(self, chain: str) -> tuple[int, int]:
@@ -471,57 +477,61 @@ class Database:
                 "SELECT count(*) FROM records WHERE chain = ?", (chain,)
             ).fetchone()
             if left:
-                raise self._damage(f"the end of the chain {chain} is lost")
+                raise self._create_damage_error(f"the end of the chain {chain} is lost")
             return 0, 0
-        if row[2] != _seal(chain, row[0], row[1]):
-            raise self._damage(f"the end of the chain {chain} does not match its checksum")
+        if row[2] != _compute_seal(chain, row[0], row[1]):
+            raise self._create_damage_error(
+                f"the end of the chain {chain} does not match its checksum"
+            )
         return row[0], row[1]
 
-    def _read(self, chain: str, number: int) -> tuple[Record, int, int]:
+    def _read(self, chain: str, number: int) -> tuple[DatabaseRecord, int, int]:
         """A record, the checksum before it, and its own."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             row = self._connection.execute(
                 "SELECT position, rows, file, data, before, crc FROM records"
                 " WHERE chain = ? AND number = ?",
                 (chain, number),
             ).fetchone()
         if row is None:
-            raise self._damage(f"record {number} of {chain} is lost")
+            raise self._create_damage_error(f"record {number} of {chain} is lost")
         position, rows, file, data, before, crc = row
         numbers = all(type(value) is int for value in (position, rows, before, crc))
         is_text = file is None or (isinstance(file, str) and file == os.path.basename(file))
         if not (numbers and is_text and isinstance(data, bytes)):
-            raise self._damage(f"record {number} of {chain} is not what a record is")
+            raise self._create_damage_error(f"record {number} of {chain} is not what a record is")
         if file is not None:
-            path = self._place / BESIDE / file
+            path = self._absolute_folder / PARTS / file
             try:
-                with _told(path, "read"):
+                with _translate_errors(path, "read"):
                     data = path.read_bytes()
             except (MissingFileError, NotAFileError) as error:
-                raise self._damage(f"{path.name} is lost") from error
-        if _crc(chain, number, position, rows, data, before) != crc:
-            raise self._damage(f"record {number} of {chain} does not match its checksum")
-        return Record(chain, number, position, rows, data), before, crc
+                raise self._create_damage_error(f"{path.name} is lost") from error
+        if _compute_crc(chain, number, position, rows, data, before) != crc:
+            raise self._create_damage_error(
+                f"record {number} of {chain} does not match its checksum"
+            )
+        return DatabaseRecord(chain, number, position, rows, data), before, crc
 
     def check(self) -> list[str]:
         """What is wrong with the file itself, by SQLite's own check; nothing where all is well."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             rows = self._connection.execute("PRAGMA integrity_check").fetchall()
         return [text for (text,) in rows if text != "ok"]
 
-    def chains(self) -> list[str]:
+    def list_chains(self) -> list[str]:
         """Of which chains there are records, or were."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             query = "SELECT chain FROM chains UNION SELECT chain FROM records ORDER BY 1"
             return [str(name) for (name,) in self._connection.execute(query)]
 
-    def facts(self) -> list[str]:
+    def list_facts(self) -> list[str]:
         """Names of the facts."""
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM facts")]
 
     @contextlib.contextmanager
-    def steady(self, alone: bool = False) -> Iterator[None]:
+    def read_consistently(self, alone: bool = False) -> Iterator[None]:
         """What is read in here is of one moment, whatever is written meanwhile; may be nested.
 
         Parameters
@@ -529,7 +539,7 @@ class Database:
         alone
             Whether nothing can be written meanwhile.
         """
-        with self._lock, _told(self.folder / NAME, "read"):
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
             if self._connection.in_transaction:
                 yield
                 return
@@ -540,20 +550,20 @@ class Database:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
 
-    def _damage(self, what: str) -> DamagedFileError:
+    def _create_damage_error(self, what: str) -> DamagedFileError:
         return DamagedFileError(
-            f"{self.folder / NAME} is damaged: {what}; `streamembed verify {self.folder}` says "
-            "what is left"
+            f"{self.folder / DATABASE_NAME} is damaged: {what}; `streamembed verify "
+            f"{self.folder}` lists what is left"
         )
 
 
-def _address(path: Path, mode: str) -> str:
+def _build_uri(path: Path, mode: str) -> str:
     return f"file:{quote(str(path.absolute()))}?mode={mode}"
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        _address(path, mode),
+        _build_uri(path, mode),
         uri=True,
         isolation_level=None,
         check_same_thread=False,
@@ -564,29 +574,29 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _reading(folder: Path) -> str:
+def _choose_read_mode(folder: Path) -> str:
     """The mode of a connection for reading.
 
     SQLite makes two files beside a database that it reads; where it cannot, as on a disk that is
     mounted for reading, and no writer has left any, it reads the database alone.
     """
-    alone = not os.access(folder, os.W_OK) and not (folder / f"{NAME}-wal").exists()
+    alone = not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_NAME}-wal").exists()
     return "ro&immutable=1" if alone else "ro"
 
 
 def _first_difference(now: Sequence[object], before: Sequence[object]) -> str:
     """The name of the first of the files of a writer of which something differs."""
-    return next(name for name, a, b in zip(HELD, now, before, strict=False) if a != b)
+    return next(name for name, a, b in zip(WRITER_FILES, now, before, strict=False) if a != b)
 
 
 @contextlib.contextmanager
-def _told(path: Path, what: str) -> Iterator[None]:
+def _translate_errors(path: Path, what: str) -> Iterator[None]:
     """Errors of SQLite and of the system as those of this package."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise FileError(
-            f"{path} cannot be {what}: {error}; free or mend the disk, then open the run again"
+            f"{path} cannot be {what}: {error}; free or repair the disk, then open the run again"
         ) from error
     except sqlite3.DatabaseError as error:
         raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
@@ -595,19 +605,19 @@ def _told(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):
             raise
-        raise file_error(error, path, what) from error
+        raise build_file_error(error, path, what) from error
 
 
-def tidy(folder: Path) -> None:
+def remove_reader_files(folder: Path) -> None:
     """Remove the two files of SQLite that connections for reading leave, where nothing is in them.
 
     SQLite does it when the last connection that may write is closed; where another is open, or the
     folder cannot be written to, they stay.
     """
     try:
-        if (folder / f"{NAME}-wal").stat().st_size:
+        if (folder / f"{DATABASE_NAME}-wal").stat().st_size:
             return
-        connection = _connect(folder / NAME, "rw")
+        connection = _connect(folder / DATABASE_NAME, "rw")
     except (OSError, sqlite3.Error):
         return
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connection):
@@ -623,33 +633,35 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _crc(chain: str, number: int, position: int, rows: int, data: bytes, before: int) -> int:
+def _compute_crc(
+    chain: str, number: int, position: int, rows: int, data: bytes, before: int
+) -> int:
     head = f"{chain}|{number}|{position}|{rows}|{len(data)}|{before}|".encode()
     return zlib.crc32(data, zlib.crc32(head))
 
 
-def _seal(chain: str, length: int, crc: int) -> int:
+def _compute_seal(chain: str, length: int, crc: int) -> int:
     return zlib.crc32(f"{chain}|{length}|{crc}".encode())
 
 
-def _fact_crc(name: str, text: str) -> int:
+def _compute_fact_crc(name: str, text: str) -> int:
     return zlib.crc32(f"{name}|{text}".encode())
 
 
-def thinned(length: int) -> set[int]:
+def select_retained(length: int) -> set[int]:
     """Which of so many records of a history are kept: the newest, and about one an octave of age.
 
     What is not among them once never is again.
 
     Examples
     --------
-    >>> sorted(thinned(20))
+    >>> sorted(select_retained(20))
     [0, 8, 12, 16, 18, 19]
     """
     newest = length - 1
-    kept = set()
+    retained = set()
     for number in range(length):
         step = 1 << max(0, (newest - number).bit_length() - 1)
         if number % step == 0:
-            kept.add(number)
-    return kept
+            retained.add(number)
+    return retained

@@ -18,56 +18,54 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.errors import DamagedFileError, NotReadyError, shown
-
-__all__ = ["close", "header_of", "metadata", "must", "must_be_closed", "places_in", "sound"]
+from streamembed.errors import DamagedFileError, NotReadyError, quote
 
 _DIGITS = 8
-_BLANK = b"0" * _DIGITS
+_ZEROS = b"0" * _DIGITS
 # The seal as a string of Arrow's metadata: its length before it, a zero behind. No other string of
 # the metadata can hold these bytes: they are names of this package, or JSON, which has no controls.
-_SEAL = re.compile(rb"\x0e\x00\x00\x00crc32:([0-9a-f]{8})\x00")
+_CHECKSUM = re.compile(rb"\x0e\x00\x00\x00crc32:([0-9a-f]{8})\x00")
 
 
-def metadata(kind: str, version: int, header: Mapping[str, Any]) -> dict[str, str]:
+def build_metadata(kind: str, version: int, header: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a schema, its seal open."""
     return {
         "streamembed-kind": kind,
         "streamembed-version": str(version),
-        "streamembed-header": json.dumps(header, sort_keys=True, default=_plain),
-        "streamembed-crc32": f"crc32:{_BLANK.decode()}",
+        "streamembed-header": json.dumps(header, sort_keys=True, default=_to_python),
+        "streamembed-crc32": f"crc32:{_ZEROS.decode()}",
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """A number of numpy as Python's, for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} cannot be saved")
 
 
-def places_in(data: bytes | bytearray, regions: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+def find_checksums(data: bytes | bytearray, regions: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     """Where the digits of the seal stand; ValueError where a region has none, or more than one."""
-    found = []
+    places = []
     for start, stop in regions:
-        matches = [match.start(1) for match in _SEAL.finditer(data, start, stop)]
+        matches = [match.start(1) for match in _CHECKSUM.finditer(data, start, stop)]
         if len(matches) != 1:
             raise ValueError("its seal is damaged")
-        found += matches
-    return tuple(found)
+        places += matches
+    return tuple(places)
 
 
-def close(data: bytearray, places: Sequence[int]) -> bytes:
+def write_checksum(data: bytearray, places: Sequence[int]) -> bytes:
     """The bytes with their checksum in the seal."""
-    digits = _checksum(data, places)
+    digits = _compute_checksum(data, places)
     for place in places:
         data[place : place + _DIGITS] = digits
     return bytes(data)
 
 
-def must_be_closed(data: bytes, places: Sequence[int], path: str | os.PathLike[str]) -> None:
+def check_checksum(data: bytes, places: Sequence[int], path: str | os.PathLike[str]) -> None:
     """Refuse bytes that their seal does not match."""
-    digits = _checksum(data, places)
+    digits = _compute_checksum(data, places)
     if any(data[place : place + _DIGITS] != digits for place in places):
         raise DamagedFileError(
             f"{path} is damaged: its bytes do not match the checksum it was saved with; restore it "
@@ -75,47 +73,47 @@ def must_be_closed(data: bytes, places: Sequence[int], path: str | os.PathLike[s
         )
 
 
-def _checksum(data: bytes | bytearray, places: Sequence[int]) -> bytes:
+def _compute_checksum(data: bytes | bytearray, places: Sequence[int]) -> bytes:
     """CRC32 of all bytes, the digits of the seal taken for zeros, in hexadecimal digits."""
     view, total, start = memoryview(data), 0, 0
     for place in places:
-        total = zlib.crc32(_BLANK, zlib.crc32(view[start:place], total))
+        total = zlib.crc32(_ZEROS, zlib.crc32(view[start:place], total))
         start = place + _DIGITS
     return b"%08x" % zlib.crc32(view[start:], total)
 
 
-def header_of(
-    found: Mapping[bytes, bytes], kind: str, version: int, path: str | os.PathLike[str]
+def read_header(
+    metadata: Mapping[bytes, bytes], kind: str, version: int, path: str | os.PathLike[str]
 ) -> dict[str, Any]:
-    """The header among the metadata of a schema, of this kind and version; within `sound`.
+    """The header among the metadata of a schema, of this kind and version; within `raise_damaged`.
 
     Raises
     ------
     DamagedFileError
         It is of another kind or version.
     """
-    meta = {key.decode(): value.decode() for key, value in found.items()}
-    theirs = int(meta["streamembed-version"])
-    if theirs != version:
-        remedy = "update streamembed" if theirs > version else "learn and save it again"
+    texts = {key.decode(): value.decode() for key, value in metadata.items()}
+    saved_version = int(texts["streamembed-version"])
+    if saved_version != version:
+        remedy = "update streamembed" if saved_version > version else "learn and save it again"
         raise DamagedFileError(
-            f"{path} has layout version {theirs}; this release reads {version}: {remedy}"
+            f"{path} has layout version {saved_version}; this release reads {version}: {remedy}"
         )
-    what = meta["streamembed-kind"]
+    what = texts["streamembed-kind"]
     if what != kind:
         raise DamagedFileError(f"{path} is a saved {what}; it must be a saved {kind}")
-    header = json.loads(meta["streamembed-header"])
+    header = json.loads(texts["streamembed-header"])
     must(isinstance(header, dict), "its header is not an object")
     return dict(header)
 
 
 @contextmanager
-def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+def raise_damaged(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Whatever goes wrong while sealed bytes are taken apart is damage: `DamagedFileError`.
 
-    Bytes with the right checksum may have been made by another program, or by somebody who means
-    harm: any error of reading them means that they are not what this package writes. Only a lack
-    of memory says nothing about the bytes.
+    Bytes with the right checksum may have been made by another program, or by an
+    attacker: any error of reading them means that they are not what this package writes. Only a
+    lack of memory says nothing about the bytes.
     """
     try:
         yield
@@ -124,11 +122,11 @@ def sound(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except Exception as error:
         raise DamagedFileError(
             f"{path} matches its checksum, but is not a valid saved {kind} "
-            f"({type(error).__name__}: {shown(str(error))[1:-1]}): save it again"
+            f"({type(error).__name__}: {quote(str(error))[1:-1]}): save it again"
         ) from error
 
 
 def must(condition: object, what: str) -> None:
-    """Within `sound`: refuse the bytes where a condition does not hold."""
+    """Within `raise_damaged`: refuse the bytes where a condition does not hold."""
     if not condition:
         raise ValueError(what)

@@ -14,24 +14,22 @@ import pyarrow as pa
 
 from streamembed.errors import DamagedFileError
 from streamembed.storage import sealing
-from streamembed.storage.sealing import must, sound
-
-__all__ = ["seal", "unseal"]
+from streamembed.storage.sealing import must, raise_damaged
 
 VERSION = 1
 # An IPC stream begins so: continuation, then the length of the schema's message.
-_BEGINS = b"\xff\xff\xff\xff"
+_STREAM_START = b"\xff\xff\xff\xff"
 
 
 def seal(columns: Mapping[str, Any], kind: str, header: Mapping[str, Any]) -> bytes:
     """The bytes of Arrow arrays of one length, and a header that JSON has: a function of these."""
-    meta = sealing.metadata(kind, VERSION, header)
+    meta = sealing.build_metadata(kind, VERSION, header)
     batch = pa.record_batch(dict(columns)).replace_schema_metadata(meta)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     data = bytearray(sink.getvalue())
-    return sealing.close(data, _places(data))
+    return sealing.write_checksum(data, _find_checksums(data))
 
 
 def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
@@ -43,32 +41,32 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
         These are other bytes, of another kind, or of a newer version.
     """
     try:
-        places = _places(data)
+        places = _find_checksums(data)
     except ValueError as error:
         raise DamagedFileError(
             f"{path} is not a {kind} that streamembed saved, or it is damaged ({error}): restore "
             "it from a copy, or save it again"
         ) from error
-    sealing.must_be_closed(data, places, path)
-    with sound(path, kind):
-        batch, found = _read(data)
-        header = sealing.header_of(found, kind, VERSION, path)
+    sealing.check_checksum(data, places, path)
+    with raise_damaged(path, kind):
+        batch, metadata = _read_batch(data)
+        header = sealing.read_header(metadata, kind, VERSION, path)
     return batch, header
 
 
-def _read(data: bytes) -> tuple[Any, dict[bytes, bytes]]:
+def _read_batch(data: bytes) -> tuple[Any, dict[bytes, bytes]]:
     """The one batch of a stream, and the metadata of its schema."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         batches = list(reader)
-        found = dict(reader.schema.metadata)
+        metadata = dict(reader.schema.metadata)
     must(len(batches) == 1, f"it has {len(batches)} record batches")
     batches[0].validate(full=True)
-    return batches[0], found
+    return batches[0], metadata
 
 
-def _places(data: bytes | bytearray) -> tuple[int, ...]:
+def _find_checksums(data: bytes | bytearray) -> tuple[int, ...]:
     """Where the digits of the seal stand in the schema; ValueError where there is no one place."""
     end = 8 + int.from_bytes(data[4:8], "little")
-    if data[:4] != _BEGINS or not 8 < end <= len(data):
+    if data[:4] != _STREAM_START or not 8 < end <= len(data):
         raise ValueError("it does not begin like an Arrow stream")
-    return sealing.places_in(data, [(8, end)])
+    return sealing.find_checksums(data, [(8, end)])

@@ -26,7 +26,7 @@ from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import Config
 from streamembed.runs import log_transform
-from streamembed.runs.driver import Driver
+from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.log_transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
@@ -382,10 +382,10 @@ def test_transform_says_what_a_folder_lacks(tmp_path: Path, log: Path) -> None:
     output = tmp_path / "out"
     (tmp_path / "empty").mkdir()
     done = call("transform", tmp_path / "empty", log, "-o", output)
-    assert (done.exit_code, "name a run folder, or" in done.stderr) == (exit_codes.IO, True)
+    assert (done.exit_code, "pass a run folder, or" in done.stderr) == (exit_codes.IO, True)
     call("replay", log, "--run", tmp_path / "short", "--size", "300", "--warm-up", "300")
     done = call("transform", tmp_path / "short", log, "-o", output)
-    assert (done.exit_code, "ended before the warm-up" in done.stderr) == (exit_codes.IO, True)
+    assert (done.exit_code, "ended during the warm-up" in done.stderr) == (exit_codes.IO, True)
     (tmp_path / "empty" / "picture.parquet.17.part").touch()
     done = call("transform", tmp_path / "empty", log, "-o", output)
     assert (done.exit_code, "is an unfinished run" in done.stderr) == (exit_codes.USAGE, True)
@@ -436,7 +436,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
         "no log": (["replay", "--run", out], 2, "Missing argument"),
         "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
-        "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' is not a number"),
+        "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' must be a number"),
         "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
         "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
         "wrong pattern": (
@@ -553,7 +553,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 ) -> None:
     """And how many events it holds; it was only "Aborted!" once. Before the run there is less."""
     write_log(tmp_path / "in pieces", POINTS, NAMES, rows_per_batch=33)
-    original, parts = Driver.learn, 0
+    original, parts = ReplayDriver.learn, 0
 
     def stop(*arguments: Any, **options: Any) -> Any:
         nonlocal parts
@@ -561,7 +561,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
             raise KeyboardInterrupt
         return original(*arguments, **options)
 
-    monkeypatch.setattr(Driver, "learn", stop)
+    monkeypatch.setattr(ReplayDriver, "learn", stop)
     target = tmp_path / "other"
     done = call("replay", tmp_path / "in pieces", "--run", target, *SMALL, *flags)
     assert done.exit_code == exit_codes.INTERRUPTED
@@ -570,7 +570,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(replay_command, "open_chosen", stop)
+    monkeypatch.setattr(replay_command, "open_with_choice", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
     assert (done.exit_code, "holds" in done.stderr) == (exit_codes.INTERRUPTED, False)
     assert "streamembed: interrupted" in done.stderr
@@ -603,14 +603,14 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert open_log(tmp_path / "demo" / "shuttle.parquet").n_rows == 400
     few = call("demo", "--into", tmp_path / "few", "--events", 100)
-    assert (few.exit_code, "use more" in few.stdout) == (0, True)
+    assert (few.exit_code, "use a larger --events" in few.stdout) == (0, True)
 
 
 def test_the_stream_of_the_demo_changes() -> None:
     """Not one row of another state before three quarters, some after; in the order of the data."""
-    points, names, labels = demo._shuttle(400)
+    points, names, labels = demo._load_shuttle(400)
     assert points.shape == (400, 9) == (len(labels), len(names))
-    assert 300 <= labels.index(demo.NEW) < 400
+    assert 300 <= labels.index(demo.NEW_STATE) < 400
 
 
 @pytest.mark.slow
@@ -667,7 +667,9 @@ def test_a_log_of_which_every_row_is_rejected_ended_well(
         done = call("replay", tmp_path / "bad", "--run", tmp_path / "run", *SMALL, *more)
         assert done.exit_code == exit_codes.USAGE, done.output
         told = done.stderr.splitlines()[-1]
-        assert "all 300 rows of the log are rejected, most often because of: NaN in 'x'" in told
+        assert (
+            "all 300 rows of the log are rejected, most often with the reason: NaN in 'x'" in told
+        )
         assert "(260)" in told
         assert "--exclude" in told
         assert pq.read_metadata(tmp_path / "run" / "rejected.parquet").num_rows == 300

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, exit_codes
-from streamembed.cli.inspect import show
+from streamembed.cli.inspect import format_value
 from streamembed.estimators import PCA
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import write_log
@@ -180,8 +180,8 @@ def test_long_lists_are_folded(tmp_path: Path) -> None:
     assert lines[0] == "log: 90 rows of 384 features in 1 file"
     assert "features           0 … 383 (384)" in lines
     assert len(facts["features"]) == 384
-    assert show(list(range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
-    assert show((1e-9, 123456.0)) == "1e-09, 1.235e+05"
+    assert format_value(list(range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert format_value((1e-9, 123456.0)) == "1e-09, 1.235e+05"
 
 
 def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: Path) -> None:
@@ -191,8 +191,8 @@ def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: P
     cut.write_bytes(cut.read_bytes()[:-200])
     assert call("replay", cut, "--run", run, "--overwrite", *SMALL).exit_code == exit_codes.DAMAGED
     lines, facts = inspected(run)
-    assert lines[0].endswith("the log was NOT read to its end")
-    assert lines[1].startswith("hint: the log was not read to its end: it is damaged, or")
+    assert lines[0].endswith("the log was NOT read to the end")
+    assert lines[1].startswith("hint: the log was not read to the end: it is damaged, or")
     assert facts["whole"] is False
     lines, facts = inspected(cut)
     assert "DAMAGED" in lines[0] or facts["damages"] == []
@@ -203,9 +203,11 @@ def test_a_run_of_rejected_rows_was_said_to_end_before_its_warm_up(tmp_path: Pat
     write_log(tmp_path / "log", np.full((30, 2), np.nan), ["x", "y"])
     se.replay(tmp_path / "log", se.Engine(), tmp_path / "run")
     told = call("inspect", tmp_path / "run").stdout
-    assert "hint: all 30 rows of the log are rejected, most often because of: NaN in 'x'" in told
+    assert (
+        "hint: all 30 rows of the log are rejected, most often with the reason: NaN in 'x'" in told
+    )
     assert "warm-up:" not in told
-    assert "a log of which every row is rejected" in " ".join(call("--help").stdout.split())
+    assert "every row of the log rejected" in " ".join(call("--help").stdout.split())
 
 
 def test_certificates_that_are_not_met_are_explained(tmp_path: Path, log: Path) -> None:
@@ -287,7 +289,7 @@ def test_runs_of_before_are_shown_without_their_origin(run: Path) -> None:
     assert lines[0].startswith("run: 230 events")
     assert "engine" not in facts
     for wrong in ("{", "[]", '{"engine": 1, "log": {}}'):
-        pq.write_table(timeline.replace_schema_metadata({origin.KEY: wrong}), path)
+        pq.write_table(timeline.replace_schema_metadata({origin.METADATA_KEY: wrong}), path)
         done = call("inspect", run)
         assert done.exit_code == exit_codes.DAMAGED, wrong
         assert "is damaged" in done.stderr

@@ -26,7 +26,7 @@ def told(
 ) -> list[str]:
     """The lines about rows that come with these speeds, each for a step of seconds."""
     clock, rows = Clock(), 0.0
-    lines = progress_bar.Lines(total, clock)
+    lines = progress_bar.ProgressLines(total, clock)
     for speed in speeds:
         clock.now += step
         rows += step * speed
@@ -72,9 +72,9 @@ def test_a_short_replay_has_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_speed_is_that_of_the_rows_that_came_at_work(capsys: pytest.CaptureFixture[str]) -> None:
     """Neither the start of processes nor what an earlier call has learned counts."""
-    for first, end in ((0, "2,700 rows"), (1000, "1,700 more rows")):
+    for first, end in ((0, "2,700 rows"), (1000, "1,700 new rows")):
         clock = Clock()
-        lines = progress_bar.Lines(4000, clock, tells_start=True)
+        lines = progress_bar.ProgressLines(4000, clock, reports_start=True)
         lines.advance(first)
         clock.now += 8.0  # processes start
         for rows in (1500, 1700, 1900, 2100, 2300, 2500, 2700):
@@ -91,15 +91,15 @@ def test_speed_is_that_of_the_rows_that_came_at_work(capsys: pytest.CaptureFixtu
 
 def test_a_repeat_has_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
     """It said "0 rows in 1.7 s, 0 rows/s" once."""
-    lines = progress_bar.Lines(4000, Clock(), tells_start=True)
+    lines = progress_bar.ProgressLines(4000, Clock(), reports_start=True)
     lines.advance(4000)
     lines.close()
-    assert capsys.readouterr().err == "no more rows: 4,000 were taken before\n"
+    assert capsys.readouterr().err == "no new rows: 4,000 were read before\n"
 
 
 def test_nothing_is_said_of_an_end_that_was_none(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever broke it off has its own line."""
-    watching = progress_bar.watch(10, quiet=False)
+    watching = progress_bar.show_progress(10, quiet=False)
     advance = watching.__enter__()
     assert advance is not None
     advance(3)
@@ -112,19 +112,19 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress_bar.watch(1000, quiet=False) as advance:
+    with progress_bar.show_progress(1000, quiet=False) as advance:
         assert advance is not None
         for rows in (1, 400, 500):
             advance(rows)
     assert "replay" in screen.getvalue()
-    with progress_bar.watch(1000, quiet=False, tells_start=True) as advance:
+    with progress_bar.show_progress(1000, quiet=False, reports_start=True) as advance:
         assert advance is not None
         for rows in (400, 500):
             advance(rows)
     assert "500/1000" in screen.getvalue()
     clock, shown = Clock(), io.StringIO()
     console = Console(file=shown, force_terminal=True, width=100)
-    bar = progress_bar._bar(console)
+    bar = progress_bar._create_progress_bar(console)
     bar.get_time = clock
     task = bar.add_task("replay", total=1000)
     for _ in range(5):

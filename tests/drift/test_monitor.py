@@ -93,7 +93,7 @@ def test_an_alarm_names_what_has_changed() -> None:
         alarms = made.learn(after)
         alarm = alarms[0]
         tried += 1
-        right += alarm.features[0][0] == "width" and "'width' moved by +" in alarm.sentence
+        right += alarm.features[0][0] == "width" and "'width' shifted by +" in alarm.sentence
         near += abs(alarm.onset - 1400) <= 50
         assert 1400 < alarm.position <= 1500
         assert len(alarm.events) == 10
@@ -302,23 +302,23 @@ def test_before_there_is_a_reference() -> None:
     assert repr(made) == "<Monitor, ert 500: collecting at event 150, 0 alarms>"
 
 
-def test_the_timeline_is_bounded_and_keeps_the_loudest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor_timeline, "MOST", 16)
+def test_the_timeline_is_bounded_and_keeps_the_strongest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor_timeline, "MAX_STRETCHES", 16)
     rng = np.random.default_rng(0)
     logs = rng.standard_normal((3000, 7))
     ends = 10 * np.arange(1, 3001)
-    kept = monitor_timeline.empty()
+    kept = monitor_timeline.create_timeline()
     at = 0
     while at < 3000:
         stop = at + int(rng.integers(1, 200))
         part = slice(at, stop)
         memories = np.zeros((len(ends[part]), 7), dtype=np.int64)
-        kept = kept.followed_by(ends[part], "watching", logs[part], logs[part], memories)
+        kept = kept.append_chunks(ends[part], "watching", logs[part], logs[part], memories)
         at = stop
     assert len(kept.positions) <= 16
     np.testing.assert_array_equal(kept.logs.max(axis=0), logs.max(axis=0))
     assert kept.positions[-1] == 30_000
-    once = monitor_timeline.empty().followed_by(
+    once = monitor_timeline.create_timeline().append_chunks(
         ends, "watching", logs, logs, np.zeros((3000, 7), dtype=np.int64)
     )
     assert kept.logs.tobytes() == once.logs.tobytes()
@@ -346,11 +346,11 @@ def test_what_never_changed_and_does() -> None:
         pd.DataFrame(stream, columns=list("abcd"))
     )
     assert found[0].position == 610
-    assert "'d' is constant at another value" in found[0].sentence
+    assert "'d' is constant at a different value" in found[0].sentence
     dead = pd.DataFrame(points(900), columns=list("abc"))
     dead.loc[600:, ["a", "b"]] = 0.0
     words = [alarm.sentence for alarm in se.Monitor(n_reference=300).learn(dead)]
-    assert any("2 features are constant now, 'a' among them" in one for one in words)
+    assert any("2 features are now constant, including 'a'" in one for one in words)
 
 
 def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
@@ -362,10 +362,10 @@ def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
         stream = np.c_[rng.standard_normal((1500, 2)), pixels]
         monitor = se.Monitor(ert=10_000, n_reference=500, policy="stop", seed=seed)
         said += [alarm.sentence for alarm in monitor.learn(stream)]
-        against = monitor._against()
-        chances.append(against.chance)
-        fresh.append((stream[500:, against.constant] != 0.0).any(axis=1).mean())
-    assert not [one for one in said if "that never did" in one]
+        reference = monitor._get_reference()
+        chances.append(reference.chance)
+        fresh.append((stream[500:, reference.constant] != 0.0).any(axis=1).mean())
+    assert not [one for one in said if "that were constant" in one]
     # 3,000 events, of which a fifth have such a pixel
     assert np.mean(chances) == pytest.approx(np.mean(fresh), rel=0.2)
     assert np.mean(fresh) > 50 / 500
@@ -386,7 +386,7 @@ def test_labels_that_come_later_in_the_same_call_leave_no_trace() -> None:
     alarms = one.learn(X, y=y)
     assert two.learn(X[:250], y=y[:250]) + two.learn(X[250:], y=y[250:]) == alarms
     assert one.to_bytes() == two.to_bytes()
-    with pytest.raises(InputError, match="no labels came"):
+    with pytest.raises(InputError, match="needs labels"):
         one.learn(X)
     unlabelled = se.Monitor(**config)
     unlabelled.learn(X, y=[None] * 600)
@@ -408,12 +408,12 @@ def test_a_stream_that_stays_away_is_one_alarm() -> None:
 
 
 def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
-    made = monitor_timeline.empty()
+    made = monitor_timeline.create_timeline()
     for i in range(3000):
         row = np.zeros((1, 7))
         at, phase = np.array([110 * (i + 1)]), ("watching", "relearning")[i % 2]
-        made = made.followed_by(at, phase, row, row, np.zeros((1, 7), dtype=np.int64))
-    assert len(made.positions) <= monitor_timeline.MOST
+        made = made.append_chunks(at, phase, row, row, np.zeros((1, 7), dtype=np.int64))
+    assert len(made.positions) <= monitor_timeline.MAX_STRETCHES
 
 
 @pytest.mark.parametrize("name", DEPENDENT)
@@ -464,7 +464,7 @@ def test_alarms_of_a_stationary_autocorrelated_stream_do_not_call_it_drift() -> 
     alarms = made.learn(serial(0.9, 3)(np.random.default_rng([0, 16]), 4000))
     assert len(alarms) >= 2
     assert not any("stationary" in alarm.sentence for alarm in alarms)
-    refers = "Events are autocorrelated: this may be a false alarm, see the monitor's notes."
+    refers = "Events are autocorrelated: this may be a false alarm; see the monitor's notes."
     assert all(alarm.sentence.endswith(refers) for alarm in alarms)
 
 

@@ -10,16 +10,16 @@ import pytest
 from scipy.stats import false_discovery_control, ks_2samp, norm
 
 from streamembed.drift import calibration, running_statistics
-from streamembed.drift.calibration import _gumbel, calibrate, dependence
-from streamembed.drift.explanation import compared
+from streamembed.drift.calibration import _fit_gumbel, calibrate, estimate_coefficients
+from streamembed.drift.explanation import compare_samples
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import Groups, values
+from streamembed.drift.running_statistics import ChannelGroups, compute_statistics
 from streamembed.numeric.arrays import Floats
 
-ONE = Groups(("features",), (1,))
+ONE = ChannelGroups(("features",), (1,))
 
 
-def by_definition(z: Floats, t: int, groups: Groups) -> list[float]:
+def by_definition(z: Floats, t: int, groups: ChannelGroups) -> list[float]:
     """Every statistic after chunk t, by sums over all chunks before."""
     found = []
     for w in running_statistics.MEMORIES:
@@ -38,13 +38,13 @@ def by_definition(z: Floats, t: int, groups: Groups) -> list[float]:
 
 def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
     """However the chunks come; as many statistics as labels."""
-    groups = Groups(("coverage", "coordinates", "features"), (1, 3, 4))
+    groups = ChannelGroups(("coverage", "coordinates", "features"), (1, 3, 4))
     rng = np.random.default_rng(0)
     z = rng.standard_normal((90, 8))
-    state, seen = running_statistics.start(8), 0
+    state, seen = running_statistics.init_means(8), 0
     for count in (1, 2, 40, 7, 40):
-        state, means, variances = running_statistics.run(state, z[seen : seen + count])
-        got = values(means, variances, groups)
+        state, means, variances = running_statistics.update_means(state, z[seen : seen + count])
+        got = compute_statistics(means, variances, groups)
         assert got.shape == (count, len(groups.labels))
         for i in range(count):
             np.testing.assert_allclose(got[i], by_definition(z, seen + i, groups), rtol=1e-10)
@@ -54,10 +54,10 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
 @pytest.mark.parametrize("cuts", [[1] * 60, [59, 1], [13, 17, 30]])
 def test_cuts_leave_no_trace(cuts: list[int]) -> None:
     z = np.random.default_rng(1).standard_normal((60, 5))
-    whole = running_statistics.run(running_statistics.start(5), z)
-    state, parts = running_statistics.start(5), []
+    whole = running_statistics.update_means(running_statistics.init_means(5), z)
+    state, parts = running_statistics.init_means(5), []
     for start, stop in zip(np.cumsum([0, *cuts[:-1]]), np.cumsum(cuts), strict=True):
-        state, means, _ = running_statistics.run(state, z[start:stop])
+        state, means, _ = running_statistics.update_means(state, z[start:stop])
         parts.append(means)
     assert np.concatenate(parts).tobytes() == whole[1].tobytes()
     assert state.carried.tobytes() == whole[0].carried.tobytes()
@@ -66,7 +66,7 @@ def test_cuts_leave_no_trace(cuts: list[int]) -> None:
 def test_whitening_gives_unit_covariance_and_ignores_what_does_not_vary() -> None:
     rng = np.random.default_rng(2)
     points = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) * [1, 1e3, 1e-3, 0]
-    groups = Groups(("coverage", "features"), (1, 3))
+    groups = ChannelGroups(("coverage", "features"), (1, 3))
     white = (points - points.mean(axis=0)) @ running_statistics.whiten(np.cov(points.T), groups)
     np.testing.assert_allclose(np.cov(white[:, 1:3].T), np.eye(2), atol=0.05)
     assert not white[:, 3].any()
@@ -80,13 +80,13 @@ def test_dependence_is_found_where_it_is() -> None:
     for t in range(1, 1000):
         serial[t] = 0.5 * serial[t - 1] + noise[t]
     blocks = np.arange(1000) // 50
-    assert np.abs(dependence(serial, blocks) - 0.5).max() < 0.12
-    assert (dependence(noise, blocks) > 0).mean() < 0.1
+    assert np.abs(estimate_coefficients(serial, blocks) - 0.5).max() < 0.12
+    assert (estimate_coefficients(noise, blocks) > 0).mean() < 0.1
 
 
 def test_gumbel_is_found_from_its_sample() -> None:
     sample = np.random.default_rng(4).gumbel(7.0, 1.5, size=(20_000, 1))
-    location, slope = _gumbel(sample)
+    location, slope = _fit_gumbel(sample)
     assert abs(location[0] - 7.0) < 0.05
     assert abs(slope[0] - 1.5) < 0.05
 
@@ -130,7 +130,7 @@ def test_run_lengths_are_those_of_the_markov_chain(monkeypatch: pytest.MonkeyPat
 def test_thresholds_ascend_with_the_run_length_and_hardly_hang_on_the_seed() -> None:
     scores = np.random.default_rng(5).standard_normal((500, 6))
     blocks = np.arange(500) // 50
-    groups = Groups(("coordinates", "features"), (2, 4))
+    groups = ChannelGroups(("coordinates", "features"), (2, 4))
     lines = [
         calibrate(scores, blocks, groups, ert, (0,)).threshold
         for ert in (500.0, 2_000.0, 9_000.0, 50_000.0, 1e6)
@@ -142,18 +142,20 @@ def test_thresholds_ascend_with_the_run_length_and_hardly_hang_on_the_seed() -> 
 
 def test_simulated_streams_are_run_as_a_stream_is() -> None:
     """The largest values of streams side by side, in single precision, against one by one."""
-    groups = Groups(("coverage", "coordinates", "features"), (1, 3, 4))
+    groups = ChannelGroups(("coverage", "coordinates", "features"), (1, 3, 4))
     rng = np.random.default_rng(2)
     chunks = rng.standard_normal((3, 50, 8))
     whitening = np.zeros((3, 8, 8))
     for part in groups.slices:
         whitening[:, part, part] = rng.standard_normal((3, *[part.stop - part.start] * 2))
-    found = calibration._largest(chunks.astype(np.float32), whitening.astype(np.float32), groups)
+    found = calibration._compute_maxima(
+        chunks.astype(np.float32), whitening.astype(np.float32), groups
+    )
     for i in range(3):
-        _, means, variances = running_statistics.run(
-            running_statistics.start(8), chunks[i] @ whitening[i]
+        _, means, variances = running_statistics.update_means(
+            running_statistics.init_means(8), chunks[i] @ whitening[i]
         )
-        expected = values(means, variances, groups).max(axis=0)
+        expected = compute_statistics(means, variances, groups).max(axis=0)
         np.testing.assert_allclose(found[i], expected, rtol=1e-4)
 
 
@@ -163,11 +165,11 @@ def test_serial_streams_are_filtered_event_by_event() -> None:
     coefficients = np.array([0.0, 0.4, 0.9])
     blocks = np.zeros(200, dtype=np.int64)
     simulator = calibration._Simulator(reference, blocks, coefficients, ONE)
-    means, ends = simulator._chunks(np.random.default_rng(4), 30, coefficients)
+    means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, coefficients)
     first = simulator._single[:1]
     at = np.float32(coefficients)[None]
     means = means[None]
-    calibration._follow_on(means, ends[None], first, at)
+    calibration._chain_chunks(means, ends[None], first, at)
     which = np.random.default_rng(4).integers(199, size=(30, CHUNK), dtype=np.int32)
     events, event = [], first[0].astype(float)
     for row in which.ravel():
@@ -184,7 +186,7 @@ def test_features_are_compared_as_scipy_does() -> None:
         before = rng.standard_normal((n, 7))
         since = rng.standard_normal((m, 7)) + 0.1 * np.arange(7)
         since[:, 3] = np.round(since[:, 3])
-        distances, p = compared(before, since)
+        distances, p = compare_samples(before, since)
         both = zip(before.T, since.T, strict=True)
         expected = [ks_2samp(a, b, method="asymp") for a, b in both]
         np.testing.assert_allclose(distances, [one.statistic for one in expected])
@@ -195,25 +197,27 @@ def test_features_are_compared_as_scipy_does() -> None:
 
 def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: bool) -> Any:
     """First alarm of a monitor of plain scores; ``fixed`` calibrates against one reference."""
-    groups = Groups(("features",), (scores.shape[1],))
+    groups = ChannelGroups(("features",), (scores.shape[1],))
     blocks = np.arange(len(reference)) // 50
     if not fixed:
         made = calibrate(reference, blocks, groups, ert, (seed,))
     else:
         simulator = calibration._Simulator
-        drawn = simulator._drawn
+        drawn = simulator._draw_references
 
         def held(self: Any, rng: np.random.Generator, r: Floats) -> Floats:
             return np.repeat(self._rows[None], len(r), axis=0)
 
-        simulator._drawn = held  # type: ignore[method-assign]
+        simulator._draw_references = held  # type: ignore[method-assign]
         try:
             made = calibrate(reference, blocks, groups, ert, (seed,))
         finally:
-            simulator._drawn = drawn  # type: ignore[method-assign]
-    z = made.null.whitened(scores)
-    _, means, variances = running_statistics.run(running_statistics.start(scores.shape[1]), z)
-    logs = made.log_run_lengths(values(means, variances, groups)).max(axis=1)
+            simulator._draw_references = drawn  # type: ignore[method-assign]
+    z = made.null.whiten_chunks(scores)
+    _, means, variances = running_statistics.update_means(
+        running_statistics.init_means(scores.shape[1]), z
+    )
+    logs = made.log_run_lengths(compute_statistics(means, variances, groups)).max(axis=1)
     hits = np.flatnonzero(logs >= made.threshold)
     return int(hits[0]) * CHUNK if len(hits) else None
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.data.times import late, read_times
+from streamembed.data.times import find_late, read_times
 from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
 from streamembed.geometry.scaling import Scaling
 from streamembed.landmarks import covering
@@ -141,7 +141,7 @@ def test_what_a_time_may_be() -> None:
     for wrong in ([1.0], pa.array([1.0])):
         with pytest.raises(InputError):
             read_times(wrong, 2)
-    assert late(np.array([1.0, 9.0, 2.0]), None, 5.0)[0][0] == 1
+    assert find_late(np.array([1.0, 9.0, 2.0]), None, 5.0)[0][0] == 1
 
 
 def test_a_clock_goes_with_a_half_life_and_with_times() -> None:

@@ -24,7 +24,7 @@ from streamembed.engine import buffer
 from streamembed.errors import DuplicateIdError
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.methods import update
-from streamembed.methods.chunk import Events
+from streamembed.methods.chunk import AcceptedEvents
 from streamembed.threads import one_blas_thread
 from tests.oracles import oracle
 
@@ -72,15 +72,15 @@ def test_every_estimator_is_broken_off() -> None:
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
-    end = buffer.Intake.end
+    end = buffer.EventBuffer.end
 
-    def in_two_steps(self: buffer.Intake, now: Any, rejected: int) -> None:
+    def in_two_steps(self: buffer.EventBuffer, now: Any, rejected: int) -> None:
         self.progress = replace(now, rejected=now.rejected + 1)
         end(self, now, rejected)
 
-    monkeypatch.setattr(buffer.Intake, "end", in_two_steps)
+    monkeypatch.setattr(buffer.EventBuffer, "end", in_two_steps)
     sweep = Sweep(next(case for case in CASES if case.name == "learn, trailing rows set aside"))
-    result = fuzz_interrupts.Result()
+    result = fuzz_interrupts.InterruptCounts()
     for place in range(sweep.places - 40, sweep.places + 1):
         sweep.broken_off(place, result)
     assert result.wrong
@@ -146,18 +146,18 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
     engine, twin = small(), small()
     for each in (engine, twin):
         each.learn(POINTS[:62])
-    count = Events.__len__
+    count = AcceptedEvents.__len__
     for calls in range(1, 12):
         left = [calls]
 
-        def interrupted(events: Events, left: list[int] = left) -> int:
+        def interrupted(events: AcceptedEvents, left: list[int] = left) -> int:
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
             return count(events)
 
         with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-            patch.setattr(Events, "__len__", interrupted)
+            patch.setattr(AcceptedEvents, "__len__", interrupted)
             engine.learn(POINTS[62:64])
         assert engine.position == 62 + engine.pending - 2
         if engine.position == 64:

@@ -37,7 +37,7 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
     table, header = archive.read_table(path, "engine")
     arrays = archive.unpack(table)
     change(arrays, header)
-    archive.write_table(path, archive.table_of(arrays), "engine", header)
+    archive.write_table(path, archive.to_table(arrays), "engine", header)
 
 
 def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from scenarios.fuzz.interrupts import digest
 from streamembed.engine import buffer
 from streamembed.errors import ConcurrentUseError
 from streamembed.methods import publish, update
-from streamembed.threads import Turns, one_blas_thread
+from streamembed.threads import FairQueue, one_blas_thread
 from tests.oracles import oracle
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))
@@ -122,7 +122,7 @@ def test_a_reader_waits_for_a_chunk_and_not_for_the_call(monkeypatch: pytest.Mon
         if len(chunks) == 3:
             reached.set()
             assert asked.wait(PATIENCE)
-            while len(engine._intake._rings._queue) < 2:  # until the reader stands in the queue
+            while len(engine._buffer._rings._queue) < 2:  # until the reader stands in the queue
                 asked.wait(0.001)
         return push(state, *arguments)
 
@@ -245,7 +245,7 @@ def test_a_callback_while_a_snapshot_is_made_is_refused(monkeypatch: pytest.Monk
 
 def test_turns_are_first_come_first_served() -> None:
     """Work is done one by one, in the order in which it came."""
-    turns = Turns()
+    turns = FairQueue()
     order: list[int] = []
     going, gone = threading.Event(), threading.Event()
 
@@ -254,12 +254,12 @@ def test_turns_are_first_come_first_served() -> None:
         assert gone.wait(PATIENCE)
         order.append(0)
 
-    with Beside(lambda: turns.wait(first)):
+    with Beside(lambda: turns.run(first)):
         assert going.wait(PATIENCE)
-        with Beside(lambda: turns.wait(order.append, 1)):
+        with Beside(lambda: turns.run(order.append, 1)):
             while len(turns._queue) < 2:
                 gone.wait(0.001)
-            with Beside(lambda: turns.wait(order.append, 2)):
+            with Beside(lambda: turns.run(order.append, 2)):
                 while len(turns._queue) < 3:
                     gone.wait(0.001)
                 gone.set()
@@ -268,16 +268,16 @@ def test_turns_are_first_come_first_served() -> None:
 
 def test_a_turn_ends_with_its_error() -> None:
     """Whatever the work raises, the next in the queue has its turn."""
-    turns = Turns()
+    turns = FairQueue()
 
     def broken() -> None:
         raise KeyboardInterrupt
 
-    for take in (turns.wait, turns.now):
+    for take in (turns.run, turns.run_or_fail):
         with pytest.raises(KeyboardInterrupt):
             take(broken)
-        assert not turns.taken_here()
-    assert turns.now(lambda: 3) == 3
+        assert not turns.is_own_turn()
+    assert turns.run_or_fail(lambda: 3) == 3
 
 
 # ---------------------------------------------------------------- the BLAS setting
@@ -412,6 +412,6 @@ def test_a_fork_in_the_midst_of_a_chunk_learns_on(monkeypatch: pytest.MonkeyPatc
 def test_intakes_do_not_share_turns() -> None:
     """Two engines learn at the same time: what one is at does not concern the other."""
     engine, other = small(), small()
-    assert isinstance(engine._intake, buffer.Intake)
-    results = [engine._intake.alone(lambda: other.learn(POINTS[:60]).accepted)]
+    assert isinstance(engine._buffer, buffer.EventBuffer)
+    results = [engine._buffer.run_exclusively(lambda: other.learn(POINTS[:60]).accepted)]
     assert results == [60]

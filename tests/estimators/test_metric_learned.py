@@ -172,7 +172,7 @@ def test_itml_is_the_core_on_the_same_pairs() -> None:
     first = np.concatenate([POINTS[:20], POINTS[40:60]])
     scale = first.std(axis=0)
     state = itml.init(np.eye(4))
-    sweep = itml_numba.sweeper("numba" if itml_numba.available else "numpy")
+    sweep = itml_numba.get_sweep("numba" if itml_numba.available else "numpy")
     for rows, similar in halves():
         state, _ = itml.update(state, rows / scale, similar, 1.0, 20.0, sweep=sweep)
     expected = state.matrix / np.outer(scale, scale)
@@ -204,16 +204,16 @@ def test_running_bounds_are_percentiles_of_distances() -> None:
     # 5,000 draws, and deviations of the first 50 points
     assert abs(model.info.upper / low - 1) < 0.2
     assert abs(model.info.lower / high - 1) < 0.2
-    assert histogram.count(model._course.progress["metric"].state.distances) == 5000
+    assert histogram.count(model._stream.progress["metric"].state.distances) == 5000
 
 
 def test_eig_dml_is_the_core_on_the_same_pairs() -> None:
     """Bit for bit: nothing is scaled."""
     model, state = paired("EigDML"), eig_dml.init(4)
     for rows, similar in halves():
-        state, _ = eig_dml.update(state, rows[similar], rows[~similar], eig_dml.Settings())
+        state, _ = eig_dml.update(state, rows[similar], rows[~similar], eig_dml.EigDMLSettings())
     np.testing.assert_allclose(model.metric.matrix, state.matrix, rtol=1e-12)
-    expected = eig_dml.measure(state, eig_dml.Settings())
+    expected = eig_dml.measure(state, eig_dml.EigDMLSettings())
     assert all(getattr(model.info, name) == value for name, value in asdict(expected).items())
     assert (model.info.totals.updates, model.info.totals.refused) == (2, 0)
 
@@ -226,12 +226,14 @@ def test_must_link_is_the_core_on_the_same_pairs() -> None:
     found = paired("MustLinkMetric-roots").metric.matrix
     np.testing.assert_allclose(found, state.pairs.matrix, rtol=1e-12)
     found = paired("MustLinkMetric").metric.matrix
-    np.testing.assert_allclose(found, must_link.leading(state, 4)[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found, must_link.solve_leading(state, 4)[0], rtol=1e-9, atol=1e-12)
     found = paired("MustLinkMetric-rank").metric
     assert found.rank == 2
-    np.testing.assert_allclose(found.matrix, must_link.leading(state, 2)[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found.matrix, must_link.solve_leading(state, 2)[0], rtol=1e-9, atol=1e-12
+    )
     found = paired("MustLinkMetric-diagonal").metric.matrix
-    np.testing.assert_allclose(found, must_link.diagonal(state)[0], rtol=1e-9)
+    np.testing.assert_allclose(found, must_link.solve_diagonal(state)[0], rtol=1e-9)
 
 
 def test_sums_are_the_core_on_the_same_pairs() -> None:
@@ -255,9 +257,9 @@ def test_fenn_and_discriminants_are_the_core_on_the_same_labels(mu: Any) -> None
     """From class moments; energies, temperature and directions."""
     codes = np.array([int(label) for label in LABELS])
     moments = scatter.update(scatter.init(4), POINTS, codes)
-    found = fenn.spectrum(scatter.measure(moments))
+    found = fenn.compute_spectrum(scatter.measure(moments))
     model = learned("FENN", mu=mu, chunk_size=10)
-    chosen = fenn.by_heat_capacity(found.energies) if mu == "heat_capacity" else mu
+    chosen = fenn.choose_by_heat_capacity(found.energies) if mu == "heat_capacity" else mu
     np.testing.assert_allclose(model.metric.matrix, fenn.measure(found, chosen)[0], rtol=1e-8)
     assert model.info.status == "measured"
     directions = learned("DiscriminantAnalysis", chunk_size=10)

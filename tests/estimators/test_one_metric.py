@@ -30,8 +30,7 @@ from streamembed.estimators import (
 )
 from streamembed.logs.event_log import write_log
 from streamembed.metric_learners import metrics
-from streamembed.metric_learners.catalog import STATES
-from streamembed.metric_learners.metrics import NAMES
+from streamembed.metric_learners.catalog import NAMES, STATES
 from streamembed.metric_learning import must_link
 from streamembed.numeric import codec
 from streamembed.pairs import reservoir
@@ -326,7 +325,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])
     before = engine.snapshot().metrics["itml"]
-    state = engine._intake.state
+    state = engine._buffer.state
     assert state is not None
     assert state.metrics is not None
     taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)
@@ -358,7 +357,7 @@ def test_the_last_infos_of_a_chunk_can_be_had() -> None:
     """By metric, so that a monitor need not compute them again; none right after loading."""
     engine = small()
     engine.learn(WINE, y=KINDS)
-    state = engine._intake.state
+    state = engine._buffer.state
     assert state is not None
     assert state.metrics is not None
     infos = state.metrics.infos
@@ -406,7 +405,7 @@ def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
     for name, metric in engine.snapshot().metrics.items():
         assert loaded.snapshot().metrics[name] == metric
     for way in ("FENN-cv", "FENN", "ITML-covariance"):  # with a sample, without, deeply nested
-        state = learned(way)._course.progress["metric"].state
+        state = learned(way)._stream.progress["metric"].state
         again = codec.unpack(type(state), *codec.pack(state))
         arrays, numbers = codec.pack(again)
         assert numbers == codec.pack(state)[1]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 from sklearn.datasets import load_wine
 
-from scenarios.unsupervised_table import heat_map
+from scenarios.unsupervised_table import draw_heat_map
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -25,7 +25,7 @@ from streamembed.errors import (
 from streamembed.estimators.replicate import learn_metric
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.numeric import codec
-from streamembed.pairs import thresholds
+from streamembed.pairs import pair_memory
 from streamembed.storage import archive
 
 
@@ -43,10 +43,10 @@ def small(**changes: Any) -> UnsupervisedPipeline:
 
 
 def same(one: UnsupervisedPipeline, other: UnsupervisedPipeline) -> bool:
-    """Metric and remembered pairs of all strands, bit for bit."""
+    """Metric and remembered pairs of all replicates, bit for bit."""
     if not np.array_equal(one.metric.matrix, other.metric.matrix) or one.fit != other.fit:
         return False
-    for left, right in zip(one.strands, other.strands, strict=True):
+    for left, right in zip(one.replicates, other.replicates, strict=True):
         mine, theirs = codec.pack(left.pairs), codec.pack(right.pairs)
         if mine[1] != theirs[1] or not all(
             np.array_equal(mine[0][k], theirs[0][k]) for k in mine[0]
@@ -131,8 +131,8 @@ def test_memory_is_flat():
     pipeline, sizes = small(), []
     for seed in range(6):
         pipeline.learn(strip(200, seed))
-        sizes.append([len(s.engine.support_ids) for s in pipeline.strands])
-        assert all(len(strand.pairs.pairs) <= 120 for strand in pipeline.strands)
+        sizes.append([len(s.engine.support_ids) for s in pipeline.replicates])
+        assert all(len(replicate.pairs.pairs) <= 120 for replicate in pipeline.replicates)
     assert sizes == [[80, 40, 40]] * 6
 
 
@@ -141,9 +141,9 @@ def test_the_halves_share_no_event_and_miss_none():
     pipeline = small(memory="all")
     points = strip(200, 3)
     pipeline.learn(points)
-    whole, first, second = (strand.engine for strand in pipeline.strands)
+    whole, first, second = (replicate.engine for replicate in pipeline.replicates)
     assert first.position == second.position == 100
-    rows = [strand.engine.snapshot().points for strand in pipeline.strands]
+    rows = [replicate.engine.snapshot().points for replicate in pipeline.replicates]
     assert len(whole.support_ids) == 200
     center, scale = points[:60].mean(axis=0), points[:60].std(axis=0)
     halves = np.sort(np.concatenate(rows[1:])[:, 0])
@@ -217,11 +217,11 @@ def test_pairs_by_euclidean_distance_teach_nothing():
     assert plain.fit.n_similar > 50
 
 
-def test_without_shrink_there_is_one_strand():
+def test_without_shrink_there_is_one_replicate():
     """shrunk=False: the factor is 1, and no halves are kept."""
     pipeline = small(shrunk=False)
     pipeline.learn(strip(100, 5))
-    assert len(pipeline.strands) == 1
+    assert len(pipeline.replicates) == 1
     assert (pipeline.fit.factor, pipeline.fit.n_halves) == (1.0, (0, 0))
 
 
@@ -244,7 +244,7 @@ def test_the_metric_follows_the_stream():
     moved = strip(600, 8)
     moved[:, [0, 3]] = moved[:, [3, 0]] * np.array([30.0, 1 / 30.0])[[1, 0]]
     pipeline.learn(moved)
-    assert all(strand.pairs.pairs.births.min() >= 700 for strand in pipeline.strands)
+    assert all(replicate.pairs.pairs.births.min() >= 700 for replicate in pipeline.replicates)
     assert not np.allclose(before, standardised(pipeline, strip(300, 7)), atol=0.05)
 
 
@@ -264,7 +264,7 @@ def test_duplicate_rows():
     points = np.repeat(np.random.default_rng(0).standard_normal((5, 3)), 30, axis=0)
     pipeline = UnsupervisedPipeline.of(points[np.random.default_rng(1).permutation(150)])
     assert np.isfinite(pipeline.metric.matrix).all()
-    found = pipeline.strands[0].pairs
+    found = pipeline.replicates[0].pairs
     assert found.counts.degenerate > 0
     assert (np.abs(found.pairs.differences).max(axis=1, initial=1.0) > 0).all()
 
@@ -296,7 +296,7 @@ def test_one_feature():
     assert pipeline.metric.matrix[0, 0] > 0
 
 
-@pytest.mark.parametrize("graph", ["neighbors", "kernel", heat_map])
+@pytest.mark.parametrize("graph", ["neighbors", "kernel", draw_heat_map])
 def test_disconnected_parts_and_isolated_points(graph: Any) -> None:
     """Two parts that no edge joins, and points far from everything: finite, positive definite."""
     rng = np.random.default_rng(5)
@@ -374,8 +374,8 @@ def test_halves_without_pairs_leave_standardised_distance():
     """As long as the halves cannot judge A, the metric is the identity, and says why."""
     pipeline = small()
     pipeline.learn(strip(100, 11))
-    whole = pipeline.strands[0].pairs
-    matrix, fit = learn_metric(whole, (thresholds.init(4), thresholds.init(4)))
+    whole = pipeline.replicates[0].pairs
+    matrix, fit = learn_metric(whole, (pair_memory.init(4), pair_memory.init(4)))
     assert np.array_equal(matrix, np.eye(4))
     assert fit.status == "halves not ready"
 
@@ -386,12 +386,12 @@ def test_halves_without_pairs_leave_standardised_distance():
 def test_a_graph_of_ones_own(tmp_path: Path) -> None:
     """A function as graph is used, and asked for again when the pipeline is loaded."""
     points = strip(120, 12)
-    pipeline = small(graph=heat_map)
+    pipeline = small(graph=draw_heat_map)
     pipeline.learn(points[:90])
     pipeline.save(tmp_path / "saved")
     with pytest.raises(ParameterError, match="pass it as graph"):
         UnsupervisedPipeline.load(tmp_path / "saved")
-    loaded = UnsupervisedPipeline.load(tmp_path / "saved", graph=heat_map)
+    loaded = UnsupervisedPipeline.load(tmp_path / "saved", graph=draw_heat_map)
     for one in (pipeline, loaded):
         one.learn(points[90:])
     assert same(pipeline, loaded)
@@ -422,7 +422,7 @@ def test_a_sealed_file_with_arrays_of_another_shape_is_damaged(tmp_path: Path) -
     arrays = archive.unpack(table)
     for name, array in arrays.items():
         for changed in (array[:-1], array[None]) if array.size else ():
-            altered = archive.table_of({**arrays, name: changed})
+            altered = archive.to_table({**arrays, name: changed})
             archive.write_table(path, altered, "unsupervised", header)
             with pytest.raises(DamagedFileError):
                 UnsupervisedPipeline.load(path)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, Graph, ring_dtype
+from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, KernelMatrix, choose_dtype
 
 
 def rows_for(n: int, slots: np.ndarray, seed: int) -> np.ndarray:
@@ -18,7 +18,7 @@ def rows_for(n: int, slots: np.ndarray, seed: int) -> np.ndarray:
 
 def test_rows_are_written_as_rows_and_columns() -> None:
     """After a write the ring is symmetric and holds the rows."""
-    graph = Graph.empty(8, np.float64)
+    graph = KernelMatrix.empty(8, np.float64)
     first = np.arange(5)
     graph = graph.write(first, rows_for(5, first, 0))
     slots = np.array([1, 3])
@@ -28,10 +28,10 @@ def test_rows_are_written_as_rows_and_columns() -> None:
     np.testing.assert_array_equal(graph.rows(slots), rows)
 
 
-def filled(n: int, capacity: int) -> Graph:
+def filled(n: int, capacity: int) -> KernelMatrix:
     slots = np.arange(n)
-    graph = Graph.empty(capacity, np.float64).write(slots, rows_for(n, slots, 0))
-    graph.settle()
+    graph = KernelMatrix.empty(capacity, np.float64).write(slots, rows_for(n, slots, 0))
+    graph.commit()
     return graph
 
 
@@ -78,7 +78,7 @@ def test_a_graph_that_was_overwritten_cannot_be_read() -> None:
     graph = filled(5, 8)
     slots = np.array([1, 3])
     following = graph.write(slots, rows_for(5, slots, 1))
-    following.settle()
+    following.commit()
     with pytest.raises(RuntimeError, match="overwritten"):
         graph.product(np.ones((5, 1)))
     np.testing.assert_array_equal(following.rows(slots), rows_for(5, slots, 1))
@@ -89,7 +89,7 @@ def test_a_copy_has_a_ring_of_its_own() -> None:
     graph = filled(5, 8)
     before = graph.weights.copy()
     slots = np.array([0, 5])
-    graph.copy().write(slots, rows_for(6, slots, 1)).settle()
+    graph.copy().write(slots, rows_for(6, slots, 1)).commit()
     np.testing.assert_array_equal(graph.weights, before)
 
 
@@ -105,5 +105,5 @@ def test_the_buffer_grows_by_doubling() -> None:
 
 def test_small_rings_are_float64() -> None:
     """The threshold of the precision is the one that is documented."""
-    assert ring_dtype(FLOAT32_ABOVE) is np.float64
-    assert ring_dtype(FLOAT32_ABOVE + 1) is np.float32
+    assert choose_dtype(FLOAT32_ABOVE) is np.float64
+    assert choose_dtype(FLOAT32_ABOVE + 1) is np.float32

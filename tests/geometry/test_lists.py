@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.geometry import pairwise
-from streamembed.geometry.lists import Edges, Lists
-from streamembed.geometry.pairwise import Coordinates, Pairwise, Table
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
 from streamembed.numeric import codec
 
 
@@ -58,20 +58,20 @@ def whole(points: np.ndarray) -> np.ndarray:
         return np.einsum("ijk,ijk->ij", apart, apart)
 
 
-def slow(d2: np.ndarray, births: np.ndarray, positive: bool) -> list[list[int]]:
+def slow(d2: np.ndarray, arrivals: np.ndarray, positive: bool) -> list[list[int]]:
     """For every slot, all others that are neighbours, in the order of (d2, birth)."""
     result = []
     for i, row in enumerate(d2):
         near = (row < np.inf) & (row >= (5e-324 if positive else 0.0))
         near[i] = False
         others = np.flatnonzero(near)
-        result.append(others[np.lexsort((births[others], row[others]))].tolist())
+        result.append(others[np.lexsort((arrivals[others], row[others]))].tolist())
     return result
 
 
-def check(kept: Lists, d2: np.ndarray, births: np.ndarray) -> None:
+def check(kept: NeighborLists, d2: np.ndarray, arrivals: np.ndarray) -> None:
     """The kept lists are beginnings of the exact ones, and long enough."""
-    for i, wanted in enumerate(slow(d2, births, kept.positive)):
+    for i, wanted in enumerate(slow(d2, arrivals, kept.positive)):
         held = kept.near[i][kept.near[i] >= 0].tolist()
         assert held == wanted[: len(held)]
         assert len(held) >= min(kept.n_neighbors, len(wanted))
@@ -108,17 +108,17 @@ class Stream:
         return slots
 
 
-def table(d2: np.ndarray, slots: np.ndarray) -> Table:
+def table(d2: np.ndarray, slots: np.ndarray) -> DistanceTable:
     """The rows of ``slots`` at hand, others fetched."""
 
     def others(asked: np.ndarray) -> np.ndarray:
         assert not np.isin(asked, slots).any()
         return d2[asked]
 
-    return Table(slots, d2[slots], others)
+    return DistanceTable(slots, d2[slots], others)
 
 
-def same(left: Lists, right: Lists) -> bool:
+def same(left: NeighborLists, right: NeighborLists) -> bool:
     return all(
         np.array_equal(getattr(left, name), getattr(right, name))
         for name in ("near", "d2", "reach")
@@ -132,14 +132,14 @@ def same(left: Lists, right: Lists) -> bool:
 def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
     """The first K entries, distances to the bit; and what changed is said."""
     stream = Stream(kind, 250, 1)
-    kept = Lists.build(Coordinates(stream.points), stream.births, 6)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 6)
     for step in range(200):  # of five kinds of data each
         slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
-        geometry = Coordinates(stream.points)
+        geometry = PointDistances(stream.points)
         before = kept
         kept, changed = kept.replace(slots, geometry, stream.births)
         if step % 2:
-            fresh = Lists.build(geometry, stream.births, 6)
+            fresh = NeighborLists.build(geometry, stream.births, 6)
             assert np.array_equal(kept.near[:, :6], fresh.near[:, :6])
             assert np.array_equal(kept.d2[:, :6], fresh.d2[:, :6])
         differ = (kept.near[:, :6] != before.near[:, :6]).any(axis=1)
@@ -164,12 +164,12 @@ def test_kept_lists_are_the_slow_ones(
 ) -> None:
     """Also of few points, in growth from none, without duplicates, and of distances looked up."""
     stream = Stream(kind, n, seed)
-    kept = Lists.build(Coordinates(stream.points), stream.births, k, spare, positive)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, k, spare, positive)
     check(kept, whole(stream.points), stream.births)
     for step in range(6):
         slots = stream.refill(max(1, n // 9), grow=n == 0 or step % 3 == 0)
         d2 = whole(stream.points)
-        geometry: Pairwise = table(d2, slots) if looked_up else Coordinates(stream.points)
+        geometry: Pairwise = table(d2, slots) if looked_up else PointDistances(stream.points)
         kept, _ = kept.replace(slots, geometry, stream.births)
         check(kept, d2, stream.births)
 
@@ -178,30 +178,30 @@ def test_kept_lists_are_the_slow_ones(
 def test_never_trusted_beyond_the_end(kind: str) -> None:
     """One neighbourhood is drained, entry by entry, while far points arrive."""
     rng = np.random.default_rng(3)
-    points, births = KINDS[kind](rng, 80), np.arange(80)
-    kept = Lists.build(Coordinates(points), births, 3, spare=2)
+    points, arrivals = KINDS[kind](rng, 80), np.arange(80)
+    kept = NeighborLists.build(PointDistances(points), arrivals, 3, spare=2)
     for position in range(80, 240):
         nearest = kept.near[0, 0]
         points = points.copy()
         points[nearest] = 10.0 + rng.integers(0, 9, points.shape[1])
-        births[nearest] = position
-        kept, _ = kept.replace(np.array([nearest]), Coordinates(points), births)
+        arrivals[nearest] = position
+        kept, _ = kept.replace(np.array([nearest]), PointDistances(points), arrivals)
         if position % 5 == 0:
-            check(kept, whole(points), births)
-    check(kept, whole(points), births)
+            check(kept, whole(points), arrivals)
+    check(kept, whole(points), arrivals)
 
 
 def test_what_ties_with_the_end_is_not_guessed() -> None:
     """The last entry leaves, and an arrival at just its distance is younger than one unlisted."""
     points = np.array([[0.0], [1.0], [2.0], [-2.0], *[[50.0 + i] for i in range(20)]])
-    births = np.arange(24)
-    kept = Lists.build(Coordinates(points), births, 1, spare=1)
+    arrivals = np.arange(24)
+    kept = NeighborLists.build(PointDistances(points), arrivals, 1, spare=1)
     assert kept.near[0].tolist() == [1, 2]
-    points[2], births[2] = [-2.0], 99
-    kept, _ = kept.replace(np.array([2]), Coordinates(points), births)
+    points[2], arrivals[2] = [-2.0], 99
+    kept, _ = kept.replace(np.array([2]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [1, -1]
-    points[1], births[1] = [60.0], 100
-    kept, _ = kept.replace(np.array([1]), Coordinates(points), births)
+    points[1], arrivals[1] = [60.0], 100
+    kept, _ = kept.replace(np.array([1]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [3, 2]
 
 
@@ -214,11 +214,11 @@ def test_only_lists_that_ran_short_ask_for_a_row() -> None:
         asked.append(len(slots))
         return whole(stream.points)[slots]
 
-    kept = Lists.build(Coordinates(stream.points), stream.births, 5)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5)
     for _ in range(40):
         slots = stream.refill(10)
         rows = whole(stream.points)[slots]
-        kept, _ = kept.replace(slots, Table(slots, rows, others), stream.births)
+        kept, _ = kept.replace(slots, DistanceTable(slots, rows, others), stream.births)
     assert sum(asked) < 40
 
 
@@ -227,13 +227,13 @@ def test_a_table_is_the_points(kind: str) -> None:
     """Same lists, ends included, and same edges."""
     stream = Stream(kind, 90, 7)
     d2, every = whole(stream.points), np.arange(90)
-    left = Lists.build(Coordinates(stream.points), stream.births, 4)
-    right = Lists.build(table(d2, every), stream.births, 4)
+    left = NeighborLists.build(PointDistances(stream.points), stream.births, 4)
+    right = NeighborLists.build(table(d2, every), stream.births, 4)
     assert same(left, right)
     for _ in range(20):
         slots = stream.refill(9)
         looked_up = table(whole(stream.points), slots)
-        left, changed = left.replace(slots, Coordinates(stream.points), stream.births)
+        left, changed = left.replace(slots, PointDistances(stream.points), stream.births)
         right, others = right.replace(slots, looked_up, stream.births)
         assert same(left, right)
         assert np.array_equal(changed, others)
@@ -245,35 +245,35 @@ def test_infinite_distances_are_no_neighbours() -> None:
     d2 = whole(rng.standard_normal((40, 2)))
     part = np.arange(40) < 4
     d2[np.ix_(part, ~part)] = d2[np.ix_(~part, part)] = np.inf
-    births = np.arange(40)
-    kept = Lists.build(table(d2, births), births, 5)
-    check(kept, d2, births)
+    arrivals = np.arange(40)
+    kept = NeighborLists.build(table(d2, arrivals), arrivals, 5)
+    check(kept, d2, arrivals)
     assert (kept.near[:4, 3] == -1).all()
-    assert (kept.kth_positive(5, table(d2, births)) < np.inf).all()
+    assert (kept.kth_positive(5, table(d2, arrivals)) < np.inf).all()
     for step, slot in enumerate([20, 1, 1, 30, 2]):
         part[slot] = not part[slot]
         d2[slot] = d2[:, slot] = np.where(part == part[slot], rng.random(40), np.inf)
-        births[slot] = 40 + step
-        kept, _ = kept.replace(np.array([slot]), table(d2, np.array([slot])), births)
-        check(kept, d2, births)
+        arrivals[slot] = 40 + step
+        kept, _ = kept.replace(np.array([slot]), table(d2, np.array([slot])), arrivals)
+        check(kept, d2, arrivals)
 
 
 @pytest.mark.parametrize("positive", [False, True])
 def test_all_points_equal(positive: bool) -> None:
-    """The older first, or nobody at all."""
-    points, births = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
-    kept = Lists.build(Coordinates(points), births, 4, positive=positive)
-    births[[3, 9]] = [50, 51]
-    kept, _ = kept.replace(np.array([3, 9]), Coordinates(points), births)
-    check(kept, whole(points), births)
-    assert (kept.kth_positive(4, Coordinates(points)) == 0).all()
+    """The older first, or none at all."""
+    points, arrivals = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
+    kept = NeighborLists.build(PointDistances(points), arrivals, 4, positive=positive)
+    arrivals[[3, 9]] = [50, 51]
+    kept, _ = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
+    check(kept, whole(points), arrivals)
+    assert (kept.kth_positive(4, PointDistances(points)) == 0).all()
 
 
 def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
     """Only the slot itself is said to have changed."""
     stream = Stream("grid", 100, 0)
-    geometry = Coordinates(stream.points)
-    kept = Lists.build(geometry, stream.births, 5)
+    geometry = PointDistances(stream.points)
+    kept = NeighborLists.build(geometry, stream.births, 5)
     again, changed = kept.replace(np.array([8]), geometry, stream.births)
     assert np.array_equal(kept.near[:, :5], again.near[:, :5])
     assert changed.tolist() == [8]
@@ -284,11 +284,11 @@ def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
 def test_an_old_value_stays() -> None:
     """What a list was before a replacement, it still is; arrays and inputs are not written."""
     stream = Stream("plain", 60, 4)
-    kept = Lists.build(Coordinates(stream.points), stream.births, 5)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5)
     before = [kept.near.copy(), kept.d2.copy(), kept.reach.copy()]
     slots = stream.refill(5)
     stream.points.flags.writeable = stream.births.flags.writeable = False
-    kept.replace(slots, Coordinates(stream.points), stream.births)
+    kept.replace(slots, PointDistances(stream.points), stream.births)
     assert all(map(np.array_equal, before, [kept.near, kept.d2, kept.reach]))
     with pytest.raises(ValueError, match="read-only"):
         kept.near[0, 0] = 1
@@ -297,11 +297,11 @@ def test_an_old_value_stays() -> None:
 def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """In tiles of one row, or of all: the same lists, whole and replaced."""
     stream = Stream("grid", 70, 6)
-    wide = Lists.build(Coordinates(stream.points), stream.births, 5)
+    wide = NeighborLists.build(PointDistances(stream.points), stream.births, 5)
     monkeypatch.setattr(pairwise, "CELLS", 70)
-    assert same(wide, Lists.build(Coordinates(stream.points), stream.births, 5))
+    assert same(wide, NeighborLists.build(PointDistances(stream.points), stream.births, 5))
     slots = stream.refill(8)
-    kept, _ = wide.replace(slots, Coordinates(stream.points), stream.births)
+    kept, _ = wide.replace(slots, PointDistances(stream.points), stream.births)
     check(kept, whole(stream.points), stream.births)
 
 
@@ -309,27 +309,29 @@ def test_bounds_hold() -> None:
     """Of every distance by differences, wherever there are bounds."""
     for kind in KINDS:
         points = KINDS[kind](np.random.default_rng(9), 120)
-        block = Coordinates(points).rows(np.arange(120))
+        block = PointDistances(points).rows(np.arange(120))
         exact = whole(points)
         assert not (block.lower > exact).any()
         assert not (block.lower + block.slack[:, None] + block.slack < exact).any()
         assert not np.isposinf(block.lower).any()
     # with 16 features of a normal cloud the bounds are worth having
     points = np.random.default_rng(0).standard_normal((200, 16)) + 1e6
-    block = Coordinates(points).rows(np.arange(200))
+    block = PointDistances(points).rows(np.arange(200))
     assert block.slack.max() < 1e-10
 
 
 @pytest.mark.parametrize(("n_neighbors", "slot"), [(0, 1), (9, 1), (2, 3), (2, -2)])
 def test_a_saved_state_is_checked(n_neighbors: int, slot: int) -> None:
     """It comes back bit for bit; lists that name slots which there are not are refused."""
-    kept = Lists.build(Coordinates(np.arange(3.0)[:, None]), np.arange(3), 2)
+    kept = NeighborLists.build(PointDistances(np.arange(3.0)[:, None]), np.arange(3), 2)
     arrays, numbers = codec.pack(kept)
-    assert same(kept, codec.unpack(Lists, arrays, numbers))
+    assert same(kept, codec.unpack(NeighborLists, arrays, numbers))
     near = kept.near.copy()
     near[0, 0] = slot
     with pytest.raises(ValueError, match=r"lists of"):
-        codec.unpack(Lists, {**arrays, "near": near}, {**numbers, "n_neighbors": n_neighbors})
+        codec.unpack(
+            NeighborLists, {**arrays, "near": near}, {**numbers, "n_neighbors": n_neighbors}
+        )
 
 
 # ---------------------------------------------------------------- k-th positive distance
@@ -352,12 +354,12 @@ def kth(d2: np.ndarray, k: int) -> np.ndarray:
 def test_the_kth_positive_distance(kind: str, n: int, k: int, positive: bool, seed: int) -> None:
     """Of kept lists, duplicates skipped, whether or not a list holds it, and k beyond K."""
     stream = Stream(kind, n, seed)
-    kept = Lists.build(Coordinates(stream.points), stream.births, 5, positive=positive)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5, positive=positive)
     for _ in range(4):
         slots = stream.refill(max(1, n // 9))
-        kept, _ = kept.replace(slots, Coordinates(stream.points), stream.births)
+        kept, _ = kept.replace(slots, PointDistances(stream.points), stream.births)
     d2 = whole(stream.points)
-    geometry = Coordinates(stream.points)
+    geometry = PointDistances(stream.points)
     assert np.array_equal(kept.kth_positive(k, geometry), kth(d2, k))
     some = np.random.default_rng(seed).permutation(n)[:3]
     assert np.array_equal(kept.kth_positive(k, geometry, some), kth(d2, k)[some])
@@ -367,12 +369,12 @@ def test_the_kth_positive_distance(kind: str, n: int, k: int, positive: bool, se
 def test_without_duplicates_only_changed_slots_are_asked(kind: str) -> None:
     """Mended where lists changed, the k-th positive distances are those of all, and no row is."""
     stream = Stream(kind, 200, 8)
-    kept = Lists.build(Coordinates(stream.points), stream.births, 7, positive=True)
-    nothing = Table(np.zeros(0, dtype=np.int64), np.zeros((0, 200)), lambda slots: 1 / 0)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 7, positive=True)
+    nothing = DistanceTable(np.zeros(0, dtype=np.int64), np.zeros((0, 200)), lambda slots: 1 / 0)
     held = kept.kth_positive(7, nothing)
     for _ in range(30):
         slots = stream.refill(15)
-        kept, changed = kept.replace(slots, Coordinates(stream.points), stream.births)
+        kept, changed = kept.replace(slots, PointDistances(stream.points), stream.births)
         held[changed] = kept.kth_positive(7, nothing, changed)
         assert np.array_equal(held, kth(whole(stream.points), 7))
 
@@ -387,7 +389,7 @@ def slow_edges(d2: np.ndarray, radius2: float) -> Iterator[tuple[int, int, float
                 yield i, j, d2[i, j]
 
 
-def listed(edges: Edges) -> list[Any]:
+def listed(edges: RadiusEdges) -> list[Any]:
     return list(zip(edges.i.tolist(), edges.j.tolist(), edges.d2.tolist(), strict=True))
 
 
@@ -404,11 +406,11 @@ def test_edges_are_the_slow_ones(
 ) -> None:
     """Canonical order, every pair once, distances to the bit; the old value stays."""
     stream = Stream(kind, n, seed)
-    edges = Edges.build(Coordinates(stream.points), radius2)
+    edges = RadiusEdges.build(PointDistances(stream.points), radius2)
     for step in range(6):
         slots = stream.refill(max(1, n // 3), grow=n == 0 or step == 3)
         d2 = whole(stream.points)
-        geometry: Pairwise = table(d2, slots) if looked_up else Coordinates(stream.points)
+        geometry: Pairwise = table(d2, slots) if looked_up else PointDistances(stream.points)
         old, before = listed(edges), edges
         edges = edges.replace(slots, geometry)
         assert listed(edges) == list(slow_edges(d2, radius2))
@@ -418,10 +420,10 @@ def test_edges_are_the_slow_ones(
 def test_edges_of_a_long_stream_are_a_rebuild() -> None:
     """A thousand slots in and out."""
     stream = Stream("grid", 200, 11)
-    edges = Edges.build(Coordinates(stream.points), 1.0)
+    edges = RadiusEdges.build(PointDistances(stream.points), 1.0)
     for _ in range(100):
         slots = stream.refill(20)
-        edges = edges.replace(slots, Coordinates(stream.points))
-    assert listed(edges) == listed(Edges.build(Coordinates(stream.points), 1.0))
+        edges = edges.replace(slots, PointDistances(stream.points))
+    assert listed(edges) == listed(RadiusEdges.build(PointDistances(stream.points), 1.0))
     arrays, numbers = codec.pack(edges)
-    assert listed(codec.unpack(Edges, arrays, numbers)) == listed(edges)
+    assert listed(codec.unpack(RadiusEdges, arrays, numbers)) == listed(edges)

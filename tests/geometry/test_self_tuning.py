@@ -9,25 +9,27 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
-from streamembed.geometry.self_tuning import LARGEST_WIDTH, Rule, Scales
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
+from streamembed.geometry.self_tuning import LARGEST_WIDTH, LocalWidths, WidthRule
 from tests.oracles import oracle
 
 # A width is raised by halvings of an interval of its logarithm: known to 1e-6.
 HALVED = 2e-6
 
 
-def placed(points: np.ndarray, rule: Rule) -> Scales:
+def placed(points: np.ndarray, rule: WidthRule) -> LocalWidths:
     """The scales of so many points, all placed at once."""
     n = len(points)
-    births = np.arange(n)
-    near = Coordinates(points)
-    reaches = Lists.build(near, births, rule.n_neighbors, positive=True).kth_positive(
+    arrivals = np.arange(n)
+    near = PointDistances(points)
+    reaches = NeighborLists.build(near, arrivals, rule.n_neighbors, positive=True).kth_positive(
         rule.n_neighbors, near
     )
     d2 = cdist(points, points, "sqeuclidean")
-    return self_tuning.place(Scales.empty(), births, reaches, lambda slots: d2[slots], n, rule)
+    return self_tuning.fill_widths(
+        LocalWidths.empty(), arrivals, reaches, lambda slots: d2[slots], n, rule
+    )
 
 
 def cloud(n: int, seed: int = 0) -> np.ndarray:
@@ -68,8 +70,8 @@ KINDS = {"cloud": cloud, "outliers": outliers, "copies": copies, "lattice": latt
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [4, 25, 31, 150])
-@pytest.mark.parametrize("rule", [Rule(15, 2.0), Rule(1, 0.5), Rule(40, 4.0)])
-def test_widths_are_those_of_the_definition(kind: str, n: int, rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [WidthRule(15, 2.0), WidthRule(1, 0.5), WidthRule(40, 4.0)])
+def test_widths_are_those_of_the_definition(kind: str, n: int, rule: WidthRule) -> None:
     """Reach, floor and guard, of supports of any size; of one tile, which is raised at once."""
     points = KINDS[kind](n)
     expected = oracle.self_tuning_widths(cdist(points, points), rule.n_neighbors, rule.width)
@@ -80,7 +82,7 @@ def test_widths_are_those_of_the_definition(kind: str, n: int, rule: Rule) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_point_has_neighbours(kind: str) -> None:
     """Weights of k / 2 to others at least, in supports of several tiles too."""
-    rule, points = Rule(15, 2.0), KINDS[kind](700)
+    rule, points = WidthRule(15, 2.0), KINDS[kind](700)
     widths = placed(points, rule).widths
     weights = np.exp(-(cdist(points, points) ** 2) / (2.0 * np.outer(widths, widths)))
     assert (weights.sum(axis=1) - 1.0).min() >= 7.5 * (1 - 1e-12)
@@ -93,7 +95,7 @@ def test_every_point_has_neighbours(kind: str) -> None:
 def test_duplicates_are_no_neighbours() -> None:
     """A point's own copies do not shorten its reach; those of another point are so many points."""
     points = np.concatenate([np.zeros((50, 1)), np.arange(1.0, 51.0)[:, None]])
-    found = placed(points, Rule(5, 2.0))
+    found = placed(points, WidthRule(5, 2.0))
     np.testing.assert_array_equal(found.reaches[:50], 5.0)
     assert found.reaches[50] == 1.0
     assert found.reaches[-1] == 5.0
@@ -101,7 +103,7 @@ def test_duplicates_are_no_neighbours() -> None:
 
 def test_equal_points_have_width_one() -> None:
     """No reach is positive."""
-    found = placed(np.full((40, 2), 3.0), Rule(15, 2.0))
+    found = placed(np.full((40, 2), 3.0), WidthRule(15, 2.0))
     assert (found.widths == 1.0).all()
     assert (found.reaches == 0.0).all()
     assert found.median == 0.0
@@ -111,7 +113,7 @@ def test_equal_points_have_width_one() -> None:
 @given(st.integers(3, 60), st.integers(1, 80), st.integers(-140, 140), st.integers(0, 9999))
 def test_the_unit_does_not_matter(n: int, k: int, power: int, seed: int) -> None:
     """Distances in another unit: widths in that unit, to the last bits, over 280 decades."""
-    points, rule = np.round(cloud(n, seed), 1), Rule(k, 2.0)
+    points, rule = np.round(cloud(n, seed), 1), WidthRule(k, 2.0)
     plain, scaled = placed(points, rule), placed(points * 10.0**power, rule)
     if plain.median == 0.0:
         return
@@ -123,12 +125,12 @@ def test_the_unit_does_not_matter(n: int, k: int, power: int, seed: int) -> None
 
 def test_only_what_is_filled_changes() -> None:
     """Other widths are frozen; the median moves by a hundredth of the way."""
-    rule, points = Rule(15, 2.0), cloud(120)
+    rule, points = WidthRule(15, 2.0), cloud(120)
     before = placed(points, rule)
     points[[3, 50]] *= 4.0
     d2 = cdist(points, points, "sqeuclidean")
     slots, reaches = np.array([3, 50]), np.array([4.0, 6.0])
-    after = self_tuning.place(before, slots, reaches, lambda s: d2[s], 120, rule)
+    after = self_tuning.fill_widths(before, slots, reaches, lambda s: d2[s], 120, rule)
     others = np.setdiff1d(np.arange(120), slots)
     np.testing.assert_array_equal(after.widths[others], before.widths[others])
     np.testing.assert_array_equal(after.reaches[slots], reaches)
@@ -139,19 +141,19 @@ def test_what_has_drifted_is_refilled_the_worst_first() -> None:
     """By a half, either way; neither what was just filled, nor reaches below the least width."""
     was = np.array([1.0, 1.0, 1.0, 1.0, 0.01, 1.0])
     now = np.array([1.49, 1.51, 0.5, 9.0, 0.09, 0.66])
-    scales = Scales(was, was, 1.0)
-    found = self_tuning.drifted(scales, now, np.array([3]), 25)
+    scales = LocalWidths(was, was, 1.0)
+    found = self_tuning.find_drifted(scales, now, np.array([3]), 25)
     assert found.tolist() == [2, 5, 1]
-    assert self_tuning.drifted(scales, now, np.array([3]), 2).tolist() == [2, 5]
-    assert self_tuning.drifted(scales, now, np.array([3]), 0).tolist() == []
-    many = Scales(np.ones(99), np.ones(99), 1.0)
-    assert len(self_tuning.drifted(many, np.full(99, 9.0), np.arange(0), 99)) == 25
+    assert self_tuning.find_drifted(scales, now, np.array([3]), 2).tolist() == [2, 5]
+    assert self_tuning.find_drifted(scales, now, np.array([3]), 0).tolist() == []
+    many = LocalWidths(np.ones(99), np.ones(99), 1.0)
+    assert len(self_tuning.find_drifted(many, np.full(99, 9.0), np.arange(0), 99)) == 25
 
 
 def test_equal_points_that_part_are_refilled() -> None:
     """Where no two points differed, every reach that has become positive is a drift."""
-    scales = Scales(np.zeros(3), np.ones(3), 0.0)
-    found = self_tuning.drifted(scales, np.array([0.0, 1e-9, 2.0]), np.arange(0), 25)
+    scales = LocalWidths(np.zeros(3), np.ones(3), 0.0)
+    found = self_tuning.find_drifted(scales, np.array([0.0, 1e-9, 2.0]), np.arange(0), 25)
     assert found.tolist() == [2, 1]
 
 
@@ -161,16 +163,16 @@ def test_equal_points_that_part_are_refilled() -> None:
 def test_a_width_that_cannot_be_enough_is_finite() -> None:
     """A point so far off that its width, times that of others, leaves the doubles."""
     d2, widths = np.full((1, 40), 1e300), np.full(40, 1e-150)
-    found = self_tuning.raised(np.ones(1), d2, widths, Rule(15, 2.0))
+    found = self_tuning.raise_widths(np.ones(1), d2, widths, WidthRule(15, 2.0))
     assert found.tolist() == [LARGEST_WIDTH]
     assert np.isfinite(self_tuning.weigh(d2, found, widths, 1e6)).all()
 
 
 def test_unknown_distances_are_no_weight() -> None:
-    """inf: nobody is raised for neighbours that are not there."""
+    """inf: no width is raised for missing neighbours."""
     d2 = np.full((1, 40), np.inf)
     d2[0, 0] = 1.0
     own = np.array([0.5])
-    assert self_tuning.raised(own, d2, np.ones(40), Rule(15, 2.0)).tolist() == [0.5]
+    assert self_tuning.raise_widths(own, d2, np.ones(40), WidthRule(15, 2.0)).tolist() == [0.5]
     weights = self_tuning.weigh(d2, own, np.ones(40), 2.0)
     np.testing.assert_allclose(weights[0], [np.exp(-1.0), *[0.0] * 39])

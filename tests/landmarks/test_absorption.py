@@ -14,7 +14,7 @@ import streamembed as se
 from scenarios.streams import drifting_rings, still_rings, swiss_roll
 from streamembed.errors import DuplicateIdError, ResolutionWarning
 from streamembed.landmarks import absorption
-from streamembed.landmarks.absorption import Cover, Points, absorb
+from streamembed.landmarks.absorption import Cover, PointGeometry, absorb
 from tests.oracles import oracle
 
 # most of these supports are too small for their bandwidth, on purpose; one test is about that
@@ -84,12 +84,12 @@ def test_the_cover_is_the_rule(
         births = sorted(each[0] for each in slow.landmarks)
         assert engine.support_positions.tolist() == births
         masses = [each[2] for each in sorted(slow.landmarks, key=lambda each: each[0])]
-        assert engine._intake.state is not None
-        support = engine._intake.state.support
+        assert engine._buffer.state is not None
+        support = engine._buffer.state.support
         np.testing.assert_allclose(support.masses[support.oldest_first], masses, rtol=1e-9)
-    assert engine._intake.state is not None
+    assert engine._buffer.state is not None
     total = sum(each[2] for each in slow.landmarks)
-    np.testing.assert_allclose(engine._intake.state.support.masses.sum(), total, rtol=1e-12)
+    np.testing.assert_allclose(engine._buffer.state.support.masses.sum(), total, rtol=1e-12)
 
 
 def test_the_nearest_neighbours_are_mended_exactly() -> None:
@@ -98,12 +98,12 @@ def test_the_nearest_neighbours_are_mended_exactly() -> None:
     engine = small(size=60, warm_up=30)
     for start in range(0, 3000, 10):
         engine.learn(points[start : start + 10])
-        state = engine._intake.state
+        state = engine._buffer.state
         if state is None:
             continue
         assert state.cover is not None
         n = len(state.support)
-        exact = absorption.cover_of(Points(state.support.scaled, points[:0], n), n)
+        exact = absorption.compute_cover(PointGeometry(state.support.scaled, points[:0], n), n)
         np.testing.assert_array_equal(state.cover.nearest, exact.nearest)
         np.testing.assert_allclose(state.cover.nearest_d2, exact.nearest_d2, rtol=1e-12)
 
@@ -237,14 +237,14 @@ def test_mass_alone_costs_no_factor() -> None:
     engine = small(size=50, warm_up=50)
     points = blob(2000, 8)
     engine.learn(points)
-    assert engine._intake.state is not None
-    held, factor = engine.support_ids, engine._intake.state.factor
+    assert engine._buffer.state is not None
+    held, factor = engine.support_ids, engine._buffer.state.factor
     before = engine.snapshot()
     engine.learn(
-        engine._intake.state.support.points[:10]
+        engine._buffer.state.support.points[:10]
     )  # nothing is nearer to a landmark than itself
     np.testing.assert_array_equal(engine.support_ids, held)
-    assert engine._intake.state.factor is factor
+    assert engine._buffer.state.factor is factor
     assert engine.snapshot().masses.sum() == before.masses.sum() + 10
     assert engine.snapshot().certificate.met
 
@@ -304,11 +304,11 @@ def test_rescaling_keeps_the_masses() -> None:
     np.testing.assert_array_equal(after.masses, before.masses)
     weights = before.masses / before.masses.sum()
     np.testing.assert_allclose(after.center, weights @ before.points, rtol=1e-12)
-    assert engine._intake.state is not None
-    assert engine._intake.state.cover is not None
-    scaled = engine._intake.state.support.scaled
-    exact = absorption.cover_of(Points(scaled, scaled[:0], 40), 40)
-    np.testing.assert_array_equal(engine._intake.state.cover.nearest_d2, exact.nearest_d2)
+    assert engine._buffer.state is not None
+    assert engine._buffer.state.cover is not None
+    scaled = engine._buffer.state.support.scaled
+    exact = absorption.compute_cover(PointGeometry(scaled, scaled[:0], 40), 40)
+    np.testing.assert_array_equal(engine._buffer.state.cover.nearest_d2, exact.nearest_d2)
     engine.learn(points)
     assert engine.snapshot().masses.sum() == pytest.approx(1600)
 
@@ -374,7 +374,9 @@ def test_an_empty_cover_has_no_radius() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     assert Cover.empty().radius2(5) == 0.0
     two = np.array([[0.0], [1.0]])
-    taken = absorb(Cover.empty(), np.zeros(0), Points(two[:0], two, 5), np.ones(2), 5, nothing)
+    taken = absorb(
+        Cover.empty(), np.zeros(0), PointGeometry(two[:0], two, 5), np.ones(2), 5, nothing
+    )
     assert taken.cover.radius2(5) == 0.0
     assert taken.cover.radius2(2) == 1.0
 

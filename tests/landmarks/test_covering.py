@@ -30,7 +30,7 @@ def test_a_cover_is_the_cover_of_an_engine(half_life: float | None) -> None:
     held = covering.init(points.shape[1])
     for start in range(0, len(points), 50):
         engine.learn(points[start : start + 50])
-        state = engine._intake.state
+        state = engine._buffer.state
         assert state is not None
         assert state.cover is not None
         scaling = Scaling(state.scaling.center, state.scaling.scale, 1.0)
@@ -59,5 +59,5 @@ def test_stale_ones_are_light_and_old() -> None:
     """Beside the mean mass of their own cover."""
     masses = np.array([1.0, 0.001, 0.001, 5.0])
     ages = np.array([5000, 5000, 50, 5000])
-    assert covering.stale(masses, ages, 100).tolist() == [False, True, False, False]
-    assert covering.stale(masses[:0], ages[:0], 100).tolist() == []
+    assert covering.find_stale(masses, ages, 100).tolist() == [False, True, False, False]
+    assert covering.find_stale(masses[:0], ages[:0], 100).tolist() == []

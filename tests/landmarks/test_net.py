@@ -63,7 +63,7 @@ def test_the_net_is_the_rule(kind: str, counts: list[int], d: int, size: int, se
     assert as_list(every) == slow
     found = net.thin(every, every.points, size)
     expected, radius2 = oracle_cover.merge([as_list(part) for part in parts], size)
-    assert [tuple(point) for point in every.points[found.kept].tolist()] == [
+    assert [tuple(point) for point in every.points[found.indices].tolist()] == [
         point for point, *_ in expected
     ]
     np.testing.assert_allclose(found.masses, [mass for _, mass, *_ in expected], rtol=1e-9)
@@ -76,18 +76,18 @@ def test_what_is_proven(kind: str, counts: list[int], d: int, size: int, seed: i
     """Mass is conserved, those that stay are apart, and every landmark is within the radius."""
     every = net.union(parts_of(kind, counts, d, seed))
     found = net.thin(every, every.points, size)
-    kept = every.points[found.kept]
+    kept = every.points[found.indices]
     assert 1 <= len(kept) <= size
     # sums of at most 120 positive numbers, each share rounded a few times
     np.testing.assert_allclose(found.masses.sum(), every.masses.sum(), rtol=1e-12)
-    assert (found.masses >= every.masses[found.kept]).all()
+    assert (found.masses >= every.masses[found.indices]).all()
     d2 = cdist(every.points, kept, "sqeuclidean")
     radius2 = found.radius**2
     assert d2.min(axis=1).max() <= radius2 * (1 + 1e-15)  # the root of a square rounds
     if len(kept) < len(every):
-        among = d2[found.kept] + np.diag(np.full(len(kept), np.inf))
+        among = d2[found.indices] + np.diag(np.full(len(kept), np.inf))
         assert among.min() > radius2 * (1 - 1e-15)
-        assert net.closest(kept) >= found.radius or len(kept) == 1
+        assert net.measure_closest(kept) >= found.radius or len(kept) == 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,10 +110,10 @@ def test_rows_on_demand_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> No
     every = net.union([landmarks_of("normal", 300, 5, part, 7) for part in range(3)])
     held = net.thin(every, every.points, 200)
     for rows in (0, 10, 300):
-        monkeypatch.setattr(net, "HELD", rows * len(every))
+        monkeypatch.setattr(net, "MAX_STORED", rows * len(every))
         asked = net.thin(every, every.points, 200)
         assert held.masses.tobytes() == asked.masses.tobytes()
-        assert held.kept.tolist() == asked.kept.tolist()
+        assert held.indices.tolist() == asked.indices.tolist()
 
 
 @pytest.mark.parametrize("away", [1e3, 1e6, 1e12, 1e100])
@@ -123,7 +123,7 @@ def test_one_far_landmark_takes_one_place(away: float) -> None:
     points = every.points.copy()
     points[0] *= away / np.abs(points[0]).max()
     found = net.thin(every, points, 100)
-    assert 99 <= len(found.kept) <= 100
+    assert 99 <= len(found.indices) <= 100
     plain = net.thin(every, every.points, 100)
     assert found.radius < 1.2 * plain.radius
 
@@ -132,16 +132,16 @@ def test_of_many_the_net_has_nearly_as_many_as_may_stay() -> None:
     """And landmarks that are to stay do, where they are apart."""
     every = net.union([landmarks_of("normal", 400, 3, part, 1) for part in range(4)])
     found = net.thin(every, every.points, 300)
-    assert 0.995 * 300 <= len(found.kept) <= 300
+    assert 0.995 * 300 <= len(found.indices) <= 300
     first = np.zeros(len(every), dtype=bool)
-    first[found.kept] = True
+    first[found.indices] = True
     again = net.thin(every, every.points, 300, first)
-    assert set(found.kept) == set(again.kept)
+    assert set(found.indices) == set(again.indices)
     moved = net.union([landmarks_of("normal", 400, 3, part, 1) for part in range(3)])
-    known = np.isin(moved.keys[:, 0] * 10**6 + moved.keys[:, 1], _packed(every, found.kept))
+    known = np.isin(moved.keys[:, 0] * 10**6 + moved.keys[:, 1], _packed(every, found.indices))
     held = net.thin(moved, moved.points, 300, known)
     plain = net.thin(moved, moved.points, 300)
-    assert known[held.kept].sum() > known[plain.kept].sum()
+    assert known[held.indices].sum() > known[plain.indices].sum()
 
 
 def _packed(every: Landmarks, index: np.ndarray) -> np.ndarray:
@@ -153,4 +153,4 @@ def test_stale_ones_leave_first() -> None:
     points = np.array([[0.0], [0.1], [5.0]])
     keys = np.array([[0, 0], [0, 1], [0, 2]])
     heavy = Landmarks(points, np.array([9.0, 1.0, 1.0]), keys, np.array([True, False, False]))
-    assert net.thin(heavy, points, 2).kept.tolist() == [1, 2]
+    assert net.thin(heavy, points, 2).indices.tolist() == [1, 2]

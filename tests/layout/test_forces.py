@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces, forces_numba, relaxation
 from streamembed.layout.forces import Links
 from streamembed.numeric.arrays import Floats
 
 
 def links_of(points: Floats, k: int = 15) -> Links:
-    lists = Lists.build(Coordinates(points), np.arange(len(points)), k)
+    lists = NeighborLists.build(PointDistances(points), np.arange(len(points)), k)
     near, d2 = lists.nearest
-    return Links.of(near, forces.affinities(d2))
+    return Links.of(near, forces.compute_affinities(d2))
 
 
 def dense(links: Links) -> Floats:
@@ -33,9 +33,9 @@ def dense(links: Links) -> Floats:
 def test_links_are_the_symmetric_half_of_the_affinities() -> None:
     """A = (P + P^T) / 2 by brute force, with rows of P that sum to 1 and fall with the distance."""
     points = np.random.default_rng(0).standard_normal((60, 3))
-    lists = Lists.build(Coordinates(points), np.arange(60), 7)
+    lists = NeighborLists.build(PointDistances(points), np.arange(60), 7)
     near, d2 = lists.nearest
-    p = forces.affinities(d2)
+    p = forces.compute_affinities(d2)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     assert (np.diff(p, axis=1) <= 0).all()
     d = np.sqrt(d2)
@@ -71,7 +71,7 @@ def test_a_force_is_minus_half_the_derivative_of_the_energy() -> None:
             for step in (-h, h):
                 moved = places.copy()
                 moved[row, axis] += step
-                energies.append(forces.energy(links, moved, rho, gamma))
+                energies.append(forces.compute_energy(links, moved, rho, gamma))
             slope = (energies[1] - energies[0]) / (2.0 * h)
             assert found[axis] == pytest.approx(-0.5 * slope, abs=1e-6)
 
@@ -85,7 +85,7 @@ def test_the_energy_is_its_definition() -> None:
         for j in range(i):
             d2 = ((places[i] - places[j]) ** 2).sum()
             total += 1.5 * a[i, j] * np.log(1.0 + d2) + 0.1 / (1.0 + d2)
-    assert forces.energy(links, places, 1.5, 0.1) == pytest.approx(total, rel=1e-12)
+    assert forces.compute_energy(links, places, 1.5, 0.1) == pytest.approx(total, rel=1e-12)
 
 
 def test_single_precision_is_enough() -> None:

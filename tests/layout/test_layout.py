@@ -9,9 +9,9 @@ import pytest
 from scipy.spatial import cKDTree
 
 import streamembed as se
-from scenarios.streams import DataAbsent, table
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
+from scenarios.streams import MissingDataError, table
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces, layout, measures, relaxation
 from streamembed.layout.forces import Links
 from streamembed.layout.layout import Layout
@@ -35,25 +35,25 @@ class Window:
     def __init__(self, points: Floats, n: int = N) -> None:
         self.stream, self.n, self.position = points, n, n
         self.points, self.births = points[:n].copy(), np.arange(n)
-        self.lists = Lists.build(Coordinates(self.points), self.births, K)
-        self.picture = layout.anew(self.lists, True, self.points[:, :2], self.births, RHO)
+        self.lists = NeighborLists.build(PointDistances(self.points), self.births, K)
+        self.picture = layout.init(self.lists, True, self.points[:, :2], self.births, RHO)
 
     def push(self, c: int = C) -> tuple[Layout, Ints, Ints]:
         """One chunk; the picture before it, the chunk's slots, and the rows that changed."""
         events = np.arange(self.position, self.position + c)
         slots, before, earlier = events % self.n, self.lists, self.picture
         self.points[slots], self.births[slots] = self.stream[events], events
-        self.lists = before.replace(slots, Coordinates(self.points), self.births)[0]
+        self.lists = before.replace(slots, PointDistances(self.points), self.births)[0]
         positions = self.position, self.position + c
         self.position += c
-        self.picture = layout.follow(
+        self.picture = layout.update(
             earlier, before, self.lists, slots, self.births, positions, RHO
         )
-        return earlier, slots, self.lists.changed_since(before, slots)
+        return earlier, slots, self.lists.find_changed(before, slots)
 
 
 def kept_of(window: Window) -> float:
-    return float(measures.kept(window.picture.places, window.lists.nearest[0], None).mean())
+    return float(measures.measure_kept(window.picture.places, window.lists.nearest[0], None).mean())
 
 
 def test_following_keeps_as_many_neighbours_as_starting_over() -> None:
@@ -62,8 +62,8 @@ def test_following_keeps_as_many_neighbours_as_starting_over() -> None:
     window = Window(points)
     for _ in range(3 * N // C):
         window.push()
-    fresh = layout.anew(window.lists, True, window.points[:, :2], window.births, RHO)
-    cold = float(measures.kept(fresh.places, window.lists.nearest[0], None).mean())
+    fresh = layout.init(window.lists, True, window.points[:, :2], window.births, RHO)
+    cold = float(measures.measure_kept(fresh.places, window.lists.nearest[0], None).mean())
     assert kept_of(window) > cold - 0.04
     assert cold > 0.4
 
@@ -76,11 +76,11 @@ def test_points_keep_still() -> None:
         window.push()
 
     def laid_out() -> Floats:
-        return layout.anew(window.lists, True, window.points[:, :2], window.births, RHO).places
+        return layout.init(window.lists, True, window.points[:, :2], window.births, RHO).places
 
     live, fresh = [], []
     for _ in range(5):
-        scratch, radius = laid_out(), measures.radius(window.picture.places)
+        scratch, radius = laid_out(), measures.compute_radius(window.picture.places)
         _, slots, _ = window.push()
         live.append(window.picture.moved.mean() / radius)
         stayed = np.setdiff1d(np.arange(N), slots)
@@ -98,21 +98,23 @@ def test_energy_falls_with_nearly_every_chunk() -> None:
     for _ in range(100):
         earlier, slots, _ = window.push()
         near, d2 = window.lists.nearest
-        links = Links.of(near, forces.affinities(d2))
+        links = Links.of(near, forces.compute_affinities(d2))
         placed = place_newcomers(
             links, earlier.places, slots, window.births, RHO, window.picture.gamma
         )
         energies = [
-            forces.energy(links, places, RHO, window.picture.gamma)
+            forces.compute_energy(links, places, RHO, window.picture.gamma)
             for places in (placed, window.picture.places)
         ]
         falls.append(energies[1] <= energies[0])
     assert np.mean(falls) >= 0.95
 
 
-def test_without_a_breath_only_changed_rows_move(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_global_displacement_only_changed_rows_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All others keep their bits, and no row goes farther than its steps can reach."""
-    monkeypatch.setattr(layout, "BREATH", 10**9)
+    monkeypatch.setattr(layout, "EVENTS_PER_STEP", 10**9)
     window = Window(clusters(2 * N)[0])
     for _ in range(5):
         earlier, slots, changed = window.push()
@@ -165,8 +167,8 @@ def test_an_island_of_thirty_gets_a_place_of_its_own() -> None:
         own = np.isin(window.births, np.arange(N, N + 30))
         near = cKDTree(window.picture.places).query(window.picture.places[own], 6)[1][:, 1:]
         assert own[near].mean() == 1.0
-    radius = measures.radius(window.picture.places[own])
-    assert radius > 0.02 * measures.radius(window.picture.places)
+    radius = measures.compute_radius(window.picture.places[own])
+    assert radius > 0.02 * measures.compute_radius(window.picture.places)
 
 
 def test_kept_by_brute_force() -> None:
@@ -193,8 +195,8 @@ def test_balance_is_how_far_a_point_would_go() -> None:
     window = Window(clusters(2 * N)[0])
     window.push()
     near, d2 = window.lists.nearest
-    links, places = Links.of(near, forces.affinities(d2)), window.picture.places
-    found = measures.balance(links, places, RHO, window.picture.gamma)
+    links, places = Links.of(near, forces.compute_affinities(d2)), window.picture.places
+    found = measures.measure_balance(links, places, RHO, window.picture.gamma)
     for i in range(0, N, 17):
         force, h = relaxation.find_forces(links, places, np.array([i]), RHO, window.picture.gamma)
         far = np.hypot(*force[0]) / (h[0] + relaxation.LEAST_MAJORISER * RHO)
@@ -218,7 +220,7 @@ def test_newcomers_take_the_best_of_their_neighbours_places() -> None:
     """No candidate has less energy, and who has no neighbour yet begins in the middle."""
     window = Window(clusters(2 * N)[0])
     near, d2 = window.lists.nearest
-    links, places = Links.of(near, forces.affinities(d2)), window.picture.places
+    links, places = Links.of(near, forces.compute_affinities(d2)), window.picture.places
     gamma, slot = window.picture.gamma, np.array([7])
     found = place_newcomers(links, places, slot, window.births, RHO, gamma)[7]
     a = np.zeros(N)
@@ -257,26 +259,26 @@ def test_drift_does_not_shrink_the_picture(monkeypatch: pytest.MonkeyPatch) -> N
     """Six turnovers of gas sensors: what a live Z, or a picture that is frozen, would lose."""
     try:
         points, _ = table("gas_drift_partial")
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         pytest.skip(str(absent))
     points = np.sign(points) * np.log1p(np.abs(points))
     points = ((points - points.mean(axis=0)) / points.std(axis=0))[:3000]
     window, mutant = Window(points, n=500), Window(points, n=500)
-    radius = measures.radius(window.picture.places)
+    radius = measures.compute_radius(window.picture.places)
     frozen_places = window.picture.places
     while window.position < len(points):
         window.push()
         with monkeypatch.context() as patched:  # the mutant of local steps and a live Z
-            patched.setattr(layout, "BREATH", 10**9)
+            patched.setattr(layout, "EVENTS_PER_STEP", 10**9)
             mutant.push()
-        gamma = 500 / forces.sum_of_weights(mutant.picture.places)
+        gamma = 500 / forces.sum_weights(mutant.picture.places)
         mutant.picture = replace(mutant.picture, gamma=gamma)
-    shrunk = measures.radius(mutant.picture.places)
-    assert measures.radius(window.picture.places) > 1.5 * shrunk
+    shrunk = measures.compute_radius(mutant.picture.places)
+    assert measures.compute_radius(window.picture.places) > 1.5 * shrunk
     near = window.lists.nearest[0]
-    assert measures.radius(window.picture.places) > 0.25 * radius
-    fresh = layout.anew(window.lists, True, window.points[:, :2], window.births, RHO)
-    cold = float(measures.kept(fresh.places, near, None).mean())
+    assert measures.compute_radius(window.picture.places) > 0.25 * radius
+    fresh = layout.init(window.lists, True, window.points[:, :2], window.births, RHO)
+    cold = float(measures.measure_kept(fresh.places, near, None).mean())
     assert kept_of(window) > cold - 0.05
     # the mutant that never moves what is there
-    assert float(measures.kept(frozen_places, near, None).mean()) < cold - 0.3
+    assert float(measures.measure_kept(frozen_places, near, None).mean()) < cold - 0.3

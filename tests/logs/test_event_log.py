@@ -950,7 +950,7 @@ def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: 
         list(log)
     write_log(path, POINTS[:9], NAMES, format=format)
     if format != "stream":
-        with pytest.raises(LogError, match="promises 53 rows; 9 complete rows"):
+        with pytest.raises(LogError, match="declares 53 rows; 9 complete rows"):
             list(log)
 
 
@@ -982,7 +982,7 @@ def test_missing_and_empty_paths_are_log_errors(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
-    """Opening a pipe would hang until somebody writes to it."""
+    """Opening a pipe would block until a process writes to it."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LogError, match="neither a file nor a folder"):
         open_log(tmp_path / "pipe")

@@ -114,14 +114,14 @@ def test_what_is_passed_over_is_not_decoded(
     """No value is looked at before the record batch or row group that has the row."""
     write(tmp_path / "log", format, slice(None), compression)
     log, decoded = open_log(tmp_path / "log"), 0
-    original = EventLog._batch
+    original = EventLog._decode_batch
 
     def count(self: EventLog, part: Any, *rest: Any) -> LogBatch:
         nonlocal decoded
         decoded += part.num_rows
         return original(self, part, *rest)
 
-    monkeypatch.setattr(EventLog, "_batch", count)
+    monkeypatch.setattr(EventLog, "_decode_batch", count)
     assert [part.offset for part in log.batches(57)] == [57]
     assert decoded == 3
 

@@ -1,4 +1,4 @@
-"""What columns are for: ids, times and targets never become features in silence."""
+"""Roles of columns: ids, times and targets never become features without a warning."""
 
 from __future__ import annotations
 

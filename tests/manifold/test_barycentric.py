@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding
 from threadpoolctl import threadpool_limits
 
-from streamembed.geometry.lists import Lists
-from streamembed.geometry.pairwise import Coordinates
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.manifold import barycentric
-from streamembed.manifold.barycentric import alignment, extend, refill, solve, weights_of
+from streamembed.manifold.barycentric import build_alignment, compute_weights, extend, refill, solve
 from streamembed.numeric import codec
 from streamembed.spectral.inertia import count_above
 
@@ -35,12 +35,12 @@ def one_thread():
 
 
 def near_of(points: np.ndarray, k: int = K) -> np.ndarray:
-    return Lists.build(Coordinates(points), np.arange(len(points)), k).near[:, :k]
+    return NeighborLists.build(PointDistances(points), np.arange(len(points)), k).near[:, :k]
 
 
 def operator_of(points: np.ndarray, k: int = K) -> tuple:
     near = near_of(points, k)
-    return alignment(near, weights_of(points, near))
+    return build_alignment(near, compute_weights(points, near))
 
 
 def roll(n: int, seed: int = 0) -> np.ndarray:
@@ -92,7 +92,7 @@ def test_weights_are_the_least_squares_ones(d: int, k: int) -> None:
     """Of fewer, as many and more neighbours than features."""
     points = np.random.default_rng(d).standard_normal((40, d))
     near = near_of(points, k)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     assert np.abs(weights.sum(axis=1) - 1).max() < EXACT
     for i in range(40):
         assert np.allclose(weights[i], rebuilding(points[i], points[near[i]], 1e-3), atol=SOLVED)
@@ -103,37 +103,37 @@ def test_weights_know_nothing_of_rotation_shift_and_scale() -> None:
     rng = np.random.default_rng(1)
     points = rng.standard_normal((60, 4))
     near = near_of(points, 7)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
     for moved in (points @ turn, points + 100.0, 1e-3 * points, 1e-200 * points, 1e200 * points):
-        assert np.allclose(weights_of(moved, near), weights, atol=1e-8)
+        assert np.allclose(compute_weights(moved, near), weights, atol=1e-8)
 
 
 def test_some_slots_have_the_bits_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are asked for together, and in tiles of one."""
     points = digits(80)
     near = near_of(points)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     some = np.array([70, 3, 4])
-    assert np.array_equal(weights_of(points, near, some), weights[some])
+    assert np.array_equal(compute_weights(points, near, some), weights[some])
     monkeypatch.setattr(barycentric, "CELLS", 1)
-    assert np.array_equal(weights_of(points, near), weights)
-    assert weights_of(points, near, some[:0]).shape == (0, K)
+    assert np.array_equal(compute_weights(points, near), weights)
+    assert compute_weights(points, near, some[:0]).shape == (0, K)
 
 
 def test_duplicates_share_alike_and_short_lists_are_all_there_is() -> None:
     """All neighbours in one place: equal weights. -1: weight 0, as if it were not there."""
     points = np.ones((5, 3))
-    assert np.allclose(weights_of(points, near_of(points, 4)), 0.25, atol=EXACT)
+    assert np.allclose(compute_weights(points, near_of(points, 4)), 0.25, atol=EXACT)
     points = np.random.default_rng(2).standard_normal((30, 3))
     near = near_of(points, 4)
     short = np.column_stack([near[:, :2], np.full((30, 3), -1), near[:, 2:]]).astype(np.int32)
-    weights = weights_of(points, short)
+    weights = compute_weights(points, short)
     assert (weights[:, 2:5] == 0).all()
-    assert np.allclose(weights[:, [0, 1, 5, 6]], weights_of(points, near), atol=EXACT)
+    assert np.allclose(weights[:, [0, 1, 5, 6]], compute_weights(points, near), atol=EXACT)
     nobody = np.full((30, 4), -1, dtype=np.int32)
-    assert (weights_of(points, nobody) == 0).all()
-    assert weights_of(points, nobody[:, :0]).shape == (30, 0)
+    assert (compute_weights(points, nobody) == 0).all()
+    assert compute_weights(points, nobody[:, :0]).shape == (30, 0)
 
 
 # ---------------------------------------------------------------- the operator
@@ -144,10 +144,10 @@ def test_the_operator_is_that_of_the_definition(with_masses: bool) -> None:
     """B v_0 = 0, M symmetric to the bit, and the generalised problem's whole spectrum."""
     points = roll(120)
     near = near_of(points)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     rng = np.random.default_rng(3)
     masses = rng.integers(1, 9, 120).astype(float) if with_masses else None
-    B, M = alignment(near, weights, masses)
+    B, M = build_alignment(near, weights, masses)
     assert (M != M.T).nnz == 0
     root = np.ones(120) if masses is None else np.sqrt(masses)
     assert np.abs(B @ root).max() < EXACT * root.max()
@@ -159,14 +159,14 @@ def test_a_mass_is_so_many_copies_that_are_rebuilt_alike() -> None:
     """All that copies add is the eigenvalue 1, one of them a copy."""
     points = roll(60)
     near = near_of(points, 5)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     masses = np.random.default_rng(4).integers(1, 4, 60)
     of = np.repeat(np.arange(60), masses)  # the point of every copy
     W = np.zeros((60, 60))
     W[np.arange(60)[:, None], near] = weights
     apart = np.eye(len(of)) - W[np.ix_(of, of)] / masses[of]
     copies = np.linalg.eigvalsh(apart.T @ apart)
-    B, M = alignment(near, weights, masses.astype(float))
+    B, M = build_alignment(near, weights, masses.astype(float))
     added = np.ones(len(of) - 60)
     expected = np.sort(np.concatenate([np.linalg.eigvalsh(M.toarray()), added]))
     assert np.allclose(copies, expected, atol=1e-10)
@@ -186,8 +186,8 @@ def test_the_bottom_is_that_of_a_dense_solve(data) -> None:
     """From random columns: values, vectors, residuals; orthonormal and centred to 1e-10."""
     points = data(400)
     near = near_of(points)
-    weights = weights_of(points, near)
-    B, M = alignment(near, weights)
+    weights = compute_weights(points, near)
+    B, M = build_alignment(near, weights)
     bottom, report = solve(B, M, None, COUNT, np.random.default_rng(0))
     values, vectors = dense(near, weights)
     assert report.met
@@ -211,24 +211,26 @@ def followed(chunks: int, *most: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """
     data = digits(500 + 10 * chunks)
     points, births = data[:500].copy(), np.arange(500)
-    lists = Lists.build(Coordinates(points), births, K)
-    weights = weights_of(points, lists.near[:, :K])
-    B, M = alignment(lists.near[:, :K], weights)
+    lists = NeighborLists.build(PointDistances(points), births, K)
+    weights = compute_weights(points, lists.near[:, :K])
+    B, M = build_alignment(lists.near[:, :K], weights)
     bottom, _ = solve(B, M, None, COUNT, np.random.default_rng(0))
     found = []
     for chunk in range(chunks):
         slots = np.arange(10) + 10 * chunk
         points[slots], births[slots] = data[500 + slots], 500 + slots
-        lists, changed = lists.replace(slots, Coordinates(points), births)
+        lists, changed = lists.replace(slots, PointDistances(points), births)
         near = lists.near[:, :K]
         weights = weights.copy()
-        weights[changed] = weights_of(points, near, changed)
-        B, M = alignment(near, weights)
+        weights[changed] = compute_weights(points, near, changed)
+        B, M = build_alignment(near, weights)
         start = refill(bottom.vectors, slots, near, weights)
         values, vectors = np.linalg.eigh(M.toarray())
         c = widest_gap(values[1:])
         for steps in most:
-            bottom, report = solve(B, M, start, COUNT, np.random.default_rng(chunk), most=steps)
+            bottom, report = solve(
+                B, M, start, COUNT, np.random.default_rng(chunk), max_steps=steps
+            )
             apart = sine(bottom.vectors[:, :c], vectors[:, 1 : c + 1])
             found.append((apart, report.met, report.steps))
     sines, met, steps = np.array(found).reshape(chunks, len(most), 3).transpose(2, 0, 1)
@@ -256,8 +258,8 @@ def test_parts_that_arrive_whole_are_found() -> None:
     points[slots] = 500.0 + np.random.default_rng(1).standard_normal((40, 3))
     points[20:40] += 500.0
     near = near_of(points)
-    weights = weights_of(points, near)
-    B, M = alignment(near, weights)
+    weights = compute_weights(points, near)
+    B, M = build_alignment(near, weights)
     start = refill(bottom.vectors, slots, near, weights)
     assert (start[slots] == 0).all()
     found, _ = solve(B, M, start, COUNT, np.random.default_rng(2))
@@ -295,14 +297,16 @@ def test_points_that_nobody_joins_are_parts() -> None:
     near = near_of(points, 6).copy()
     near[7] = -1
     near[near == 7] = -1
-    B, M = alignment(near, weights_of(points, near))
+    B, M = build_alignment(near, compute_weights(points, near))
     assert np.abs(B @ np.ones(50)).max() < EXACT
     bottom, _ = solve(B, M, None, 2, np.random.default_rng(0))
     assert bottom.values[0] < 1e-14
     lone = np.where(np.arange(50) == 7, 49.0, -1.0) / np.sqrt(49 * 50)
     assert sine(lone[:, None], bottom.vectors[:, :1]) < 1e-5
     none = np.full((4, 2), -1, dtype=np.int32)
-    bottom, report = solve(*alignment(none, np.zeros((4, 2))), None, 2, np.random.default_rng(0))
+    bottom, report = solve(
+        *build_alignment(none, np.zeros((4, 2))), None, 2, np.random.default_rng(0)
+    )
     assert (bottom.values == 0).all()
     assert np.isfinite(report.relative).all()
 
@@ -315,7 +319,7 @@ def test_few_points(n: int, k: int, seed: int, equal: bool) -> None:
     if equal:
         points[:] = points[0]
     near = near_of(points, k)
-    B, M = alignment(near, weights_of(points, near))
+    B, M = build_alignment(near, compute_weights(points, near))
     start = None
     for step in range(2):
         bottom, report = solve(B, M, start, COUNT, np.random.default_rng(step))
@@ -337,10 +341,10 @@ def test_a_start_of_another_shape_is_filled_up() -> None:
     B, M = operator_of(points[:290])
     bottom, _ = solve(B, M, None, 2, np.random.default_rng(0))
     near = near_of(points)
-    weights = weights_of(points, near)
+    weights = compute_weights(points, near)
     start = refill(bottom.vectors, np.arange(290, 300), near, weights)
     assert start.shape == (300, 9)
-    B, M = alignment(near, weights)
+    B, M = build_alignment(near, weights)
     values = np.linalg.eigvalsh(M.toarray())
     for count in (2, 6, 12):
         found, report = solve(B, M, start, count, np.random.default_rng(1))
@@ -356,7 +360,7 @@ def test_inputs_stay_and_a_saved_bottom_comes_back() -> None:
     start.flags.writeable = M.data.flags.writeable = B.data.flags.writeable = False
     one, _ = solve(B, M, start, 2, np.random.default_rng(1))
     two, _ = solve(B, M, start, 2, np.random.default_rng(1))
-    back = codec.unpack(barycentric.Bottom, *codec.pack(one))
+    back = codec.unpack(barycentric.BottomPairs, *codec.pack(one))
     assert np.array_equal(back.vectors, two.vectors)
     assert np.array_equal(back.values, two.values)
 
@@ -382,20 +386,20 @@ def test_a_column_that_was_swapped_for_the_next_is_missed(data) -> None:
     """With all of them 0 are missed."""
     _, M = operator_of(data(300))
     values = np.linalg.eigvalsh(M.toarray())[1:]
-    whole = barycentric.missed(M, values[: COUNT + 1], 1e-15)
+    whole = barycentric.count_missed(M, values[: COUNT + 1], 1e-15)
     assert whole.missed == 0
     assert values[whole.covered - 1] < whole.cut < values[whole.covered]
     for lost in range(whole.covered):
         swapped = np.delete(values, lost)[: COUNT + 1]
-        assert barycentric.missed(M, swapped, 1e-15).missed == 1
+        assert barycentric.count_missed(M, swapped, 1e-15).missed == 1
 
 
 def test_what_cannot_be_told_is_not_told() -> None:
     """Of values that are all 0, and of equal ones without a gap."""
     rng = np.random.default_rng(0)
     _, M = operator_of(np.concatenate([rng.standard_normal((30, 3)) + 90 * p for p in range(6)]))
-    assert barycentric.missed(M, np.zeros(4), 0.0).missed is None
-    assert barycentric.missed(M, np.full(4, 1e-17), 0.0).missed is None
+    assert barycentric.count_missed(M, np.zeros(4), 0.0).missed is None
+    assert barycentric.count_missed(M, np.full(4, 1e-17), 0.0).missed is None
 
 
 def test_new_points_are_those_of_scikit_learn() -> None:

@@ -14,10 +14,16 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import Isomap
 
 from streamembed.errors import ParameterError
-from streamembed.geometry.lists import Edges, Lists
-from streamembed.geometry.pairwise import Coordinates
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.manifold import geodesics, geodesics_numba
-from streamembed.manifold.geodesics import Geodesics, graph_of, graph_of_edges, parts, rows
+from streamembed.manifold.geodesics import (
+    Geodesics,
+    build_graph,
+    build_graph_of_edges,
+    compute_rows,
+    label_parts,
+)
 from streamembed.numeric import codec
 
 # A path of some ten edges, summed in another order: a few eps.
@@ -59,7 +65,7 @@ class Stream:
     def __init__(self, kind: str, n: int, k: int, seed: int) -> None:
         self.kind, self.k, self.rng = kind, k, np.random.default_rng(seed)
         self.points, self.births = drawn(kind, self.rng, n), np.arange(n)
-        self.lists = Lists.build(Coordinates(self.points), self.births, k)
+        self.lists = NeighborLists.build(PointDistances(self.points), self.births, k)
 
     @property
     def near(self) -> np.ndarray:
@@ -67,7 +73,7 @@ class Stream:
 
     @property
     def graph(self) -> csr_array:
-        return graph_of(self.near, self.lists.d2[:, : self.k])
+        return build_graph(self.near, self.lists.d2[:, : self.k])
 
     def refill(self, most: int, grow: int = 0) -> np.ndarray:
         """Some slots, or all near one place, and ``grow`` new ones."""
@@ -83,7 +89,7 @@ class Stream:
         first = self.births.max() + 1
         self.births = np.append(self.births, np.zeros(grow, dtype=np.int64))
         self.births[slots] = first + np.arange(len(slots))
-        self.lists, _ = self.lists.replace(slots, Coordinates(self.points), self.births)
+        self.lists, _ = self.lists.replace(slots, PointDistances(self.points), self.births)
         return slots
 
 
@@ -115,18 +121,18 @@ def test_rows_are_those_of_the_plain_loops(kind: str) -> None:
     assert np.allclose(kept.lengths, wanted, rtol=ROUNDING, atol=1e-290)
     check_parents(kept, stream.graph)
     some = np.array([4, 80, 4])
-    lengths, parents = rows(stream.graph, some)
+    lengths, parents = compute_rows(stream.graph, some)
     assert np.array_equal(lengths, kept.lengths[some])
     assert np.array_equal(parents, kept.parents[some])
     assert parents.dtype == np.int32
-    assert rows(stream.graph, np.zeros(0, dtype=np.int64))[0].shape == (0, 90)
+    assert compute_rows(stream.graph, np.zeros(0, dtype=np.int64))[0].shape == (0, 90)
 
 
 def test_a_graph_is_symmetric_whoever_lists_whom() -> None:
     """No mutual edge is double, no list that ends early names anyone, no duplicate is lost."""
     points = np.array([[0.0], [0.0], [1.0], [5.0]])
-    lists = Lists.build(Coordinates(points), np.arange(4), 1)
-    graph = graph_of(lists.near[:, :1], lists.d2[:, :1])
+    lists = NeighborLists.build(PointDistances(points), np.arange(4), 1)
+    graph = build_graph(lists.near[:, :1], lists.d2[:, :1])
     assert graph.toarray().tolist() == [
         [0.0, 1e-300, 1.0, 0.0],
         [1e-300, 0.0, 0.0, 0.0],
@@ -134,15 +140,15 @@ def test_a_graph_is_symmetric_whoever_lists_whom() -> None:
         [0.0, 0.0, 4.0, 0.0],
     ]
     assert Geodesics.build(graph).lengths[1].tolist() == [1e-300, 0.0, 1.0, 5.0]
-    alone = graph_of(np.full((2, 3), -1, dtype=np.int32), np.full((2, 3), np.inf))
+    alone = build_graph(np.full((2, 3), -1, dtype=np.int32), np.full((2, 3), np.inf))
     assert Geodesics.build(alone).lengths.tolist() == [[0.0, np.inf], [np.inf, 0.0]]
 
 
 def test_edges_within_a_radius_are_a_graph() -> None:
     """That of all pairs so near, duplicates among them."""
     points = drawn("grid", np.random.default_rng(0), 60)
-    edges = Edges.build(Coordinates(points), 2.0)
-    graph = graph_of_edges(edges.i, edges.j, edges.d2, 60)
+    edges = RadiusEdges.build(PointDistances(points), 2.0)
+    graph = build_graph_of_edges(edges.i, edges.j, edges.d2, 60)
     apart = np.linalg.norm(points[:, None] - points, axis=2)
     joined = (apart**2 < 2.5) & ~np.eye(60, dtype=bool)
     assert np.array_equal(graph.toarray() > 0, joined)
@@ -167,7 +173,7 @@ def test_a_hundred_repairs_are_a_fresh_dijkstra(kind: str, k: int) -> None:
         assert np.array_equal(kept.lengths, dijkstra(after))
         if step % 10 == 0:
             check_parents(kept, after)
-        several.add(int(parts(after).max()) + 1)
+        several.add(int(label_parts(after).max()) + 1)
         graph = after
     if kind in ("islands", "chain"):
         assert len(several) > 2  # the graph was cut, and joined
@@ -196,7 +202,7 @@ def test_an_edge_that_is_cut_and_an_edge_that_comes_back() -> None:
 
     def ring(*without: int) -> csr_array:
         kept = ~np.isin(i, without)
-        return graph_of_edges(i[kept], (i[kept] + 1) % 8, full[kept], 8)
+        return build_graph_of_edges(i[kept], (i[kept] + 1) % 8, full[kept], 8)
 
     none = np.zeros(0, dtype=np.int64)
     graphs = [ring(), ring(2), ring(2, 5), ring(), ring(*range(8)), ring(7)]
@@ -303,7 +309,7 @@ def test_a_patch_is_right_for_new_points_and_old_for_others() -> None:
     assert np.array_equal(patched.lengths[np.ix_(stays, slots)], true[np.ix_(slots, stays)].T)
     old = np.ix_(stays, stays)
     assert np.array_equal(patched.lengths[old], kept.lengths[old])
-    assert geodesics.staleness(patched, stream.graph, slots) < ROUNDING
+    assert geodesics.measure_staleness(patched, stream.graph, slots) < ROUNDING
 
 
 def whole_staleness(kept: np.ndarray, true: np.ndarray) -> float:
@@ -314,38 +320,40 @@ def test_thirty_two_rows_tell_the_staleness_of_all() -> None:
     """Within a factor of two, at every twentieth of a turnover of digits; fresh rows are at 0."""
     pixels = load_digits().data[np.random.default_rng(0).permutation(1797)] / 16
     points, births = pixels[:400].copy(), np.arange(400)
-    lists = Lists.build(Coordinates(points), births, 10)
-    kept = Geodesics.build(graph_of(lists.near[:, :10], lists.d2[:, :10]))
+    lists = NeighborLists.build(PointDistances(points), births, 10)
+    kept = Geodesics.build(build_graph(lists.near[:, :10], lists.d2[:, :10]))
     grown = []
     for step in range(10):
         slots = np.arange(20) + 20 * step
         points[slots], births[slots] = pixels[400 + slots], 400 + slots
-        lists, _ = lists.replace(slots, Coordinates(points), births)
-        graph = graph_of(lists.near[:, :10], lists.d2[:, :10])
+        lists, _ = lists.replace(slots, PointDistances(points), births)
+        graph = build_graph(lists.near[:, :10], lists.d2[:, :10])
         kept = geodesics.patch(kept, graph, slots)
         sample = np.random.default_rng(step).permutation(400)[: geodesics.SAMPLE]
-        found = geodesics.staleness(kept, graph, sample)
+        found = geodesics.measure_staleness(kept, graph, sample)
         whole = whole_staleness(kept.lengths, dijkstra(graph))
         assert 0.5 * whole <= found <= 2.0 * whole
-        assert geodesics.staleness(kept, graph, np.arange(400)) == pytest.approx(whole, rel=1e-9)
+        assert geodesics.measure_staleness(kept, graph, np.arange(400)) == pytest.approx(
+            whole, rel=1e-9
+        )
         grown.append(whole)
     assert grown[-1] > 2 * grown[0] > 0
     fresh = Geodesics.build(graph)
-    assert geodesics.staleness(fresh, graph, np.arange(400)) == 0.0
+    assert geodesics.measure_staleness(fresh, graph, np.arange(400)) == 0.0
 
 
 def test_a_cut_is_stale_however_small() -> None:
     """A pair that has a path in one and not in the other counts as 1; also all duplicates do."""
-    line = graph_of_edges(np.array([0, 1, 2]), np.array([1, 2, 3]), np.ones(3), 4)
-    cut = graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.ones(2), 4)
+    line = build_graph_of_edges(np.array([0, 1, 2]), np.array([1, 2, 3]), np.ones(3), 4)
+    cut = build_graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.ones(2), 4)
     every = np.arange(4)
-    assert geodesics.staleness(Geodesics.build(line), cut, every) >= 1.0
-    assert geodesics.staleness(Geodesics.build(cut), line, every) >= 1.0
-    assert geodesics.staleness(Geodesics.build(cut), cut, every) == 0.0
-    same = graph_of_edges(np.array([0, 1, 2]), np.array([1, 2, 3]), np.zeros(3), 4)
-    assert np.isfinite(geodesics.staleness(Geodesics.build(line), same, every))
+    assert geodesics.measure_staleness(Geodesics.build(line), cut, every) >= 1.0
+    assert geodesics.measure_staleness(Geodesics.build(cut), line, every) >= 1.0
+    assert geodesics.measure_staleness(Geodesics.build(cut), cut, every) == 0.0
+    same = build_graph_of_edges(np.array([0, 1, 2]), np.array([1, 2, 3]), np.zeros(3), 4)
+    assert np.isfinite(geodesics.measure_staleness(Geodesics.build(line), same, every))
     nobody = csr_array((4, 4))
-    assert geodesics.staleness(Geodesics.build(nobody), nobody, every) == 0.0
+    assert geodesics.measure_staleness(Geodesics.build(nobody), nobody, every) == 0.0
 
 
 # ---------------------------------------------------------------- parts, new points
@@ -353,19 +361,19 @@ def test_a_cut_is_stale_however_small() -> None:
 
 def test_the_largest_part_is_0_and_of_equal_ones_the_oldest() -> None:
     """Two pairs, three alone in one, and one alone."""
-    graph = graph_of_edges(np.array([0, 2, 5, 6]), np.array([1, 3, 6, 7]), np.ones(4), 8)
-    assert parts(graph).tolist() == [1, 1, 2, 2, 3, 0, 0, 0]
+    graph = build_graph_of_edges(np.array([0, 2, 5, 6]), np.array([1, 3, 6, 7]), np.ones(4), 8)
+    assert label_parts(graph).tolist() == [1, 1, 2, 2, 3, 0, 0, 0]
     births = np.array([10, 11, 12, 9, 1, 20, 21, 22])
-    assert parts(graph, births).tolist() == [2, 2, 1, 1, 3, 0, 0, 0]
-    assert parts(csr_array((0, 0))).shape == (0,)
+    assert label_parts(graph, births).tolist() == [2, 2, 1, 1, 3, 0, 0, 0]
+    assert label_parts(csr_array((0, 0))).shape == (0,)
 
 
 def test_new_points_reach_all_by_their_nearest() -> None:
     """What scikit-learn's Isomap computes inside ``transform``; -1 is nobody."""
     rng = np.random.default_rng(4)
     points, new = rng.standard_normal((150, 3)), rng.standard_normal((20, 3))
-    lists = Lists.build(Coordinates(points), np.arange(150), 8)
-    graph = graph_of(lists.near[:, :8], lists.d2[:, :8])
+    lists = NeighborLists.build(PointDistances(points), np.arange(150), 8)
+    graph = build_graph(lists.near[:, :8], lists.d2[:, :8])
     kept = Geodesics.build(graph)
     theirs = Isomap(n_neighbors=8).fit(points)
     assert np.allclose(theirs.dist_matrix_, kept.lengths, rtol=1e-12)

@@ -11,8 +11,8 @@ from sklearn import decomposition
 from sklearn.datasets import load_digits
 
 from streamembed.manifold import principal, principal_stream
-from streamembed.manifold.principal import Moments, OneSided, Principal, auto_rank, view
-from streamembed.manifold.principal_stream import Settings
+from streamembed.manifold.principal import Moments, OneSided, PrincipalView, choose_rank, view
+from streamembed.manifold.principal_stream import PrincipalSettings
 from streamembed.numeric.arrays import Floats
 
 DIGITS = load_digits().data
@@ -47,7 +47,7 @@ def sine(left: Floats, right: Floats) -> float:
     return float(np.linalg.norm(left - left @ right.T @ right, 2))
 
 
-def assert_alike(found: Principal, X: Floats, k: int, tolerance: float) -> None:
+def assert_alike(found: PrincipalView, X: Floats, k: int, tolerance: float) -> None:
     mean, s, axes = oracle(X)
     np.testing.assert_allclose(found.mean, mean, atol=tolerance * np.abs(X).max())
     np.testing.assert_allclose(found.singular_values, s[:k], rtol=tolerance)
@@ -98,7 +98,7 @@ def test_the_block_finds_what_the_whole_decomposition_finds() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((700, d)) * np.arange(1, d + 1) ** -0.8
     state = Moments.init(d).join(X[:600])
-    reference = principal.reference(state, k)
+    reference = principal.compute_reference(state, k)
     assert reference.shape == (d, k + principal.GUARDS)
     for start in (None, reference):
         moved = state.join(X[600:])
@@ -119,7 +119,7 @@ def test_a_direction_that_the_reference_is_blind_to_is_found() -> None:
     X = np.random.default_rng(2).standard_normal((600, d)) * np.arange(1, d + 1) ** -0.8
     X[:, -1] = 0.0
     state = Moments.init(d).join(X)
-    reference = principal.reference(state, 3)
+    reference = principal.compute_reference(state, 3)
     far = np.zeros((60, d))
     far[:, -1] = 50.0
     found = view(state.join(far), 3, reference)
@@ -131,7 +131,7 @@ def test_as_many_axes_as_are_shown_are_wrong_and_the_usual_rank_is_not() -> None
     k = 5
     batch = oracle(DIGITS)[2][:k]
     narrow = view(fed(OneSided.init(64, k), DIGITS), k)
-    usual = view(fed(OneSided.init(64, auto_rank(k)), DIGITS), k)
+    usual = view(fed(OneSided.init(64, choose_rank(k)), DIGITS), k)
     assert sine(batch, narrow.components) > 0.1  # 0.21 measured
     assert sine(batch, usual.components) < 2e-2  # 3e-3 measured
     assert usual.residual is None
@@ -193,9 +193,9 @@ def test_halves_that_were_cut_merge_as_well_as_one_pass() -> None:
 # ------------------------------------------------------------------------------------- a window
 
 
-def settings_of(k: int = 3, **changes: Any) -> Settings:
+def settings_of(k: int = 3, **changes: Any) -> PrincipalSettings:
     given = {"solver": "moments", "rank": 20, "window": None, "half_life": None, **changes}
-    return Settings(n_components=k, **given)
+    return PrincipalSettings(n_components=k, **given)
 
 
 def test_thousands_of_rows_go_in_and_out() -> None:
@@ -239,7 +239,7 @@ def test_a_window_of_any_size_holds_its_last_rows(window: int) -> None:
     followed = principal_stream.init(3, settings)
     for i, row in enumerate(X):
         followed = principal_stream.extend(followed, row[None], settings)
-        found = principal_stream.read(followed, settings)[1]
+        found = principal_stream.read_axes(followed, settings)[1]
         last = X[max(0, i + 1 - window) : i + 1]
         assert found.count == len(last)
         np.testing.assert_allclose(found.mean, last.mean(axis=0), atol=1e-10)
@@ -303,7 +303,7 @@ def test_hardly_any_rows(kind: str, n: int) -> None:
         assert found.cut == (0, 1)
         assert found.total_variance == 0.0
         assert not found.components.any()
-        assert not principal.whitening(found).any()
+        assert not principal.compute_whitening(found).any()
     else:
         np.testing.assert_allclose(found.components[0], [1.0, 0.0, 0.0], atol=EXACT)
         assert found.explained_variance[0] == pytest.approx(2.0)
@@ -340,7 +340,7 @@ def test_axes_of_nearly_equal_variance_keep_still() -> None:
     rng = np.random.default_rng(8)
     turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
     before = Moments(100.0, np.zeros(d), turn @ np.diag(values) @ turn.T)
-    reference = principal.reference(before, 4)
+    reference = principal.compute_reference(before, 4)
     noise = rng.standard_normal((d, d)) * 1e-4
     after = Moments(100.0, np.zeros(d), before.scatter + noise + noise.T)
     loose, still = view(after, 4), view(after, 4, reference)
@@ -358,7 +358,7 @@ def test_axes_that_trade_places_keep_their_signs() -> None:
     basis = np.linalg.qr(np.random.default_rng(9).standard_normal((4, 4)))[0]
     first = Moments(50.0, np.zeros(4), basis @ np.diag([4.0, 3.0, 1.0, 0.5]) @ basis.T)
     after = Moments(50.0, np.zeros(4), basis @ np.diag([3.0, 4.0, 1.0, 0.5]) @ basis.T)
-    reference = principal.reference(first, 3)
+    reference = principal.compute_reference(first, 3)
     reference[:, :2] *= -1.0
     found = view(after, 3, reference).components
     np.testing.assert_allclose(found[[1, 0, 2]], reference[:, :3].T, atol=1e-10)
@@ -376,7 +376,7 @@ def test_the_block_is_right_at_every_chunk() -> None:
     before: Floats | None = None
     for stop in range(20, 1201, 10):
         followed = principal_stream.extend(followed, X[followed.position : stop], settings)
-        found = principal_stream.read(followed, settings)[1]
+        found = principal_stream.read_axes(followed, settings)[1]
         last = X[max(0, stop - window) : stop]
         s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
         np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)

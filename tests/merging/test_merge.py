@@ -27,7 +27,7 @@ from streamembed.errors import (
 from streamembed.landmarks.net import Landmarks
 from streamembed.merging import merged_set as merging
 from streamembed.merging.agreement import Agreement
-from streamembed.merging.landmark_set import LandmarkSet, renumbered
+from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.storage import stream
 from tests.oracles import oracle, oracle_cover
 
@@ -154,8 +154,8 @@ def test_mass_is_that_of_the_aligned_sets(
 def test_the_clock_is_a_semigroup(first: float, second: float, seed: int) -> None:
     """Aligned twice is aligned once: each step rounds a power of two, and a product."""
     one = made(0, 20, 2, seed, half_life=3.0)
-    once = merging.aligned(one, first + second).masses
-    later = merging.aligned(one, first).masses
+    once = merging.align_time(one, first + second).masses
+    later = merging.align_time(one, first).masses
     twice = later * 2.0 ** (-second / 3.0)
     # exp2 of a rounded sum: the argument is off by 40 / 3 eps, and so is the power
     np.testing.assert_allclose(twice, once, rtol=2e-14)
@@ -164,12 +164,12 @@ def test_the_clock_is_a_semigroup(first: float, second: float, seed: int) -> Non
 def test_a_tree_covers_as_far_as_its_levels_add_up() -> None:
     """Twenty sets go by groups of eight; every landmark has one within the sum of the radii."""
     sets = [made(part, 30, 2, 3) for part in range(20)]
-    tree, flat = se.merge(sets, 25), merging._flat(sets, 25, None)
+    tree, flat = se.merge(sets, 25), merging._merge_group(sets, 25, None)
     every = np.concatenate([one.points for one in sets]).tolist()
     assert len(flat) <= 25
     assert tree.mass == pytest.approx(flat.mass, rel=1e-12)
     farthest = oracle_cover.covering_radius(every, tree.points.tolist())
-    groups = [merging._flat(sets[start : start + 8], 25, None) for start in (0, 8, 16)]
+    groups = [merging._merge_group(sets[start : start + 8], 25, None) for start in (0, 8, 16)]
     assert farthest <= max(one.radius for one in groups) + tree.radius
     assert se.merge(sets[::-1], 25).to_bytes() == tree.to_bytes()
 
@@ -257,15 +257,15 @@ def test_what_would_count_events_twice_is_refused() -> None:
     with pytest.raises(InputError, match="partition 0, and neither is the newer one"):
         se.merge([both, newer])
     with pytest.raises(InputError, match="partition 0 at position 200: one of them"):
-        se.merge([a, renumbered(b, 0)])
+        se.merge([a, renumber(b, 0)])
     assert se.merge([both, a]).to_bytes() == both.to_bytes()
 
 
 def test_sets_under_other_kernels_are_refused() -> None:
-    """The message says what differs; another scaling can be taken anew of all."""
+    """The message says what differs; another scaling can be fitted again to all."""
     points = blob(300) * [1.0, 5.0, 25.0]
     sets = [engine_of(points[part::2], scaling="standard").landmark_set(part) for part in range(2)]
-    with pytest.raises(InputError, match=r"scale is .* there and .* here: take them anew"):
+    with pytest.raises(InputError, match=r"scale is .* there and .* here: fit them again"):
         se.merge(sets)
     found = se.merge(sets, scaling="standard")
     assert found.agreement.epoch == 1
@@ -275,14 +275,14 @@ def test_sets_under_other_kernels_are_refused() -> None:
     floor = 0.3 * np.median(deviations)  # docs/decisions/0012
     np.testing.assert_allclose(found.agreement.scale, np.maximum(deviations, floor), rtol=1e-12)
     other = engine_of(points, half_life=50).landmark_set(2)
-    with pytest.raises(InputError, match=r"half_life is .* learn them alike"):
+    with pytest.raises(InputError, match=r"half_life is .* learn them with equal settings"):
         se.merge([*sets, other], scaling="standard")
 
 
 def test_positions_are_no_common_clock() -> None:
     """Masses that fade by the own events of each stream are refused, with the remedy."""
     sets = [engine_of(blob(200, part), half_life=50).landmark_set(part) for part in range(2)]
-    with pytest.raises(InputError, match="no clock that they share"):
+    with pytest.raises(InputError, match="which share no clock"):
         se.merge(sets)
     assert se.merge(sets[:1]).to_bytes() == sets[0].to_bytes()
 

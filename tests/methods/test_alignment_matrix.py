@@ -22,14 +22,14 @@ DIGITS = load_digits().data / 16.0
 STREAMS = {"roll": swiss_roll(500, 0), "digits": DIGITS[:500]}
 
 
-def oracle(points: Floats, masses: Floats, births: Floats) -> tuple[Floats, Floats]:
+def oracle(points: Floats, masses: Floats, arrivals: Floats) -> tuple[Floats, Floats]:
     """Eigenpairs of M by its definition, the constant moved to the end, ascending."""
     n = len(points)
     d2 = cdist(points, points, "sqeuclidean")
     np.fill_diagonal(d2, np.inf)
     rebuilt = np.zeros((n, n))
     for i in range(n):
-        near = np.lexsort((births, d2[i]))[: min(K, n - 1)]
+        near = np.lexsort((arrivals, d2[i]))[: min(K, n - 1)]
         apart = points[near] - points[i]
         gram = apart @ apart.T
         trace = float(np.trace(gram))
@@ -166,7 +166,7 @@ def test_masses_of_any_ratio_have_a_map(half_life: float) -> None:
 
 
 def test_one_landmark_is_saved(tmp_path: Path) -> None:
-    """All points equal: no column is one, and infinite values were once told instead."""
+    """All points equal: no column is one, and infinite values were once published instead."""
     engine = se.Engine("lle", memory="landmarks", size=20)
     engine.learn(np.ones((60, 2)))
     snapshot = engine.snapshot()

@@ -13,8 +13,8 @@ from streamembed.geometry import components
 from streamembed.geometry.kernel_matrix import (
     FLOAT32_ABOVE,
     FLOAT32_TOLERANCE,
-    ring_dtype,
-    rounding_norm,
+    bound_rounding,
+    choose_dtype,
 )
 from streamembed.spectral import filtered, probes
 from tests.oracles import oracle
@@ -38,7 +38,7 @@ def truth_of(snapshot: se.Snapshot) -> oracle.DiffusionMap:
 
 
 @pytest.mark.parametrize("tolerance", [3e-3, 1e-4])
-def test_the_last_rung_missed_copies_of_a_multiple_eigenvalue(tolerance: float) -> None:
+def test_the_last_level_missed_copies_of_a_multiple_eigenvalue(tolerance: float) -> None:
     """Eight disconnected clusters are seven eigenvalues 1; one Lanczos vector found five, met."""
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(8, 6)) * 3
@@ -98,7 +98,7 @@ def test_new_points_were_extended_by_cancelled_exponents() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_ladder_stopped_before_the_turning_lifted_the_residual(seed: int) -> None:
+def test_refinement_stopped_before_the_turning_lifted_the_residual(seed: int) -> None:
     """20 clusters, five of their components: mixed with a sixth that was less exact, then unmet."""
     points = clustered(seed, 20, 0.3, 2.0, 1200, 6)
     engine = se.Engine(
@@ -172,10 +172,10 @@ def test_an_angle_bound_below_the_truth_with_a_rank_near_k(k: int, rank: int) ->
 
 def test_a_tight_tolerance_had_a_ring_that_could_not_meet_it() -> None:
     """Below 1e-3 the ring is float64 at any size, and its rounding is part of the claim."""
-    assert ring_dtype(2000, 1e-6) is np.float64
-    assert ring_dtype(2000, FLOAT32_TOLERANCE) is np.float32
-    assert ring_dtype(FLOAT32_ABOVE, None) is np.float64
-    assert rounding_norm(np.float32, 2000) < FLOAT32_TOLERANCE / 10
+    assert choose_dtype(2000, 1e-6) is np.float64
+    assert choose_dtype(2000, FLOAT32_TOLERANCE) is np.float32
+    assert choose_dtype(FLOAT32_ABOVE, None) is np.float64
+    assert bound_rounding(np.float32, 2000) < FLOAT32_TOLERANCE / 10
     points = np.random.default_rng(0).standard_normal((800, 3))
     for tolerance in (1e-6, 1e-9):
         engine = se.Engine(size=400, tolerance=tolerance, chunk_size=100)
@@ -210,22 +210,22 @@ def test_components_are_counted() -> None:
 
 
 def test_a_cliff_was_not_said() -> None:
-    """What costs more than ten times the usual is told once, with the parameter and the price."""
+    """A cost above ten times the usual warns once, with the parameter and the cost."""
     with pytest.warns(CostWarning, match=r"n_components=300 .* about \d\d times as expensive"):
         se.Engine(n_components=300, size=600)
     with pytest.warns(CostWarning, match=r"rank=400 .* use fewer"):
         se.Engine(rank=400)
-    # a spectrum without a gap, in a factor that is too small for it: nothing but the last rung does
+    # a spectrum without a gap, in a factor that is too small for it: only the last level meets it
     points = np.random.default_rng(0).standard_normal((700, 10))
     engine = se.Engine(
         n_components=5, rank=6, size=600, scaling=None, kernel="gaussian", bandwidth=2.0
     )
     engine.learn(points[:650])
-    with pytest.warns(CostWarning, match=r"'exact'.*tolerance=0.003") as told:
+    with pytest.warns(CostWarning, match=r"'exact'.*tolerance=0.003") as warned:
         assert engine.snapshot().rung == "exact"
     engine.learn(points[650:])
     assert engine.snapshot().certificate.met  # and is silent
-    assert [one.category for one in told].count(CostWarning) == 1
+    assert [one.category for one in warned].count(CostWarning) == 1
 
 
 # ---------------------------------------------------------------- the search goes on
@@ -279,13 +279,15 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     values = np.zeros(60)
     values[0] = 0.5  # one eigenvalue and nothing beside it: the hardest case for the bound
     matrix, _ = with_spectrum(values, 0)
-    shortest = probes.small_ball(probes.count(60), 0.2)
+    shortest = probes.small_ball(probes.count_probes(60), 0.2)
     below = 0
     for seed in range(400):
-        starts = probes.starts(60, seed, 0)
-        silence = probes.first(matrix @ starts, shortest / probes.small_ball(probes.count(60)))
-        silence = probes.listen(silence, matrix @ silence.directions)
-        below += silence.bound < 0.5
+        starts = probes.draw_probes(60, seed, 0)
+        bound = probes.find_directions(
+            matrix @ starts, shortest / probes.small_ball(probes.count_probes(60))
+        )
+        bound = probes.estimate_bound(bound, matrix @ bound.directions)
+        below += bound.bound < 0.5
     assert below / 400 < 0.2 + 3 * np.sqrt(0.16 / 400)  # three standard deviations
     assert below > 0  # the bound is not empty talk either
 
@@ -295,21 +297,21 @@ def test_sharpening_reaches_a_level_just_above_the_truth(second: float) -> None:
     """Eigenvalues up to ``second``, level 0.5: the bound comes down to it and is never wrong."""
     values = np.concatenate([[second], np.linspace(0, second, 99)])
     matrix, _ = with_spectrum(values, 1)
-    silence = probes.first(matrix @ probes.starts(100, 0, 0), 1.0)
-    silence = probes.listen(silence, matrix @ silence.directions)
-    sharper = probes.sharpen(silence, lambda block: matrix @ block, 0.5)
+    bound = probes.find_directions(matrix @ probes.draw_probes(100, 0, 0), 1.0)
+    bound = probes.estimate_bound(bound, matrix @ bound.directions)
+    sharper = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
     assert second <= sharper.bound <= 0.5
 
 
 def test_sharpening_hears_what_is_above_the_level() -> None:
-    """A lost eigenvalue above the level is heard, and the bound stays above it."""
+    """A lost eigenvalue above the level shows in the estimate, and the bound stays above it."""
     values = np.concatenate([[0.55], np.linspace(0, 0.5, 99)])
     matrix, basis = with_spectrum(values, 2)
-    silence = probes.first(matrix @ probes.starts(100, 0, 0), 1.0)
-    silence = probes.listen(silence, matrix @ silence.directions)
-    found = probes.sharpen(silence, lambda block: matrix @ block, 0.5)
+    bound = probes.find_directions(matrix @ probes.draw_probes(100, 0, 0), 1.0)
+    bound = probes.estimate_bound(bound, matrix @ bound.directions)
+    found = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
     assert found.bound >= 0.55
-    assert found.heard > 0.5
+    assert found.estimate > 0.5
     assert np.linalg.norm(found.directions.T @ basis[:, 0]) > 0.9
 
 
@@ -340,13 +342,13 @@ def test_components_equal_the_union_of_edges(count: int, n: int) -> None:
         chain[rows[:-1], rows[1:]] = True
     weights = ((near | chain) & (members[:, None] == members)).astype(np.float64)
     weights = np.maximum(np.maximum(weights, weights.T), np.eye(n))
-    labels = components.label(weights)
+    labels = components.label_components(weights)
     expected = scipy.sparse.csgraph.connected_components(weights)[1]
     first: dict[int, int] = {}
     order = [first.setdefault(int(one), len(first)) for one in expected]
     assert labels.tolist() == order
     constant = np.sqrt(weights.sum(axis=0) / weights.sum())
-    basis = components.indicators(labels, constant, 60)
+    basis = components.build_indicators(labels, constant, 60)
     operator = weights / np.sqrt(np.outer(weights.sum(axis=0), weights.sum(axis=0)))
     assert basis.shape == (n, count - 1)
     np.testing.assert_allclose(operator @ basis, basis, atol=1e-12)

@@ -23,12 +23,12 @@ DIGITS = load_digits().data / 16.0
 STREAMS = {"roll": swiss_roll(500, 0), "digits": DIGITS[:500]}
 
 
-def paths(distances: Floats, births: Floats, radius: float | None = None) -> Floats:
+def paths(distances: Floats, arrivals: Floats, radius: float | None = None) -> Floats:
     """Shortest paths by their definition."""
     n = len(distances)
     graph = np.full((n, n), np.inf)
     for i in range(n):
-        near = np.lexsort((births, distances[i]))
+        near = np.lexsort((arrivals, distances[i]))
         near = near[near != i]
         near = near[:K] if radius is None else near[distances[i, near] <= radius]
         graph[i, near] = distances[i, near]
@@ -240,13 +240,13 @@ def test_landmarks_of_parts() -> None:
 
 def test_what_landmarks_do_not_go_with_is_refused() -> None:
     """And so are too few and too many of them."""
-    for options, told in (
+    for options, message in (
         ({"n_landmarks": 3}, "at least n_components"),
         ({"n_landmarks": 1001}, "at most 1000"),
         ({"n_landmarks": 30, "memory": "landmarks"}, "memory='landmarks'"),
         ({"n_landmarks": 30, "metrics": ("itml",)}, "metrics"),
     ):
-        with pytest.raises(ParameterError, match=told):
+        with pytest.raises(ParameterError, match=message):
             se.Engine("isomap", **options)
     with pytest.raises(ParameterError, match="is for method='isomap'"):
         se.Engine("classical_mds", n_landmarks=30)
@@ -293,7 +293,7 @@ def test_paths_between_duplicates_have_no_length(n_landmarks: int | None) -> Non
 
 
 def test_another_part_is_another_epoch() -> None:
-    """Two sheets that nothing joins: where the larger changes, axes start anew, and then keep."""
+    """Two sheets that nothing joins: where the larger changes, axes start again, and then stay."""
     rng = np.random.default_rng(0)
     which = rng.random(900) < 0.5
     points = np.column_stack(

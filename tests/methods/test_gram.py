@@ -105,18 +105,18 @@ IDS = ["mds", "gaussian", "polynomial", "cosine", "pca"]
 @pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: str) -> None:
-    """On digits through a turnover, without a rung that takes all pairs at once in the window."""
+    """On digits through a turnover, without a level that takes all pairs at once in the window."""
     engine = se.Engine(**way, memory=memory, size=150, n_components=4, scaling=None)
-    rungs = []
+    levels = []
     for start in range(0, 400, 20):
         engine.learn(DIGITS[start : start + 20])
         if engine.ready:
             snapshot = engine.snapshot()
             assert snapshot.certificate.met
             check(snapshot, kernel(snapshot))
-            rungs.append(snapshot.rung)
+            levels.append(snapshot.rung)
     if memory == "window":
-        assert rungs.count("exact") <= 2
+        assert levels.count("exact") <= 2
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -434,8 +434,8 @@ def test_components_beyond_the_rank_are_zeros_and_the_snapshot_warns(way: dict[s
     points = np.random.default_rng(2).standard_normal((150, 4))
     engine = se.Engine(**way, n_components=10, size=200)
     engine.learn(points)
-    told = r"rank .*, 4 \(features: 4\): 6 of 10 components are zeros; use n_components=4"
-    with pytest.warns(DegenerateMapWarning, match=told):
+    message = r"rank .*, 4 \(features: 4\): 6 of 10 components are zeros; use n_components=4"
+    with pytest.warns(DegenerateMapWarning, match=message):
         snapshot = engine.snapshot()
     assert snapshot.coordinates.any(axis=0).tolist() == [True] * 4 + [False] * 6
     with warnings.catch_warnings():
@@ -516,7 +516,7 @@ def test_objects_by_a_function_of_two() -> None:
     np.testing.assert_array_equal(placed, snapshot.transform_distances(rows))
     one = list(model.transform_one("abba").values())
     np.testing.assert_allclose(one, placed[0], atol=1e-12)
-    assert len(model._things) <= 50
+    assert len(model._objects) <= 50
     again = pickle.loads(pickle.dumps(model))
     again.learn_one("cab")
     model.learn_one("cab")
@@ -606,7 +606,7 @@ def test_negative_mass_counted_only_what_the_factor_keeps(method: str, how: str)
     engine = se.Engine(method, size=300)
     engine.learn_distances([d[i, :i] for i in range(300)])
     snapshot = engine.snapshot()
-    answer = dense_answers.answer(snapshot, d)
+    answer = dense_answers.solve_dense(snapshot, d)
     # 32 numbers of a quadrature; .023 was the worst of 40 draws
     assert snapshot.certificate.negative_mass == pytest.approx(answer.negative_mass, abs=0.03)
 
@@ -642,5 +642,5 @@ def test_negative_mass_is_exact_where_all_eigenvalues_are_known() -> None:
     engine = se.Engine("isomap", size=60, scaling=None, warm_up=50)
     engine.learn(X)
     snapshot = engine.snapshot()
-    truth = dense_answers.answer(snapshot).negative_mass
+    truth = dense_answers.solve_dense(snapshot).negative_mass
     assert snapshot.certificate.negative_mass == pytest.approx(truth, abs=1e-9)

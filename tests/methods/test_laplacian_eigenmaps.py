@@ -45,7 +45,7 @@ def test_certificates_hold_against_dense_answers() -> None:
 
 @pytest.mark.parametrize("weights", ["self_tuning", "binary", "heat"])
 def test_every_chunk_of_a_window_is_certified(weights: str) -> None:
-    """On a roll through a turnover, by the block alone: no rung that takes all pairs at once."""
+    """On a roll through a turnover, by the block alone: no level that takes all pairs at once."""
     points = streams.swiss_roll(600, 0)
     engine = se.Engine("laplacian_eigenmaps", size=250, n_components=4, weights=weights)
     engine.learn(points[:300])
@@ -62,7 +62,7 @@ def test_a_column_in_the_place_of_another_is_missed_by_one() -> None:
     engine = se.Engine("laplacian_eigenmaps", size=300, n_components=3, tolerance=1e-3)
     engine.learn(streams.swiss_roll(300, 0))
     assert engine.snapshot(counted=True).certificate.missed == 0
-    state, config = engine._intake.state, engine.config
+    state, config = engine._buffer.state, engine.config
     assert state is not None
     values, psi = neighbor_graph.view(state, 5)
     swapped = [0, 1, 3]
@@ -74,7 +74,7 @@ def test_a_column_in_the_place_of_another_is_missed_by_one() -> None:
     keep = [0, 1, *range(3, len(block.values))]
     blind = replace(block, psi=block.psi[:, keep], values=block.values[keep])
     view = next(
-        neighbor_graph.climb(replace(state, sparse=replace(state.sparse, block=blind)), config)
+        neighbor_graph.refine(replace(state, sparse=replace(state.sparse, block=blind)), config)
     )
     assert view.outside.bound > view.values[2] + 1e-3
     snapshot = engine.snapshot()
@@ -86,12 +86,12 @@ def test_counts_are_made_now_and_then_and_kept() -> None:
     """Every tenth of a turnover; elsewhere ``missed`` is None unless it is asked for."""
     engine = engine_of()
     engine.learn(POINTS[:300])
-    told = []
+    counts = []
     for start in range(300, 400, 5):
         engine.learn(POINTS[start : start + 5])
-        told.append(engine.snapshot().certificate.missed)
-    assert told.count(0) >= 4
-    assert None in told
+        counts.append(engine.snapshot().certificate.missed)
+    assert counts.count(0) >= 4
+    assert None in counts
     assert engine.snapshot(counted=True).certificate.missed == 0
     assert engine.snapshot().certificate.missed is None  # who counts leaves no trace
 
@@ -273,7 +273,7 @@ def test_hard_data_stay_finite(points: np.ndarray, weights: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"kernel": "gaussian"}, "kernel='gaussian' is for method='diffusion_map'"),
         ({"alpha": 1.0}, "alpha=1.0 is for method='diffusion_map'"),
@@ -287,8 +287,8 @@ def test_hard_data_stay_finite(points: np.ndarray, weights: str) -> None:
         ({"size": 10**7}, "size=10000000 must be at most 1000000"),
     ],
 )
-def test_options_that_would_do_nothing_are_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ParameterError, match=told):
+def test_options_that_would_do_nothing_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
         se.Engine(**{"method": "laplacian_eigenmaps", **changes})
 
 

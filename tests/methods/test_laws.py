@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_limits
 
 import streamembed as se
 from scenarios import streams
-from scenarios.streams import DataAbsent
+from scenarios.streams import MissingDataError
 from streamembed.errors import CostWarning
-from streamembed.spectral.alignment import agreement
+from streamembed.spectral.alignment import correlate_columns
 from tests.oracles import oracle
 
 K = 5
@@ -33,7 +33,7 @@ def stream(name: str, rows: int) -> np.ndarray:
     }
     try:
         return loaders[name]()[:rows]
-    except DataAbsent as absent:
+    except MissingDataError as absent:
         pytest.skip(str(absent))
 
 
@@ -302,13 +302,13 @@ def test_asking_changes_nothing() -> None:
 
 def test_inputs_are_neither_changed_nor_kept() -> None:
     """The caller's array is as it was, and changing it later changes nothing."""
-    engine, twin = small(), small()
+    engine, copy = small(), small()
     X = EVENTS.copy()
     engine.learn(X)
     np.testing.assert_array_equal(X, EVENTS)
-    twin.learn(EVENTS)
+    copy.learn(EVENTS)
     X[:] = 0.0
-    np.testing.assert_array_equal(engine.snapshot().points, twin.snapshot().points)
+    np.testing.assert_array_equal(engine.snapshot().points, copy.snapshot().points)
 
 
 # ---------------------------------------------------------------- symmetries of the data
@@ -409,7 +409,7 @@ def test_an_epoch_says_whether_axes_can_be_compared(name: str) -> None:
     for one, other in pairwise(snapshots):
         if one.frame.epoch == other.frame.epoch:
             _, here, there = np.intersect1d(one.ids, other.ids, return_indices=True)
-            found += agreement(one.coordinates[here], other.coordinates[there]).tolist()
+            found += correlate_columns(one.coordinates[here], other.coordinates[there]).tolist()
     if name == "turning":  # of noise hardly two snapshots share an epoch
         assert np.quantile(found, 0.02) > 0.9
     assert len(found) < 120 if name == "null" else len(found) > 20

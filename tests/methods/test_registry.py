@@ -10,30 +10,32 @@ import pytest
 import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.geometry.scaling import fit_distances, fit_points
-from streamembed.geometry.self_tuning import Rule, Scales
+from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
 from streamembed.methods.options import Config
-from streamembed.methods.registry import EVERYWHERE, METHODS, Seen
+from streamembed.methods.registry import EVERYWHERE, METHODS, KernelInput
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
-KERNEL_MAPS = [name for name, method in METHODS.items() if method.room == "dense"]
+KERNEL_MAPS = [name for name, method in METHODS.items() if method.family == "kernel"]
 MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
 
 
 def support() -> Support:
-    births = np.arange(90)
-    return Support(POINTS, POINTS, births, births, MASSES)
+    arrivals = np.arange(90)
+    return Support(POINTS, POINTS, arrivals, arrivals, MASSES)
 
 
-def seen(kernel: str, distances: bool) -> Seen:
+def seen(kernel: str, distances: bool) -> KernelInput:
     """The points, or their distances; with widths of any size."""
     d = np.sqrt(((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2))
     known = (lambda slots: d[slots]) if distances else None
     scaling = fit_distances(d, None) if distances else fit_points(POINTS, MASSES, None, None)
     if kernel == "gaussian":
-        return Seen(support(), known, scaling, None, None)
+        return KernelInput(support(), known, scaling, None, None)
     widths = np.random.default_rng(2).uniform(0.3, 3.0, 90)
-    return Seen(support(), known, scaling, Scales(widths, widths, 1.0), Rule(15, 2.0))
+    return KernelInput(
+        support(), known, scaling, LocalWidths(widths, widths, 1.0), WidthRule(15, 2.0)
+    )
 
 
 @pytest.mark.parametrize("name", KERNEL_MAPS)
@@ -76,10 +78,10 @@ def test_the_extension_meets_the_coordinates(name: str, tmp_path: Path) -> None:
     loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
     assert snapshot.method == loaded.method == name
     # a row of psi may be off by the residual over sqrt(pi), about sqrt(90)
-    room = 20 * snapshot.certificate.residual + 1e-9
+    tolerance = 20 * snapshot.certificate.residual + 1e-9
     if name == "lle":  # a point is rebuilt from itself up to the ridge
-        room = 0.05 * float(np.abs(snapshot.coordinates).max())
-    np.testing.assert_allclose(snapshot.transform(POINTS), snapshot.coordinates, atol=room)
+        tolerance = 0.05 * float(np.abs(snapshot.coordinates).max())
+    np.testing.assert_allclose(snapshot.transform(POINTS), snapshot.coordinates, atol=tolerance)
     assert (loaded.transform(POINTS) == snapshot.transform(POINTS)).all()
 
 

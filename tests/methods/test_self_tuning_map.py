@@ -12,11 +12,11 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.fuzz.interrupts import digest, restored
+from scenarios.fuzz.interrupts import digest, restore
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import Lists
+from streamembed.geometry.lists import NeighborLists
 from streamembed.methods import frame_reference, update
 from streamembed.methods.state import State
 from streamembed.spectral import certificate, tracker
@@ -31,8 +31,8 @@ K, WIDTH = 15, 2.0
 
 
 def state_of(engine: se.Engine) -> State:
-    assert engine._intake.state is not None
-    return engine._intake.state
+    assert engine._buffer.state is not None
+    return engine._buffer.state
 
 
 def scaled(snapshot: se.Snapshot) -> np.ndarray:
@@ -114,7 +114,7 @@ def test_the_operator_is_that_of_the_frozen_widths(
         assert before.scales is not None
         assert after.scales is not None
         again = after.counts.refilled - before.counts.refilled
-        if again >= (self_tuning.MOST_AGAIN if 2 * chunk > 25 else 25 - chunk):
+        if again >= (self_tuning.MOST_REFILLED if 2 * chunk > 25 else 25 - chunk):
             full += 1
             continue
         if (start - 50) % (20 * chunk) == 0:
@@ -131,7 +131,7 @@ def test_the_operator_is_that_of_the_frozen_widths(
     widths, now = state.scales.widths, state.support.scaled
     d2 = cdist(now, now, "sqeuclidean")
     expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
-    ring = state.graph.weights
+    ring = state.kernel_matrix.weights
     # an exponent x is off by some x eps, and exp(-x) by x exp(-x) eps: less than eps
     rounding = 8 * float(np.finfo(ring.dtype).eps)
     np.testing.assert_allclose(ring, expected, rtol=0, atol=rounding)
@@ -322,8 +322,8 @@ def test_new_points_have_the_coordinates_of_the_definition(changes: dict[str, An
     expected = oracle.self_tuning_extension(truth, d, *rule, 4, snapshot.diffusion_time)
     found, coverage = snapshot.transform_with_coverage(new)
     found = found * np.sign(np.sum(found * expected, axis=0))
-    room = 1e-5 * np.abs(expected).max()  # a raised width is known to 1e-6
-    np.testing.assert_allclose(found, expected, atol=room)
+    tolerance = 1e-5 * np.abs(expected).max()  # a raised width is known to 1e-6
+    np.testing.assert_allclose(found, expected, atol=tolerance)
     among = cdist(scaled(snapshot), scaled(snapshot))
     widths, masses = snapshot.widths, snapshot.masses
     near = oracle.self_tuning_coverage(d, among, widths, masses, snapshot.width)
@@ -411,8 +411,8 @@ def test_an_outlier_beyond_1e150_has_its_own_coordinates() -> None:
     points = cloud(200)
     points[77] = 1e150
     snapshot = mapped(points, scaling=None, alpha=1.0)
-    room = 50 * snapshot.certificate.residual
-    np.testing.assert_allclose(snapshot.transform(points), snapshot.coordinates, atol=room)
+    tolerance = 50 * snapshot.certificate.residual
+    np.testing.assert_allclose(snapshot.transform(points), snapshot.coordinates, atol=tolerance)
 
 
 # ---------------------------------------------------------------- symmetries
@@ -571,10 +571,10 @@ def test_saved_and_loaded_it_goes_on_to_the_same_bits(
 
 
 PLACES: list[tuple[object, str]] = [
-    (Lists, "replace"),
-    (Lists, "kth_positive"),
-    (self_tuning, "drifted"),
-    (self_tuning, "place"),
+    (NeighborLists, "replace"),
+    (NeighborLists, "kth_positive"),
+    (self_tuning, "find_drifted"),
+    (self_tuning, "fill_widths"),
     (self_tuning, "weigh"),
     (tracker, "replace"),
     (update, "_maintain"),
@@ -595,15 +595,15 @@ def test_a_failed_chunk_changes_nothing(
     engine.learn(EVENTS[:start])
     saved = engine.__getstate__()
     failed = 0
-    for room, name in PLACES:
-        engine = restored(saved)
+    for owner, name in PLACES:
+        engine = restore(saved)
         before = digest(engine)
 
         def fail(*_: Any, **__: Any) -> None:
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr(room, name, fail)
+            patch.setattr(owner, name, fail)
             try:
                 engine.learn(EVENTS[start : start + 7])
             except MemoryError:
@@ -621,16 +621,16 @@ def test_a_failed_chunk_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("changes", "anew"),
+    ("changes", "is_new"),
     [
         ({}, True),
         ({"memory": "landmarks"}, True),
-        ({"warm_up": 60}, False),  # full as it starts: nothing is taken anew
+        ({"warm_up": 60}, False),  # full as it starts: nothing is computed again
         ({"memory": "all"}, False),
         ({"kernel": "gaussian"}, False),
     ],
 )
-def test_an_epoch_begins_as_the_support_fills(changes: dict[str, Any], anew: bool) -> None:
+def test_an_epoch_begins_as_the_support_fills(changes: dict[str, Any], is_new: bool) -> None:
     """Once, at the chunk that fills it: scaling and widths as of all that it holds."""
     engine = se.Engine(**{**SMALL, **changes})
     events = np.random.default_rng(3).standard_normal((260, 3)) * np.linspace(1, 4, 260)[:, None]
@@ -640,9 +640,9 @@ def test_an_epoch_begins_as_the_support_fills(changes: dict[str, Any], anew: boo
         if engine.ready:
             found.append(engine.snapshot().frame.epoch)
             scales.append(engine.snapshot().scale)
-    if anew:
+    if is_new:
         assert found[3] > found[2]  # between 55 and 69 events
-    assert np.array_equal(scales[0], scales[-1]) is not anew
+    assert np.array_equal(scales[0], scales[-1]) is not is_new
 
 
 def test_the_epoch_is_that_of_a_start_with_all_of_it() -> None:
@@ -736,11 +736,11 @@ def test_a_map_of_parts_is_said_to_be() -> None:
         assert len(lines) == 1
         assert f"at least {parts} parts ({parts - 1} eigenvalues of 1): {least}" in lines[0]
         assert f"n_components >= {parts + 2}" in lines[0]
-        assert diagnostics.parts_apart(engine.snapshot()) is None
+        assert diagnostics.describe_separate_parts(engine.snapshot()) is None
     engine = se.Engine(size=300, warm_up=300, n_components=6)
     engine.learn(points)
     assert said(engine) == []
-    assert diagnostics.parts_apart(engine.snapshot()) == (
+    assert diagnostics.describe_separate_parts(engine.snapshot()) == (
         "the first 3 components tell 4 separate parts apart; structure inside them starts at "
         "component 3"
     )

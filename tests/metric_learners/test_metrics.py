@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris, load_wine
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.data.labels import Labels, label_key, list_labels
+from streamembed.data.labels import LabelIndex, label_key, list_labels
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -26,7 +26,7 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.logs.event_log import write_log
-from streamembed.metric_learners.metrics import CLASS_METRICS, NAMES, PAIR_METRICS
+from streamembed.metric_learners.catalog import CLASS_METRICS, NAMES, PAIR_METRICS
 from streamembed.metric_learning import contrast, discriminant, eig_dml, scatter
 from streamembed.storage import archive
 
@@ -101,7 +101,7 @@ def test_metrics_of_labels_are_those_of_the_moments() -> None:
     engine = small(metrics=CLASS_METRICS)
     engine.learn(WINE[:170], y=KINDS[:170])
     moments = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
-    expected = discriminant.metric(moments)[0]
+    expected = discriminant.compute_metric(moments)[0]
     found = matrices(engine)["discriminant"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
 
@@ -117,7 +117,7 @@ def test_given_pairs_reach_the_cores_fifty_at_a_time() -> None:
     state, sums = eig_dml.init(13), contrast.init(13)
     for part in (slice(0, 50), slice(50, 100)):
         d, s = differences[part], similar[part]
-        state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.Settings(seed=0))
+        state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.EigDMLSettings(seed=0))
         sums = contrast.update(sums, d, s)
     scale = np.concatenate([left, right]).std(axis=0)
     size = np.outer(scale, scale)
@@ -299,7 +299,7 @@ def test_labels_are_checked() -> None:
     assert engine.position == 0
     assert list_labels(np.array([1.0, np.nan]), 2) == [1.0, None]
     assert list_labels(np.array(["a", None], dtype=object), 2) == ["a", None]
-    labels = Labels()
+    labels = LabelIndex()
     found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
     assert found.tolist() == [0, 1, 2, -1, 0, 2]
     engine.learn(WINE, y=[None] * len(WINE))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from scenarios.baselines import mirror_prox
 from streamembed.errors import ParameterError
 from streamembed.metric_learning import eig_dml
-from streamembed.metric_learning.eig_dml import Settings
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.metric_learning.separation import OBJECTIVES, soft_minimum
 from streamembed.numeric import codec
 from tests.oracles import oracle_eig_dml as oracle
@@ -24,7 +24,7 @@ from tests.oracles import oracle_eig_dml as oracle
 SAME = 1e-8
 # Both sides of an inequality of duality are rounded.
 SLACK = 1e-9
-BATCH = Settings(
+BATCH = EigDMLSettings(
     smoothing=1e-3, continuation=True, buffer=1000, steps=40_000, step_cap=10**9, tolerance=0.05
 )
 # SCS by CVXPY, eps 1e-8, on `wine_pairs(1000)` and H with its ridge; computed once, elsewhere.
@@ -69,7 +69,7 @@ def streamed(close, far, options, batch=50):
 
 def check(state: eig_dml.State) -> None:
     """What holds after every call."""
-    A, H = state.matrix, eig_dml.constraint(state)
+    A, H = state.matrix, eig_dml.compute_constraint(state)
     d = len(A)
     assert np.isfinite(A).all()
     assert np.array_equal(A, A.T)
@@ -90,14 +90,16 @@ def orthogonal(d: int) -> tuple[np.ndarray, np.ndarray]:
     state, _ = eig_dml.update(eig_dml.init(d), close, np.zeros((0, d)), BATCH)
     turn, _ = np.linalg.qr(normal(d, d, seed=2))
     lengths = np.linspace(0.5, 2.0, d)
-    return close, (lengths[:, None] * turn) @ np.linalg.cholesky(eig_dml.constraint(state)).T
+    return close, (lengths[:, None] * turn) @ np.linalg.cholesky(
+        eig_dml.compute_constraint(state)
+    ).T
 
 
 def test_orthogonal_pairs():
     """Where far pairs are orthogonal under H, the value is d / sum 1 / |z|^2, within the gap."""
     close, far = orthogonal(8)
     state, info = eig_dml.update(eig_dml.init(8), close, far, BATCH)
-    optimum, alpha = oracle.orthogonal_optimum(eig_dml.constraint(state), far)
+    optimum, alpha = oracle.orthogonal_optimum(eig_dml.compute_constraint(state), far)
     assert info.status == "certified"
     assert 0.95 * optimum <= info.objective <= optimum * (1 + SLACK)
     assert optimum * (1 - SLACK) <= info.bound <= optimum * 1.05
@@ -108,9 +110,9 @@ def test_orthogonal_pairs():
 def test_orthogonal_roots():
     """Of orthogonal pairs the best mean root is sqrt(d sum |z|^2) / n, by Cauchy and Schwarz."""
     close, far = orthogonal(8)
-    options = Settings(objective="root", policy="recent", steps=5000, step_cap=10**9)
+    options = EigDMLSettings(objective="root", policy="recent", steps=5000, step_cap=10**9)
     state, info = eig_dml.update(eig_dml.init(8), close, far, options)
-    H = eig_dml.constraint(state)
+    H = eig_dml.compute_constraint(state)
     optimum = np.sqrt(8 * np.trace(np.linalg.solve(H, far.T @ far))) / 8
     assert info.status == "certified"
     assert (1 - 1e-3) * optimum <= info.objective <= optimum * (1 + SLACK)
@@ -132,9 +134,9 @@ def test_two_pairs_by_hand(angle):
 def test_first_steps_are_the_whitened_ones():
     """Twenty steps in input coordinates are those of the literal whitened form, one by one."""
     close, far = wine_pairs(60)
-    options = Settings(smoothing=0.3, steps=1, step_cap=10**9)
+    options = EigDMLSettings(smoothing=0.3, steps=1, step_cap=10**9)
     state, _ = eig_dml.update(eig_dml.init(13), close, far, replace(options, steps=0))
-    expected = oracle.frank_wolfe(eig_dml.constraint(state), far, 20, 0.3)
+    expected = oracle.frank_wolfe(eig_dml.compute_constraint(state), far, 20, 0.3)
     for metric in expected:
         state, _ = eig_dml.update(state, close[:0], far[:0], options)
         np.testing.assert_allclose(state.matrix, metric, atol=SAME * np.abs(metric).max(), rtol=0)
@@ -147,9 +149,11 @@ def test_first_steps_are_the_whitened_ones():
 def test_the_bound_holds_at_every_step(objective):
     """No bound, after any step, is below a value that a metric reaches."""
     close, far = wine_pairs(150)
-    options = Settings(objective=objective, smoothing=0.05, steps=1, step_cap=10**9, tolerance=0)
+    options = EigDMLSettings(
+        objective=objective, smoothing=0.05, steps=1, step_cap=10**9, tolerance=0
+    )
     state, _ = eig_dml.update(eig_dml.init(13), close, far, replace(options, steps=0))
-    H = eig_dml.constraint(state)
+    H = eig_dml.compute_constraint(state)
     if objective == "smallest":
         reached = oracle.smallest(mirror_prox.solve(H, far, 5e-3).matrix, far)
     else:
@@ -169,9 +173,9 @@ def test_the_bound_holds_at_every_step(objective):
 def test_bounds_are_the_oracles():
     """The two bounds of `measure`, one by one, from outer products; the smaller one is reported."""
     close, far = wine_pairs(100)
-    options = Settings(smoothing=0.05, steps=30)
+    options = EigDMLSettings(smoothing=0.05, steps=30)
     state, info = eig_dml.update(eig_dml.init(13), close, far, options)
-    H = eig_dml.constraint(state)
+    H = eig_dml.compute_constraint(state)
     averaged = oracle.dual_bound(state.duals / state.duals.sum(), state.far, H)
     q = state.values
     alpha = np.exp(-(q - q.min()) / (0.05 * q.min()))
@@ -202,7 +206,7 @@ def test_the_printed_algorithm_would_fail():
     """A few steps of the source's box miss the optimum by far more than 5 %, so does its matrix."""
     close, far = wine_pairs(300)
     state, _ = eig_dml.update(eig_dml.init(13), close, far, replace(BATCH, tolerance=0.04))
-    H = eig_dml.constraint(state)
+    H = eig_dml.compute_constraint(state)
     best = oracle.smallest(state.matrix, far)
     assert oracle.smallest(oracle.printed_frank_wolfe(H, far, 25), far) < 0.8 * best
     # the whitened matrix that it returns is no metric for the points as they are
@@ -243,7 +247,7 @@ def test_soft_minimum_is_the_formula():
 def test_any_smoothing_is_finite(smoothing, objective):
     """From one pair at a time to all alike, nothing is NaN and the bound holds."""
     close, far = wine_pairs(60)
-    options = Settings(objective=objective, smoothing=smoothing, steps=15, buffer=40)
+    options = EigDMLSettings(objective=objective, smoothing=smoothing, steps=15, buffer=40)
     state, info = streamed(close, far, options, batch=20)
     check(state)
     assert 0 <= info.gap < 1
@@ -256,7 +260,7 @@ def test_units_of_the_data(exponent, objective):
     """Squares from 1e-300 to 1e300: the metric takes the unit, q does not see it."""
     unit = 2.0 ** round(exponent / np.log10(2))  # a power of two: nothing is rounded
     close, far = wine_pairs(100)
-    options = Settings(objective=objective, smoothing=0.1, buffer=60)
+    options = EigDMLSettings(objective=objective, smoothing=0.1, buffer=60)
     plain, plain_info = streamed(close, far, options)
     state, info = streamed(unit * close, unit * far, options)
     np.testing.assert_allclose(state.matrix * unit * unit, plain.matrix, rtol=1e-6, atol=1e-8)
@@ -268,8 +272,8 @@ def test_units_of_one_feature():
     """A feature in other units, the ridge included, changes A by that unit and nothing else."""
     close, far = wine_pairs(100)
     units = 10.0 ** np.linspace(-6, 6, 13)
-    plain, plain_info = streamed(close, far, Settings())
-    state, info = streamed(close * units, far * units, Settings())
+    plain, plain_info = streamed(close, far, EigDMLSettings())
+    state, info = streamed(close * units, far * units, EigDMLSettings())
     scaled = state.matrix * np.outer(units, units)
     np.testing.assert_allclose(scaled, plain.matrix, atol=SAME * np.abs(plain.matrix).max())
     assert info.objective == pytest.approx(plain_info.objective, rel=SAME)
@@ -279,7 +283,7 @@ def test_linear_maps():
     """X -> X T maps A to T^-1 A T^-T, not as a whitened matrix would, and leaves the objective."""
     close, far = wine_pairs(200)
     T = np.eye(13) + 0.1 * normal(13, 13)
-    options = Settings(steps=20)
+    options = EigDMLSettings(steps=20)
     plain, plain_info = eig_dml.update(eig_dml.init(13), close, far, options)
     state, info = eig_dml.update(eig_dml.init(13), close @ T, far @ T, options)
     # the ridge, 1e-6 of each feature, is what does not follow; times the condition of H, about 1e2
@@ -292,9 +296,9 @@ def test_linear_maps():
 def test_repeated_close_pairs():
     """Every close pair twice: H is a mean, and A does not move."""
     close, far = wine_pairs(200)
-    once, _ = streamed(close, far, Settings(steps=5), batch=200)
+    once, _ = streamed(close, far, EigDMLSettings(steps=5), batch=200)
     twice = np.repeat(close, 2, axis=0)
-    state, _ = eig_dml.update(eig_dml.init(13), twice, far, Settings(steps=5))
+    state, _ = eig_dml.update(eig_dml.init(13), twice, far, EigDMLSettings(steps=5))
     np.testing.assert_allclose(state.matrix, once.matrix, atol=SAME * np.abs(once.matrix).max())
     assert state.mass == 2 * once.mass
 
@@ -303,24 +307,24 @@ def test_pairs_of_equal_points_are_dropped():
     """Duplicates with different labels would make every metric optimal: dropped, and counted."""
     close, far = wine_pairs(50)
     mixed = np.insert(far, [0, 7, 50], 0.0, axis=0)
-    plain, _ = eig_dml.update(eig_dml.init(13), close, far, Settings())
-    state, info = eig_dml.update(eig_dml.init(13), close, mixed, Settings())
+    plain, _ = eig_dml.update(eig_dml.init(13), close, far, EigDMLSettings())
+    state, info = eig_dml.update(eig_dml.init(13), close, mixed, EigDMLSettings())
     assert (info.n_far, info.n_seen, info.n_dropped) == (50, 53, 3)
     assert np.array_equal(state.matrix, plain.matrix)
-    state, info = eig_dml.update(state, close[:0], np.zeros((2, 13)), Settings(steps=0))
+    state, info = eig_dml.update(state, close[:0], np.zeros((2, 13)), EigDMLSettings(steps=0))
     assert (info.n_far, info.n_dropped) == (50, 5)
 
 
 def test_far_only():
     """Far pairs before any close one are kept; A is the identity, and the status says why."""
     close, far = wine_pairs(50)
-    state, info = eig_dml.update(eig_dml.init(13), close[:0], far, Settings())
+    state, info = eig_dml.update(eig_dml.init(13), close[:0], far, EigDMLSettings())
     assert info.status == "no close pairs"
     assert np.array_equal(state.matrix, np.eye(13))
     check(state)
     # the first close pairs start A anew, and q with it, which once was forgotten
-    state, info = eig_dml.update(state, close, far[:0], Settings())
-    together, _ = eig_dml.update(eig_dml.init(13), close, far, Settings())
+    state, info = eig_dml.update(state, close, far[:0], EigDMLSettings())
+    together, _ = eig_dml.update(eig_dml.init(13), close, far, EigDMLSettings())
     assert np.array_equal(state.matrix, together.matrix)
     assert info.status == "gap open"
 
@@ -328,16 +332,16 @@ def test_far_only():
 def test_close_only():
     """Close pairs alone make A the inverse of H."""
     close, far = wine_pairs(50)
-    state, info = eig_dml.update(eig_dml.init(13), close, far[:0], Settings())
+    state, info = eig_dml.update(eig_dml.init(13), close, far[:0], EigDMLSettings())
     assert info.status == "no far pairs"
     assert info.n_far == 0
     H = oracle.mean_outer(close)
     H += 1e-6 * np.diag(np.diag(H))
     np.testing.assert_allclose(state.matrix @ H, np.eye(13), atol=1e-9)
-    nothing, info = eig_dml.update(eig_dml.init(13), close[:0], far[:0], Settings())
+    nothing, info = eig_dml.update(eig_dml.init(13), close[:0], far[:0], EigDMLSettings())
     assert info.status == "no close pairs"
     check(nothing)
-    equal, info = eig_dml.update(eig_dml.init(13), np.zeros((5, 13)), far, Settings())
+    equal, info = eig_dml.update(eig_dml.init(13), np.zeros((5, 13)), far, EigDMLSettings())
     assert info.status == "no close pairs"
     check(equal)
 
@@ -345,8 +349,8 @@ def test_close_only():
 def test_no_steps_only_rescale():
     """With K = 0 the metric keeps its shape while H moves, whatever comes."""
     close, far = wine_pairs(400)
-    state, _ = streamed(close[:100], far[:100], Settings())
-    moved, _ = eig_dml.update(state, 30.0 * close[100:], far[100:], Settings(steps=0))
+    state, _ = streamed(close[:100], far[:100], EigDMLSettings())
+    moved, _ = eig_dml.update(state, 30.0 * close[100:], far[100:], EigDMLSettings(steps=0))
     ratio = np.sum(moved.matrix * state.matrix) / np.sum(state.matrix**2)
     np.testing.assert_allclose(moved.matrix, ratio * state.matrix, rtol=1e-12)
     assert ratio < 0.9
@@ -359,7 +363,7 @@ def test_a_metric_of_another_h_is_left_behind():
     Without long steps after H moved, A would stay where the first H was all but zero.
     """
     close, far = wine_pairs(1000)
-    options = Settings(smoothing=0.05, steps=10)
+    options = EigDMLSettings(smoothing=0.05, steps=10)
     late, _ = eig_dml.update(eig_dml.init(13), close[:1], far[:500], replace(options, steps=300))
     late, _ = eig_dml.update(late, close[1:], far[500:], options)
     assert late.step <= 1 + 10
@@ -378,7 +382,7 @@ def test_random_streams(seed, policy, objective, decay):
     """Batches of any size, empty ones too: feasible, finite, within the buffer after every call."""
     generator = np.random.default_rng(seed)
     d = int(generator.integers(1, 6))
-    options = Settings(
+    options = EigDMLSettings(
         objective=objective, policy=policy, decay=decay, buffer=12, steps=3, step_cap=20
     )
     state = eig_dml.init(d)
@@ -399,7 +403,7 @@ def test_thin_and_constant_features():
     close, far = wine_pairs(40)
     close, far = np.pad(close, ((0, 0), (0, 2))), np.pad(far, ((0, 0), (0, 2)))
     far[:, 13] = normal(40)
-    state, info = streamed(close, far, Settings(steps=50), batch=5)
+    state, info = streamed(close, far, EigDMLSettings(steps=50), batch=5)
     check(state)
     # the 14th feature parts far pairs and costs close ones nothing: the metric goes there
     assert state.matrix[13, 13] * far[:, 13].var() > 0.5 * state.values.mean()
@@ -409,7 +413,7 @@ def test_thin_and_constant_features():
 def test_q_cache():
     """q follows A by its own update between refreshes, to 1e-9, and is exact at a refresh."""
     close, far = wine_pairs(600)
-    options = Settings(smoothing=0.05, buffer=50, steps=20, step_cap=1000)
+    options = EigDMLSettings(smoothing=0.05, buffer=50, steps=20, step_cap=1000)
     state, _ = streamed(close, far, options, batch=3)  # 200 calls: the last before a refresh
     assert state.calls == eig_dml.REFRESH
     q = eig_dml.squared_distances(state.far, state.matrix)
@@ -423,7 +427,7 @@ def test_q_cache():
 def test_hard_policy():
     """The nearest three quarters stay, and a random quarter of the rest, by seed and position."""
     close, far = wine_pairs(300)
-    options = Settings(buffer=100, steps=0)
+    options = EigDMLSettings(buffer=100, steps=0)
     state, _ = eig_dml.update(eig_dml.init(13), close, far, options)
     q = eig_dml.squared_distances(far, state.matrix)
     kept = set(state.births.tolist())
@@ -442,7 +446,7 @@ def test_hard_policy():
 def test_recent_policy():
     """The newest stay, oldest first."""
     close, far = wine_pairs(300)
-    state, info = streamed(close, far, Settings(buffer=100, policy="recent", steps=0))
+    state, info = streamed(close, far, EigDMLSettings(buffer=100, policy="recent", steps=0))
     assert state.births.tolist() == list(range(200, 300))
     assert np.array_equal(state.far, far[200:])
     assert info.n_seen == 300
@@ -451,7 +455,7 @@ def test_recent_policy():
 def test_forgetting():
     """With a decay H is the decayed mean, and far pairs older than 1 / (1 - decay) are gone."""
     close, far = wine_pairs(400)
-    options = Settings(decay=0.99, buffer=1000)
+    options = EigDMLSettings(decay=0.99, buffer=1000)
     state, _ = streamed(close, far, options)
     total, mass = np.zeros((13, 13)), 0.0
     for k in range(0, 400, 50):
@@ -474,7 +478,7 @@ def test_drift():
     before, after = stream([0, 1], 0), stream([3, 4], 10)
     shares = {}
     for decay in (None, 0.998):
-        options = Settings(decay=decay, buffer=500, step_cap=100)
+        options = EigDMLSettings(decay=decay, buffer=500, step_cap=100)
         state = eig_dml.init(6)
         for close, far in (before, after):
             for k in range(0, 2000, 50):
@@ -489,7 +493,7 @@ def test_drift():
 def test_saved_and_continued(name):
     """From its arrays a state goes on bit for bit as if it had never been taken apart."""
     close, far = wine_pairs(400)
-    options = Settings(policy=name, buffer=60)
+    options = EigDMLSettings(policy=name, buffer=60)
     state, _ = streamed(close[:200], far[:200], options)
     arrays, numbers = codec.pack(state)
     loaded = codec.unpack(eig_dml.State, {k: v.copy() for k, v in arrays.items()}, dict(numbers))
@@ -504,26 +508,26 @@ def test_saved_and_continued(name):
 def test_inputs_untouched():
     """Neither the pairs nor the state before are written to."""
     close, far = wine_pairs(100)
-    state, _ = streamed(close, far, Settings(buffer=60))
+    state, _ = streamed(close, far, EigDMLSettings(buffer=60))
     arrays, _ = codec.pack(state)
     for part in (*arrays.values(), close, far):
         part.flags.writeable = False
-    later, _ = eig_dml.update(state, close, far, Settings(buffer=60, smoothing=0.05))
-    eig_dml.merge(state, later, Settings(buffer=60))
-    eig_dml.measure(state, Settings())
+    later, _ = eig_dml.update(state, close, far, EigDMLSettings(buffer=60, smoothing=0.05))
+    eig_dml.merge(state, later, EigDMLSettings(buffer=60))
+    eig_dml.measure(state, EigDMLSettings())
 
 
 def test_measure_is_the_info():
     """What `update` reports is `measure` of the state that it hands back."""
     close, far = wine_pairs(100)
-    state, info = streamed(close, far, Settings())
-    assert eig_dml.measure(state, Settings()) == info
+    state, info = streamed(close, far, EigDMLSettings())
+    assert eig_dml.measure(state, EigDMLSettings()) == info
 
 
 def test_merge():
     """Two halves of a stream: H exactly that of the whole, a feasible metric, pairs of both."""
     close, far = wine_pairs(400)
-    options = Settings(buffer=120, smoothing=0.1)
+    options = EigDMLSettings(buffer=120, smoothing=0.1)
     left, _ = streamed(close[:150], far[:150], options)
     right, _ = streamed(close[150:], far[150:], options)
     merged = eig_dml.merge(left, right, options)
@@ -552,7 +556,7 @@ def test_merge():
 def online():
     """Wine, 10 000 close and far pairs in batches of 50: the far pairs, and a state by policy."""
     close, far = wine_pairs(10_000)
-    options = Settings(smoothing=0.02, steps=20, step_cap=1000, buffer=1000)
+    options = EigDMLSettings(smoothing=0.02, steps=20, step_cap=1000, buffer=1000)
     return far, {
         policy: streamed(close, far, replace(options, policy=policy))
         for policy in ("hard", "recent")
@@ -568,7 +572,7 @@ def test_online_reaches_the_batch_optimum(online):
     """
     far, states = online
     state, info = states["hard"]
-    batch = mirror_prox.solve(eig_dml.constraint(state), state.far, 1e-2)
+    batch = mirror_prox.solve(eig_dml.compute_constraint(state), state.far, 1e-2)
     assert oracle.smallest(state.matrix, far) >= 0.93 * batch.bound  # measured 0.95 to 0.97
     assert info.gap <= 0.15  # measured 0.08
     fifo = oracle.smallest(states["recent"][0].matrix, far)
@@ -579,8 +583,8 @@ def test_refit(online):
     """The certified answer on the buffer can be adopted, and the stream goes on from it."""
     _, states = online
     state, _ = states["hard"]
-    batch = mirror_prox.solve(eig_dml.constraint(state), state.far, 1e-2)
-    options = Settings(smoothing=0.02, step_cap=1000, tolerance=0.02)
+    batch = mirror_prox.solve(eig_dml.compute_constraint(state), state.far, 1e-2)
+    options = EigDMLSettings(smoothing=0.02, step_cap=1000, tolerance=0.02)
     adopted = eig_dml.adopt(state, batch.matrix, batch.weights)
     check(adopted)
     info = eig_dml.measure(adopted, options)
@@ -610,7 +614,7 @@ def test_settings_are_checked(wrong):
     """A message names the parameter and what it was."""
     (name, value), *_ = wrong.items()
     with pytest.raises(ParameterError, match=f"{name}=.*{value}"):
-        Settings(**wrong)
+        EigDMLSettings(**wrong)
 
 
 def test_objectives_are_the_settings():

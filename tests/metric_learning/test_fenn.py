@@ -22,7 +22,7 @@ def learned(points: np.ndarray, classes: np.ndarray, chunk: int = 10_000) -> fen
     for start in range(0, len(points), chunk):
         rows = slice(start, start + chunk)
         moments = scatter.update(moments, points[rows], classes[rows])
-    return fenn.spectrum(scatter.measure(moments))
+    return fenn.compute_spectrum(scatter.measure(moments))
 
 
 def shuffled(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +107,7 @@ def test_labels_are_names(seed: int) -> None:
     one, other = learned(points, classes), learned(points, names[classes])
     np.testing.assert_allclose(fenn.measure(one, 0.2)[0], fenn.measure(other, 0.2)[0], atol=LAW)
     mus = [
-        fenn.by_cross_validation(points, labels, found).mu
+        fenn.choose_by_cross_validation(points, labels, found).mu
         for labels, found in ((classes, one), (names[classes], other))
     ]
     assert mus[0] == pytest.approx(mus[1], rel=1e-6)
@@ -122,8 +122,8 @@ def test_boltzmann_beats_a_thousand_others(mu: float) -> None:
     E, u = oracle.energies(within, dissimilar)
     hamiltonian = u @ np.diag(E) @ u.T
     found = learned(points, classes)
-    least = fenn.free_energy(found.energies, mu)
-    best = u @ np.diag(fenn.boltzmann(E, mu)) @ u.T
+    least = fenn.compute_free_energy(found.energies, mu)
+    best = u @ np.diag(fenn.compute_boltzmann_weights(E, mu)) @ u.T
     assert least == pytest.approx(oracle.free_energy(best, hamiltonian, mu), abs=LAW)
     rng = np.random.default_rng(0)
     for i in range(1000):
@@ -156,24 +156,24 @@ def test_free_energy_is_energy_minus_temperature_times_entropy():
 def test_any_temperature_is_finite(energies: list[float], exponent: float) -> None:
     """From 1e-300 to 1e300: weights sum to 1, no entropy above log r, no negative capacity."""
     E, mu = np.array(energies), 10.0**exponent
-    weights = fenn.boltzmann(E, mu)
+    weights = fenn.compute_boltzmann_weights(E, mu)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
-    assert 0 <= fenn.entropy(weights) <= np.log(len(E)) + 1e-12
-    capacity = fenn.heat_capacity(E, np.array([mu]))
+    assert 0 <= fenn.compute_entropy(weights) <= np.log(len(E)) + 1e-12
+    capacity = fenn.compute_heat_capacity(E, np.array([mu]))
     assert np.isfinite(capacity).all()
     assert (capacity >= 0).all()
-    assert np.isfinite(fenn.free_energy(E, mu))
-    assert 0 < fenn.by_heat_capacity(E) < np.inf
+    assert np.isfinite(fenn.compute_free_energy(E, mu))
+    assert 0 < fenn.choose_by_heat_capacity(E) < np.inf
 
 
 def test_two_directions_have_their_maximum_at_2_3994_always():
     """Restricted to two levels the heat capacity says nothing: .917 and .083 for every gap."""
     for gap in (1e-6, 0.01, 0.7):
         E = np.array([0.2, 0.2 + gap])
-        mu = fenn.by_heat_capacity(E)
+        mu = fenn.choose_by_heat_capacity(E)
         # the finer grid has steps of 4.6e-4
         assert gap / mu == pytest.approx(2.3994, rel=5e-4)
-        assert fenn.boltzmann(E, mu) == pytest.approx([0.917, 0.083], abs=1e-3)
+        assert fenn.compute_boltzmann_weights(E, mu) == pytest.approx([0.917, 0.083], abs=1e-3)
 
 
 def test_cold_is_a_line_and_hot_is_the_inverse():
@@ -194,7 +194,7 @@ def test_display_shows_the_informative_directions():
     found = learned(points, classes)
     shown = fenn.display(found, 0.1)
     assert shown.shape == (13, 2)
-    weights = fenn.boltzmann(found.energies[:2], 0.1)
+    weights = fenn.compute_boltzmann_weights(found.energies[:2], 0.1)
     np.testing.assert_allclose(shown, found.directions[:, :2] * np.sqrt(weights))
     again = fenn.display(learned(points, classes, chunk=9), 0.1)
     np.testing.assert_allclose(shown, again, rtol=1e-6, atol=1e-9)
@@ -207,7 +207,7 @@ def test_cross_validation_finds_the_temperature_that_matters():
     points = rng.standard_normal((300, 9))
     points[:, 0] += 3.0 * classes
     found = learned(points, classes)
-    choice = fenn.by_cross_validation(points, classes, found)
+    choice = fenn.choose_by_cross_validation(points, classes, found)
     assert choice.status == "cross-validated"
     assert fenn.measure(found, choice.mu)[1].weights[0] > 0.5
     assert choice.hits.max() - choice.hits[-1] > 0.01
@@ -218,9 +218,11 @@ def test_cross_validation_leaves_every_point_out():
     """The hits at one temperature are those of a vote among the other points, one by one."""
     points, classes = blobs(70, 3, 3)
     found = learned(points, classes)
-    choice = fenn.by_cross_validation(points, classes, found)
+    choice = fenn.choose_by_cross_validation(points, classes, found)
     for i in (0, 17, 40):
-        root = found.directions * np.sqrt(fenn.boltzmann(found.energies, choice.mus[i]))
+        root = found.directions * np.sqrt(
+            fenn.compute_boltzmann_weights(found.energies, choice.mus[i])
+        )
         places = points @ root
         hits = 0
         for j in range(70):
@@ -234,13 +236,13 @@ def test_too_few_labels_leave_it_to_the_heat_capacity():
     """One class, no points, or fewer than three points a direction: nothing is tried."""
     points, classes = blobs(60, 4, 3)
     found = learned(points, classes)
-    hot = fenn.by_heat_capacity(found.energies)
+    hot = fenn.choose_by_heat_capacity(found.energies)
     for rows, labels in (
         (points[:0], classes[:0]),
         (points[:8], classes[:8]),
         (points, np.zeros(60, dtype=int)),
     ):
-        choice = fenn.by_cross_validation(rows, labels, found)
+        choice = fenn.choose_by_cross_validation(rows, labels, found)
         assert (choice.status, choice.mu) == ("too few labels", hot)
 
 
@@ -314,7 +316,7 @@ def test_more_features_than_points():
     assert len(found.energies) == 11
     assert found.energies.min() >= 0
     assert found.energies.max() <= 1
-    metric, info = fenn.measure(found, fenn.by_heat_capacity(found.energies))
+    metric, info = fenn.measure(found, fenn.choose_by_heat_capacity(found.energies))
     assert info.rank == 11
     assert np.isfinite(metric).all()
 

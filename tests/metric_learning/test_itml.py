@@ -45,7 +45,7 @@ def wine_pairs(count, seed=0):
     left, right = np.random.default_rng(seed).integers(len(X), size=(2, 2 * count))
     kept = np.flatnonzero(left != right)[:count]
     left, right = left[kept], right[kept]
-    return X[left] - X[right], y[left] == y[right], *itml.percentile_bounds(known)
+    return X[left] - X[right], y[left] == y[right], *itml.compute_percentile_bounds(known)
 
 
 def random_pairs(n, d, seed=0, scale=1.0):
@@ -224,7 +224,7 @@ def test_satisfied_bounds_leave_the_prior(backend):
     start = itml.init(prior)
     state, info = itml.update(
         start, V[kept], similar[kept], upper, lower,
-        buffer=50, sweeps=3, forgetting=0.1, sweep=itml_numba.sweeper(backend),
+        buffer=50, sweeps=3, forgetting=0.1, sweep=itml_numba.get_sweep(backend),
     )  # fmt: skip
     assert np.array_equal(state.matrix, start.matrix)
     assert info.updates == 0
@@ -464,7 +464,7 @@ def test_extreme_streams():
                 state, V, rng.random(15) < 0.5, upper, lower, buffer=20, sweeps=2, forgetting=0.05
             )
             told.add(info.status)
-            assert bregman.positive_definite(state.matrix)
+            assert bregman.is_positive_definite(state.matrix)
             assert np.isfinite(state.duals).all()
             assert (info.status == "refused") == (state is before)
             itml.measure(state)
@@ -509,7 +509,7 @@ def test_inputs_untouched():
     copies = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    sweeps = [bregman.sweep, *([itml_numba.sweeper("numba")] if itml_numba.available else [])]
+    sweeps = [bregman.sweep, *([itml_numba.get_sweep("numba")] if itml_numba.available else [])]
     for sweep in sweeps:
         itml.update(
             state, V, similar, upper, lower, buffer=120, forgetting=0.1, sweeps=2, sweep=sweep
@@ -537,7 +537,7 @@ def test_numba_is_numpy(d):
     assert second[0] != first[-1]
     start = bregman.sweep(np.eye(d), np.zeros(300), pairs, GAMMA, first)
     slow = bregman.sweep(start.matrix, start.duals, pairs, GAMMA, second)
-    fast = itml_numba.sweeper("numba")(start.matrix, start.duals, pairs, GAMMA, second)
+    fast = itml_numba.get_sweep("numba")(start.matrix, start.duals, pairs, GAMMA, second)
     assert slow.updates == fast.updates > 0
     assert relative(fast.matrix, slow.matrix) < BACKENDS
     assert np.abs(fast.duals - slow.duals).max() < BACKENDS * slow.duals.max()
@@ -550,19 +550,19 @@ def test_numba_solves():
     """The optimum does not depend on the backend, nor, nearly, on the way there."""
     pairs = wine_pairs(400)
     slow, _ = itml.solve(*pairs)
-    fast, info = itml.solve(*pairs, sweep=itml_numba.sweeper("numba"))
+    fast, info = itml.solve(*pairs, sweep=itml_numba.get_sweep("numba"))
     assert info.status == "ok"
     assert relative(fast.matrix, slow.matrix) < 1e-9
 
 
 def test_backends(monkeypatch):
     """Without numba the room imports, says so, and numpy is there."""
-    assert itml_numba.sweeper("numpy") is bregman.sweep
+    assert itml_numba.get_sweep("numpy") is bregman.sweep
     with pytest.raises(ParameterError, match="backend='cuda'"):
-        itml_numba.sweeper("cuda")
+        itml_numba.get_sweep("cuda")
     monkeypatch.setattr(itml_numba, "available", False)
     with pytest.raises(ParameterError, match="not installed"):
-        itml_numba.sweeper("numba")
+        itml_numba.get_sweep("numba")
 
 
 # LEGO.
@@ -604,7 +604,7 @@ def test_lego_stays_definite():
     for seed in range(60):
         V, similar = random_pairs(100, 5, seed=seed)
         A, info = lego.update(np.eye(5), V, similar, 1.0, 12.0, rate=10.0 ** (seed % 13 - 6))
-        assert bregman.positive_definite(A)
+        assert bregman.is_positive_definite(A)
         assert np.array_equal(A, A.T)
         if info.status == "refused":
             assert np.array_equal(A, np.eye(5))

@@ -64,7 +64,7 @@ def test_the_blog_problem():
     """min tr(M S) with tr(M D) >= 1: the oracle's matrix and value, and the SDP solver's value."""
     close, far = wine_pairs(1000)
     state, _ = learned(close, far)
-    matrix, info = must_link.leading(state)
+    matrix, info = must_link.solve_leading(state)
     value, expected = oracle.blog_rank_one(oracle.mean_outer(close), oracle.mean_outer(far))
     assert info.status == "exact"
     assert info.value == pytest.approx(value, rel=EXACT)
@@ -79,7 +79,7 @@ def test_no_metric_does_better():
     close, far = wine_pairs(200)
     state, _ = learned(close, far)
     C, F = oracle.mean_outer(close), oracle.mean_outer(far)
-    matrix, info = must_link.leading(state)
+    matrix, info = must_link.solve_leading(state)
     assert np.sum(matrix * F) == pytest.approx(1, rel=EXACT)
     assert np.sum(matrix * C) == pytest.approx(info.value, rel=EXACT)
     for seed in range(100):
@@ -100,19 +100,19 @@ def test_a_metric_of_rank_r():
         best = half @ axes[:, ::-1][:, :rank]
         expected = best @ np.diag(np.sqrt(ratios[::-1][:rank])) @ best.T
         expected /= np.sum(expected * F)
-        matrix, info = must_link.leading(state, rank)
+        matrix, info = must_link.solve_leading(state, rank)
         np.testing.assert_allclose(matrix, expected, atol=EXACT * np.abs(expected).max())
         np.testing.assert_allclose(info.ratios, ratios[::-1][:rank], rtol=EXACT)
         assert info.value == pytest.approx(np.sum(expected * C), rel=EXACT)
-    assert len(must_link.leading(state, 100)[1].ratios) == 13
+    assert len(must_link.solve_leading(state, 100)[1].ratios) == 13
 
 
 def test_linear_maps():
     """X -> X T maps M to T^-1 M T^-T, features in any units: the closed form has no ridge."""
     close, far = wine_pairs(200)
     T = (np.eye(13) + 0.3 * normal(13, 13)) * 10.0 ** np.linspace(-5, 5, 13)
-    plain, plain_info = must_link.leading(learned(close, far)[0], 3)
-    mapped, info = must_link.leading(learned(close @ T, far @ T)[0], 3)
+    plain, plain_info = must_link.solve_leading(learned(close, far)[0], 3)
+    mapped, info = must_link.solve_leading(learned(close @ T, far @ T)[0], 3)
     np.testing.assert_allclose(T @ mapped @ T.T, plain, atol=1e-6 * np.abs(plain).max())
     np.testing.assert_allclose(info.ratios, plain_info.ratios, rtol=1e-6)
 
@@ -126,12 +126,12 @@ def test_streamed_merged_and_at_once():
         state, _ = must_link.update(state, close[k : k + 37], far[k : k + 37])
     parts = [learned(close[part], far[part])[0] for part in (slice(90), slice(90, 300))]
     merged = must_link.merge(*parts)
-    expected, _ = must_link.leading(whole, 4)
+    expected, _ = must_link.solve_leading(whole, 4)
     for other in (state, merged, must_link.merge(parts[1], parts[0])):
-        np.testing.assert_allclose(must_link.leading(other, 4)[0], expected, atol=EXACT)
+        np.testing.assert_allclose(must_link.solve_leading(other, 4)[0], expected, atol=EXACT)
         assert other.mass == 300
     empty = must_link.merge(must_link.init(13), must_link.init(13))
-    assert must_link.leading(empty)[1].status == "no close pairs"
+    assert must_link.solve_leading(empty)[1].status == "no close pairs"
 
 
 def test_forgetting():
@@ -159,9 +159,9 @@ def test_what_is_missing():
         ((close, equal), "no far pairs"),
     ):
         state, info = learned(*pairs)
-        matrix, leading = must_link.leading(state)
+        matrix, leading = must_link.solve_leading(state)
         assert np.array_equal(matrix, np.eye(13))
-        weights, diagonal = must_link.diagonal(state)
+        weights, diagonal = must_link.solve_diagonal(state)
         assert np.all(np.diag(weights) > 0)
         assert leading.status == diagonal.status == info.status == expected
 
@@ -171,7 +171,7 @@ def test_a_direction_without_close_spread():
     close, far = normal(50, 3), normal(50, 3, seed=1)
     close[:, 2] = 0.0
     state, _ = learned(close, far)
-    matrix, info = must_link.leading(state)
+    matrix, info = must_link.solve_leading(state)
     assert np.isfinite(matrix).all()
     assert info.value == pytest.approx(0.0, abs=1e-5)
     # that feature freed of what the others explain: close to all of its spread, not all
@@ -199,7 +199,7 @@ def test_no_feasible_metric_has_larger_roots():
     """Of random feasible metrics, far ones and near ones, none exceeds the bound."""
     close, far = wine_pairs(100)
     state, info = learned(close, far, BATCH)
-    H = eig_dml.constraint(state.pairs)
+    H = eig_dml.compute_constraint(state.pairs)
     best = state.pairs.matrix
     for seed in range(50):
         other = random_metric(13, seed)
@@ -216,7 +216,7 @@ def test_the_root_keeps_more_than_a_line():
     state, _ = learned(close, far, BATCH)
     spectrum = np.linalg.eigvalsh(state.pairs.matrix)
     assert spectrum[-2] > 0.2 * spectrum[-1]
-    assert np.linalg.matrix_rank(must_link.leading(state)[0]) == 1
+    assert np.linalg.matrix_rank(must_link.solve_leading(state)[0]) == 1
 
 
 def test_one_feature():
@@ -227,7 +227,7 @@ def test_one_feature():
     assert state.pairs.matrix[0, 0] == pytest.approx(1 / H, rel=EXACT)
     assert info.objective == pytest.approx(np.abs(far).mean() / np.sqrt(H), rel=EXACT)
     assert info.status == "certified"
-    weights, info = must_link.diagonal(state)
+    weights, info = must_link.solve_diagonal(state)
     assert weights[0, 0] == pytest.approx(1 / H, rel=EXACT)
     assert info.gap <= SLACK
 
@@ -252,8 +252,8 @@ def test_diagonal_against_a_general_solver(count):
     """Value of the weights: what SLSQP finds, within the certified gap."""
     close, far = wine_pairs(count)
     state, _ = learned(close, far)
-    matrix, info = must_link.diagonal(state, tolerance=1e-6)
-    allowance = np.diag(eig_dml.constraint(state.pairs))
+    matrix, info = must_link.solve_diagonal(state, tolerance=1e-6)
+    allowance = np.diag(eig_dml.compute_constraint(state.pairs))
     expected = oracle.best_diagonal(allowance, far)
     assert info.status == "certified"
     assert info.objective == pytest.approx(expected, rel=2e-6)
@@ -273,9 +273,9 @@ def test_diagonal_steps_climb(seed):
     scales = 10.0 ** generator.integers(-4, 5, size=d)
     close, far = (scales * generator.standard_normal((20, d)) ** 3 for _ in range(2))
     state, _ = learned(close, far)
-    before, highest = 0.0, must_link.diagonal(state, tolerance=1e-9)[1].objective
+    before, highest = 0.0, must_link.solve_diagonal(state, tolerance=1e-9)[1].objective
     for steps in range(12):
-        _, info = must_link.diagonal(state, tolerance=0.0, max_steps=steps)
+        _, info = must_link.solve_diagonal(state, tolerance=0.0, max_steps=steps)
         assert info.objective >= before * (1 - SLACK)
         assert info.bound >= highest * (1 - SLACK)
         before = info.objective
@@ -287,12 +287,12 @@ def test_diagonal_ignores_units_and_useless_features():
     close[:, 0], far[:, 0] = 10 * normal(300), 0.1 * normal(300, seed=1)
     far[:, 1] = 0.0
     state, _ = learned(close, far)
-    matrix, info = must_link.diagonal(state)
+    matrix, info = must_link.solve_diagonal(state)
     assert matrix[0, 0] * np.mean(close[:, 0] ** 2) < 1e-6
     assert matrix[1, 1] == 0
     assert info.n_features < 12
     units = 10.0 ** np.linspace(-6, 6, 13)
-    scaled, _ = must_link.diagonal(learned(close * units, far * units)[0])
+    scaled, _ = must_link.solve_diagonal(learned(close * units, far * units)[0])
     expected = np.diag(matrix)
     np.testing.assert_allclose(np.diag(scaled) * units**2, expected, atol=1e-8 * expected.max())
 
@@ -321,6 +321,6 @@ def test_inputs_untouched():
         part.flags.writeable = False
     must_link.update(state, close, far)
     must_link.merge(state, state)
-    must_link.leading(state, 3)
-    must_link.diagonal(state)
+    must_link.solve_leading(state, 3)
+    must_link.solve_diagonal(state)
     must_link.measure(state)

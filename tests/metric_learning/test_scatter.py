@@ -168,7 +168,7 @@ def test_decay_is_a_weight_of_the_points(seed: int, factor: float) -> None:
         assert moments.masses[label] == pytest.approx(mass, rel=EXACT)
         np.testing.assert_allclose(moments.means[label], mean, atol=EXACT * 10)
         np.testing.assert_allclose(moments.scatters[label], spread, atol=EXACT * 100)
-    close, far, n_close, n_far = scatter.all_pairs(moments)
+    close, far, n_close, n_far = scatter.sum_all_pairs(moments)
     truth = oracle.pair_sums(points, classes, weights)
     np.testing.assert_allclose(close, truth[0], atol=EXACT * np.abs(truth[1]).max())
     np.testing.assert_allclose(far, truth[1], atol=EXACT * np.abs(truth[1]).max())
@@ -192,7 +192,7 @@ def test_pair_sums_without_pairs(seed: int, n: int, d: int) -> None:
     """All-pairs sums from moments are the sums over pairs, to 1e-12 of the largest entry."""
     points, classes = blobs(n, d, 4, seed)
     truth = oracle.pair_sums(points, classes)
-    found = scatter.all_pairs(batch(points, classes))
+    found = scatter.sum_all_pairs(batch(points, classes))
     scale = max(np.abs(truth[0]).max(), np.abs(truth[1]).max(), 1e-300)
     assert np.abs(found[0] - truth[0]).max() <= EXACT * scale
     assert np.abs(found[1] - truth[1]).max() <= EXACT * scale
@@ -203,7 +203,7 @@ def test_the_far_sum_subtracts_nothing():
     """Beside a feature of 1e8 that only parts the classes, it stays a sum of squares."""
     points, classes = blobs(60, 4, 2, apart=0.0)
     points[:, 0] = 1e8 * (classes == 0)
-    _, far, _, _ = scatter.all_pairs(batch(points, classes))
+    _, far, _, _ = scatter.sum_all_pairs(batch(points, classes))
     scale = np.sqrt(np.diag(far))
     assert np.linalg.eigvalsh(far / np.outer(scale, scale)).min() > -1e-13
 
@@ -253,8 +253,8 @@ def test_inputs_untouched():
         for name in ("masses", "squares", "origin", "shifts", "scatters"):
             assert not np.shares_memory(getattr(result, name), getattr(moments, name))
     scatter.measure(moments)
-    scatter.all_pairs(moments)
-    discriminant.metric(moments)
+    scatter.sum_all_pairs(moments)
+    discriminant.compute_metric(moments)
 
 
 def test_a_constant_feature_has_exactly_no_scatter():
@@ -299,7 +299,7 @@ def test_signs_do_not_follow_rounding():
     """Two loadings that tie but for rounding leave the choice to the first feature."""
     for wobble in (-1e-12, 0.0, 1e-12):
         column = np.array([[-1.0], [1.0 + wobble]])
-        assert pencil.signed(column, np.ones(2))[0, 0] == 1.0
+        assert pencil.fix_signs(column, np.ones(2))[0, 0] == 1.0
 
 
 # ---------------------------------------------------------------- discriminant analysis
@@ -331,8 +331,8 @@ def test_discriminant_distances_are_affine_invariant(seed: int) -> None:
     points, classes = blobs(60, 4, 3, seed)
     axes, _ = np.linalg.qr(rng.standard_normal((4, 4)))
     mapping = axes * 10.0 ** rng.uniform(-1.5, 1.5, 4)
-    one, _ = discriminant.metric(batch(points, classes))
-    other, _ = discriminant.metric(batch(points @ mapping, classes))
+    one, _ = discriminant.compute_metric(batch(points, classes))
+    other, _ = discriminant.compute_metric(batch(points @ mapping, classes))
     np.testing.assert_allclose(mapping @ other @ mapping.T, one, atol=1e-9 * np.abs(one).max())
 
 
@@ -388,7 +388,7 @@ def test_discriminants_are_finite_whatever_comes(
     """Few points, duplicates, constant features, any unit: a finite positive metric, always."""
     rng = np.random.default_rng(seed)
     points = unit * rng.integers(0, 3, (n, d)).astype(float)
-    metric, found = discriminant.metric(batch(points, rng.integers(0, kinds, n)))
+    metric, found = discriminant.compute_metric(batch(points, rng.integers(0, kinds, n)))
     assert np.isfinite(metric).all()
     assert np.isfinite(found.ratios).all()
     assert np.array_equal(metric, metric.T)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.numeric.chunks import Chunks, Waiting
+from streamembed.numeric.chunks import Chunks, PendingParts
 
 sizes = st.integers(1, 12)
 
@@ -53,8 +53,8 @@ def test_what_waits_is_pickled_without_the_calls() -> None:
         points = np.arange(2.0 * start, 2.0 * stop).reshape(-1, 2)
         return Examples(points, -points, np.arange(start, stop), start, 0)
 
-    one: Waiting[Examples] = Waiting()
-    many: Waiting[Examples] = Waiting()
+    one: PendingParts[Examples] = PendingParts()
+    many: PendingParts[Examples] = PendingParts()
     assert pickle.loads(pickle.dumps(one)).count == 0
     one = one.followed_by(events(0, 6))
     for start, stop in ((0, 1), (1, 4), (4, 6)):

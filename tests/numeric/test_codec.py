@@ -12,12 +12,16 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline, _Kept, _Strand
-from streamembed.geometry.kernel_matrix import Graph
+from streamembed.estimators.unsupervised_pipeline import (
+    UnsupervisedPipeline,
+    _SavedPipeline,
+    _SavedReplicate,
+)
+from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.metric_learners.catalog import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.numeric.chunks import Waiting
+from streamembed.numeric.chunks import PendingParts
 from streamembed.storage import archive
 
 POINTS = np.random.default_rng(0).standard_normal((75, 3))
@@ -43,11 +47,11 @@ class Outer:
     by_name: Mapping[str, Inner]
     open: dict[str, Any]
     ids: Array
-    ring: Graph
+    ring: KernelMatrix
     label: str | int | float | bool
     kind: Literal["a", "b"]
     ratio: float
-    cache: dict[str, int] = field(default_factory=dict, metadata=codec.NOT_KEPT)
+    cache: dict[str, int] = field(default_factory=dict, metadata=codec.NOT_SAVED)
 
 
 def outer() -> Outer:
@@ -62,7 +66,7 @@ def outer() -> Outer:
         by_name={"one": inner},
         open={"inner": inner, "nothing": None},
         ids=np.array(["é", "", "long" * 99], dtype=object),
-        ring=Graph.of(np.eye(2, dtype=np.float32), 5),
+        ring=KernelMatrix.of(np.eye(2, dtype=np.float32), 5),
         label=True,
         kind="b",
         ratio=0.1 + 0.2,
@@ -76,7 +80,7 @@ KINDS = {"inner": Inner}
 def through_a_file(kind: Any, value: Any, kinds: Mapping[str, Any] = STATES) -> Any:
     """What a file gives back: arrays as bytes, numbers as JSON."""
     arrays, numbers = codec.pack(value)
-    table = archive.table_of(arrays)
+    table = archive.to_table(arrays)
     return codec.unpack(kind, archive.unpack(table), json.loads(json.dumps(numbers)), kinds)
 
 
@@ -85,18 +89,20 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, np.ndarray):
         data = value.tolist() if value.dtype == object else value.tobytes()
         yield path, (value.dtype.str, value.shape, data)
-    elif isinstance(value, Graph):
+    elif isinstance(value, KernelMatrix):
         yield from leaves(value.weights, path + ".weights")
         yield path, (value.n, value.capacity)
     elif isinstance(value, se.Engine):
         yield from leaves(value.config, path + ".config")
-        yield from leaves(value._intake.progress, path + ".progress")
-    elif isinstance(value, Waiting) and value.count:  # in one piece, however the calls were cut
+        yield from leaves(value._buffer.progress, path + ".progress")
+    elif (
+        isinstance(value, PendingParts) and value.count
+    ):  # in one piece, however the calls were cut
         yield path, value.count
         yield from leaves(value.joined(), path)
     elif is_dataclass(value):
         for each in fields(value):
-            if each.metadata != codec.NOT_KEPT:
+            if each.metadata != codec.NOT_SAVED:
                 yield from leaves(getattr(value, each.name), f"{path}.{each.name}")
     elif isinstance(value, tuple):
         yield path, len(value)
@@ -149,23 +155,25 @@ def test_every_field_of_an_engine_comes_back_bit_for_bit(name: str) -> None:
     again = through_a_file(se.Engine, engine)
     saved, found = (dict(leaves(one.__pack__())) for one in (engine, again))
     assert found == saved
-    state, loaded = engine._intake.state, again._intake.state
+    state, loaded = engine._buffer.state, again._buffer.state
     if state is not None:  # what follows from the rest is there, too
         assert loaded.support.scaled.tobytes() == state.support.scaled.tobytes()
     assert len([path for path in saved if ".state." in path]) > 25 or name == "warming"
 
 
 def test_every_field_of_a_pipeline_comes_back_bit_for_bit() -> None:
-    """Three strands, each with an engine and its pairs."""
+    """Three replicates, each with an engine and its pairs."""
     pipeline = UnsupervisedPipeline(size=60, warm_up=40, chunk_size=10)
     pipeline.learn(POINTS)
-    strands = tuple(_Strand(one.engine, one.pairs) for one in pipeline.strands)
-    kept = _Kept(pipeline._names, pipeline._waiting, pipeline._center, pipeline._scale, strands)
-    assert dict(leaves(through_a_file(_Kept, kept))) == dict(leaves(kept))
+    replicates = tuple(_SavedReplicate(one.engine, one.pairs) for one in pipeline.replicates)
+    kept = _SavedPipeline(
+        pipeline._names, pipeline._waiting, pipeline._center, pipeline._scale, replicates
+    )
+    assert dict(leaves(through_a_file(_SavedPipeline, kept))) == dict(leaves(kept))
 
 
 def test_a_field_that_is_added_is_kept_without_anybody_remembering_it() -> None:
-    """Of a class with three fields more, known to nobody: they are in the file."""
+    """Of a class with three fields more, that no class declares: they are in the file."""
     grown = make_dataclass(
         "Grown",
         [("added", Floats), ("more", Inner, field(kw_only=True)), ("flag", bool)],
@@ -183,7 +191,7 @@ def test_a_field_that_is_added_is_kept_without_anybody_remembering_it() -> None:
 
 def test_a_ring_is_copied_when_it_is_packed() -> None:
     """Written into afterwards, what was packed stays as it was."""
-    ring = Graph.of(np.eye(3), 3)
+    ring = KernelMatrix.of(np.eye(3), 3)
     arrays, _ = codec.pack(ring)
     ring.write(np.array([0]), np.array([[1.0, 0.5, 0.5]]))
     np.testing.assert_array_equal(arrays["weights"], np.eye(3))

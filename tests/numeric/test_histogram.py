@@ -161,12 +161,12 @@ def test_bad_arguments():
 
 
 def test_percentile_bounds():
-    """5th and 95th percentile; the floor where the 5th is 0; None where nothing can be told."""
+    """5th and 95th percentile; the floor where the 5th is 0; None where neither is defined."""
     d2 = np.random.default_rng(2).chisquare(5, 5000)
-    upper, lower = itml.percentile_bounds(of(d2))
+    upper, lower = itml.compute_percentile_bounds(of(d2))
     assert near(upper, oracle.quantile(d2, 0.05))
     assert near(lower, oracle.quantile(d2, 0.95))
-    upper, lower = itml.percentile_bounds(of([0.0] * 10 + [4.0] * 90))
+    upper, lower = itml.compute_percentile_bounds(of([0.0] * 10 + [4.0] * 90))
     assert upper == 1e-6 * lower > 0
-    assert itml.percentile_bounds(histogram.init()) is None
-    assert itml.percentile_bounds(of([0.0] * 99 + [1.0])) is None
+    assert itml.compute_percentile_bounds(histogram.init()) is None
+    assert itml.compute_percentile_bounds(of([0.0] * 99 + [1.0])) is None

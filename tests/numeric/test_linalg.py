@@ -19,7 +19,7 @@ def test_eigenpairs_come_where_divide_and_conquer_fails(monkeypatch: pytest.Monk
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
     matrix = np.random.default_rng(0).standard_normal((6, 6))
-    matrix = linalg.symmetric(matrix)
+    matrix = linalg.symmetrise(matrix)
     values, vectors = linalg.descending_eigh(matrix)
     monkeypatch.setattr(np.linalg, "eigh", fails)
     again, others = linalg.descending_eigh(matrix)
@@ -31,7 +31,7 @@ def test_eigenpairs_come_where_divide_and_conquer_fails(monkeypatch: pytest.Monk
 
 def test_the_largest_pairs_come_where_a_subset_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """LAPACK gave up on the kernel of pictures whose every pixel is rare: all eigenvalues 1."""
-    matrix = linalg.symmetric(np.random.default_rng(1).standard_normal((9, 9)))
+    matrix = linalg.symmetrise(np.random.default_rng(1).standard_normal((9, 9)))
     values, vectors = linalg.largest_pairs(matrix, 3)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[-3:], atol=1e-12)
     whole = scipy.linalg.eigh

@@ -10,7 +10,7 @@ import scipy.linalg
 
 
 class PairBook:
-    """Every pair in a dictionary by its two births; thresholds are handed in or exact."""
+    """Every pair in a dictionary by its two arrivals; thresholds are handed in or exact."""
 
     def __init__(self, buffer: int, decay: float, seed: int, by_mass: bool = False) -> None:
         self.buffer, self.decay, self.seed, self.by_mass = buffer, decay, seed, by_mass
@@ -58,9 +58,9 @@ class PairBook:
                 return value
         return self.seen[-1][0]
 
-    def observe(self, coordinates, points, births, masses, position, count) -> None:
+    def observe(self, coordinates, points, arrivals, masses, position, count) -> None:
         """Draw, and remember all squared distances; `judge` comes next."""
-        order = sorted(range(len(births)), key=lambda slot: births[slot])
+        order = sorted(range(len(arrivals)), key=lambda slot: arrivals[slot])
         self.seen = [(value, weight * self.decay) for value, weight in self.seen]
         self.drawn = []
         largest = max(float(sum(x * x for x in row)) for row in coordinates.tolist())
@@ -72,7 +72,7 @@ class PairBook:
                 self.counts["degenerate"] += 1
                 continue
             self.seen.append((d2, 1.0))
-            self.drawn.append(((int(births[a]), int(births[b])), difference, d2))
+            self.drawn.append(((int(arrivals[a]), int(arrivals[b])), difference, d2))
 
     def judge(self, low: float, high: float) -> None:
         """Keep what lies beyond the thresholds, the newest half a buffer of each kind."""
@@ -96,9 +96,9 @@ class PairBook:
                 del self.pairs[ends]
                 self.counts["evicted"] += 1
 
-    def rejudge(self, coordinates, births, low: float, high: float) -> None:
+    def rejudge(self, coordinates, arrivals, low: float, high: float) -> None:
         """Every pair again, one by one."""
-        slot_of = {int(birth): slot for slot, birth in enumerate(births)}
+        slot_of = {int(arrival): slot for slot, arrival in enumerate(arrivals)}
         largest = max(float(sum(x * x for x in row)) for row in coordinates.tolist())
         for ends in list(self.pairs):
             pair = self.pairs[ends]

@@ -36,9 +36,12 @@ def test_it_is_the_formula(seed: int, noise: float) -> None:
         halves.append((vectors * np.exp(values)) @ vectors.T)
     found, info = shrinkage.shrink(whole, *halves)
     wanted, s = oracle.shrunk(whole, *halves)
-    assert info.factor == pytest.approx(s, abs=EXACT)
-    assert info.stretch == pytest.approx(np.linalg.norm(log), rel=EXACT)
-    np.testing.assert_allclose(found, wanted, atol=EXACT * np.abs(wanted).max())
+    # a logarithm loses the digits of the condition, in ten steps or so
+    worst = max(np.linalg.cond(matrix) for matrix in (whole, *halves))
+    exact = EXACT + 100 * np.finfo(float).eps * worst
+    assert info.factor == pytest.approx(s, abs=exact)
+    assert info.stretch == pytest.approx(np.linalg.norm(log), rel=exact)
+    np.testing.assert_allclose(found, wanted, atol=exact * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -114,22 +117,22 @@ def test_nearly_singular_metrics_are_finite():
 def test_bad_input_is_refused(bad: np.ndarray, message: str) -> None:
     """What is no metric has no logarithm."""
     with pytest.raises(InputError, match=message):
-        shrinkage.trace_free_log(bad)
+        shrinkage.compute_trace_free_log(bad)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**40])
 def test_halves_are_the_rule(seed: int) -> None:
     """Positions fall into halves as the slow restatement says, one by one or all at once."""
     positions = np.r_[0:300, 2**40 : 2**40 + 20]
-    found = shrinkage.halves(positions, seed)
+    found = shrinkage.split_halves(positions, seed)
     assert found.tolist() == [oracle.first_half(p, seed) for p in positions.tolist()]
-    one_by_one = [bool(shrinkage.halves(np.array([p]), seed)[0]) for p in positions.tolist()]
+    one_by_one = [bool(shrinkage.split_halves(np.array([p]), seed)[0]) for p in positions.tolist()]
     assert found.tolist() == one_by_one
 
 
 def test_halves_are_even_and_strange_to_periods():
     """Never more than one apart; of every residue of the position about half are in either."""
-    first = shrinkage.halves(np.arange(20_000), 3)
+    first = shrinkage.split_halves(np.arange(20_000), 3)
     counts = np.cumsum(np.where(first, 1, -1))
     assert np.abs(counts).max() <= 1
     for period in (2, 3, 4, 7, 10, 24):
@@ -137,4 +140,4 @@ def test_halves_are_even_and_strange_to_periods():
             share = first[start::period].mean()
             # of 833 fair coins at least: a standard deviation of .017
             assert share == pytest.approx(0.5, abs=0.08)
-    assert not np.array_equal(first, shrinkage.halves(np.arange(20_000), 4))
+    assert not np.array_equal(first, shrinkage.split_halves(np.arange(20_000), 4))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import codec, histogram
-from streamembed.pairs import thresholds
+from streamembed.pairs import pair_memory, thresholds
 from tests.oracles import oracle_pairs as oracle
 
 # A bucket of the histogram is 2^(1/32) wide; a percentile is told to that, and to one pair more.
@@ -28,22 +28,22 @@ def support(seed: int, n: int = 60, position: int = 100) -> dict[str, Any]:
     return {
         "coordinates": points[:, :2] + 0.1 * rng.standard_normal((n, 2)),
         "points": points,
-        "births": births,
+        "arrivals": births,
         "masses": rng.uniform(0.1, 5.0, n),
         "position": position,
     }
 
 
-def run(chunks: int, given: thresholds.Settings, seed: int = 0) -> thresholds.State:
-    state = thresholds.init(3)
+def run(chunks: int, given: thresholds.PairSettings, seed: int = 0) -> pair_memory.State:
+    state = pair_memory.init(3)
     for chunk in range(chunks):
         held = support(seed + chunk, position=100 + 10 * chunk)
         state, _ = thresholds.update(state, **held, settings=given)
-        state, _ = thresholds.rejudge(state, held["coordinates"], held["births"], given)
+        state, _ = thresholds.rejudge(state, held["coordinates"], held["arrivals"], given)
     return state
 
 
-def same(one: thresholds.State, other: thresholds.State) -> bool:
+def same(one: pair_memory.State, other: pair_memory.State) -> bool:
     left, right = codec.pack(one), codec.pack(other)
     return left[1] == right[1] and all(
         np.array_equal(left[0][name], right[0][name]) for name in left[0]
@@ -62,11 +62,11 @@ def same(one: thresholds.State, other: thresholds.State) -> bool:
 @settings(max_examples=25, deadline=None)
 def test_the_book_is_the_rule(seed: int, by_mass: bool, buffer: int, grid: bool) -> None:
     """Same pairs, kinds, distances and counts as the slow restatement, after every update."""
-    given = thresholds.Settings(
+    given = thresholds.PairSettings(
         candidates=120, buffer=buffer, by_mass=by_mass, decay=0.7, seed=seed
     )
     book = oracle.PairBook(buffer, 0.7, seed, by_mass)
-    state = thresholds.init(3)
+    state = pair_memory.init(3)
     for chunk in range(4):
         held = support(seed + chunk, n=40, position=80 + 5 * chunk)
         if grid:  # duplicates of points and of coordinates
@@ -74,20 +74,20 @@ def test_the_book_is_the_rule(seed: int, by_mass: bool, buffer: int, grid: bool)
             held["coordinates"] = np.round(held["coordinates"])
         state, info = thresholds.update(state, **held, settings=given)
         book.observe(**held, count=120)
-        low, high = thresholds.thresholds(state, given)
+        low, high = thresholds.compute_thresholds(state, given)
         assert (info.similar_below, info.dissimilar_above) == (low, high)
         for p, value in ((0.05, low), (0.95, high)):
             assert book.percentile(p - 0.01) / BUCKET <= value <= book.percentile(p + 0.01) * BUCKET
         book.judge(low, high)
         check(state, book)
         moved = held["coordinates"] + 0.2 * np.random.default_rng(seed).standard_normal((40, 2))
-        state, judged = thresholds.rejudge(state, moved, held["births"], given)
-        book.rejudge(moved, held["births"], low, high)
+        state, judged = thresholds.rejudge(state, moved, held["arrivals"], given)
+        book.rejudge(moved, held["arrivals"], low, high)
         assert judged.kept + judged.flipped == len(state.pairs)
         check(state, book)
 
 
-def check(state: thresholds.State, book: oracle.PairBook) -> None:
+def check(state: pair_memory.State, book: oracle.PairBook) -> None:
     for name, count in book.counts.items():
         assert getattr(state.counts, name) == count, name
     assert [tuple(ends) for ends in state.pairs.births.tolist()] == list(book.pairs)
@@ -100,7 +100,7 @@ def check(state: thresholds.State, book: oracle.PairBook) -> None:
 
 def test_candidates_are_accounted_for():
     """What is drawn is kept, undecided, a duplicate or degenerate; what is kept stays or leaves."""
-    given = thresholds.Settings(candidates=300, buffer=50)
+    given = thresholds.PairSettings(candidates=300, buffer=50)
     state = run(6, given)
     counts = state.counts
     assert counts.candidates == 6 * 300
@@ -117,8 +117,8 @@ def test_thresholds_are_percentiles_of_squared_distances():
     n = 400
     line = np.arange(n, dtype=np.float64)[:, None]
     births = np.arange(n, dtype=np.int64)
-    given = thresholds.Settings(candidates=20_000)
-    state, info = thresholds.update(thresholds.init(1), line, line, births, np.ones(n), n, given)
+    given = thresholds.PairSettings(candidates=20_000)
+    state, info = thresholds.update(pair_memory.init(1), line, line, births, np.ones(n), n, given)
     apart = np.abs(line - line.T)[np.triu_indices(n, 1)] ** 2
     for value, p in ((info.similar_below, 5), (info.dissimilar_above, 95)):
         # 20,000 draws know a share of 5 % to .15 %, that is 3 % of p; and a bucket is 2 %
@@ -132,10 +132,10 @@ def test_thresholds_are_percentiles_of_squared_distances():
 def test_thresholds_by_hand():
     """Given thresholds are on squared distances, and are used as they are."""
     held = support(1)
-    given = thresholds.Settings(candidates=2000, similar_below=0.25, dissimilar_above=9.0)
-    state, info = thresholds.update(thresholds.init(3), **held, settings=given)
+    given = thresholds.PairSettings(candidates=2000, similar_below=0.25, dissimilar_above=9.0)
+    state, info = thresholds.update(pair_memory.init(3), **held, settings=given)
     assert (info.similar_below, info.dissimilar_above) == (0.25, 9.0)
-    slots = {birth: slot for slot, birth in enumerate(held["births"].tolist())}
+    slots = {birth: slot for slot, birth in enumerate(held["arrivals"].tolist())}
     for (a, b), similar in zip(state.pairs.births.tolist(), state.pairs.similar, strict=True):
         d = np.linalg.norm(held["coordinates"][slots[a]] - held["coordinates"][slots[b]])
         assert (d <= 0.5) if similar else (d >= 3.0)
@@ -144,10 +144,10 @@ def test_thresholds_by_hand():
 def test_evidence_is_kept():
     """Births in order, difference, distance, thresholds and position come with each pair."""
     held = support(2)
-    given = thresholds.Settings(candidates=1000)
-    state, info = thresholds.update(thresholds.init(3), **held, settings=given)
-    found, slots = state.pairs, np.argsort(held["births"])
-    ranks = np.searchsorted(held["births"][slots], found.births)
+    given = thresholds.PairSettings(candidates=1000)
+    state, info = thresholds.update(pair_memory.init(3), **held, settings=given)
+    found, slots = state.pairs, np.argsort(held["arrivals"])
+    ranks = np.searchsorted(held["arrivals"][slots], found.births)
     older, younger = slots[ranks[:, 0]], slots[ranks[:, 1]]
     assert (found.births[:, 0] < found.births[:, 1]).all()
     assert np.array_equal(found.differences, held["points"][older] - held["points"][younger])
@@ -158,9 +158,9 @@ def test_evidence_is_kept():
 
 def test_old_distances_fade():
     """After the scale of the embedding changed a hundredfold, thresholds follow within 30 calls."""
-    given = thresholds.Settings(candidates=300, decay=0.8)
+    given = thresholds.PairSettings(candidates=300, decay=0.8)
     state = run(5, given)
-    before, _ = thresholds.thresholds(state, given)
+    before, _ = thresholds.compute_thresholds(state, given)
     for chunk in range(30):
         held = support(chunk, position=500 + chunk)
         held["coordinates"] = 100.0 * held["coordinates"]
@@ -175,19 +175,19 @@ def test_old_distances_fade():
 def test_the_same_embedding_changes_nothing():
     """Judged again by the coordinates that it was judged by, every pair is kept, bit for bit."""
     held = support(3)
-    given = thresholds.Settings(candidates=1000)
-    state, _ = thresholds.update(thresholds.init(3), **held, settings=given)
-    again, judged = thresholds.rejudge(state, held["coordinates"], held["births"], given)
-    assert judged == thresholds.Judged(len(state.pairs), 0, 0, 0)
+    given = thresholds.PairSettings(candidates=1000)
+    state, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    again, judged = thresholds.rejudge(state, held["coordinates"], held["arrivals"], given)
+    assert judged == thresholds.RejudgeInfo(len(state.pairs), 0, 0, 0)
     assert same(state, again)
 
 
 def test_a_refilled_slot_takes_its_pairs_along():
     """A slot with another event in it is another event: its pairs are forgotten, and counted."""
     held = support(4)
-    given = thresholds.Settings(candidates=1000)
-    state, _ = thresholds.update(thresholds.init(3), **held, settings=given)
-    births = held["births"].copy()
+    given = thresholds.PairSettings(candidates=1000)
+    state, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    births = held["arrivals"].copy()
     leaving = births[:7].copy()
     births[:7] = 1000 + np.arange(7)
     after, judged = thresholds.rejudge(state, held["coordinates"], births, given)
@@ -202,8 +202,8 @@ def test_a_turned_embedding_flips_pairs():
     births = np.arange(n, dtype=np.int64)
     points = np.random.default_rng(0).standard_normal((n, 2))
     near = np.where(np.arange(n) < n // 2, 0.0, 10.0)[:, None] + 1e-3 * points[:, :1]
-    given = thresholds.Settings(candidates=2000, similar_below=1.0, dissimilar_above=50.0)
-    state, _ = thresholds.update(thresholds.init(2), near, points, births, np.ones(n), n, given)
+    given = thresholds.PairSettings(candidates=2000, similar_below=1.0, dissimilar_above=50.0)
+    state, _ = thresholds.update(pair_memory.init(2), near, points, births, np.ones(n), n, given)
     mixed = np.where(np.arange(n) % 2, 0.0, 10.0)[:, None] + 1e-3 * points[:, :1]
     after, judged = thresholds.rejudge(state, mixed, births, given)
     assert judged.flipped > 0.3 * len(state.pairs)
@@ -220,7 +220,7 @@ def test_duplicate_events_are_no_pairs():
     held = support(5)
     held["points"] = np.repeat(held["points"][:6], 10, axis=0)
     state, info = thresholds.update(
-        thresholds.init(3), **held, settings=thresholds.Settings(candidates=2000)
+        pair_memory.init(3), **held, settings=thresholds.PairSettings(candidates=2000)
     )
     assert info.degenerate > 150  # one pair in six or so
     assert np.abs(state.pairs.differences).max(axis=1).min() > 0
@@ -232,9 +232,9 @@ def test_all_points_equal(value: float) -> None:
     n = 30
     births = np.arange(n, dtype=np.int64)
     same_points = np.full((n, 2), value)
-    given = thresholds.Settings()
+    given = thresholds.PairSettings()
     state, info = thresholds.update(
-        thresholds.init(2), same_points, same_points, births, np.ones(n), n, given
+        pair_memory.init(2), same_points, same_points, births, np.ones(n), n, given
     )
     assert info.status == "degenerate embedding"
     assert len(state.pairs) == 0
@@ -251,7 +251,7 @@ def test_thresholds_that_meet_judge_nothing():
     n = 20
     simplex, births = np.eye(n), np.arange(n, dtype=np.int64)
     state, info = thresholds.update(
-        thresholds.init(n), simplex, simplex, births, np.ones(n), n, thresholds.Settings()
+        pair_memory.init(n), simplex, simplex, births, np.ones(n), n, thresholds.PairSettings()
     )
     assert info.status == "degenerate embedding"
     assert len(state.pairs) == 0
@@ -262,12 +262,12 @@ def test_fewer_than_two_points(n: int) -> None:
     """Nothing is drawn; the position is remembered all the same."""
     rows, births = np.zeros((n, 2)), np.arange(n, dtype=np.int64)
     state, info = thresholds.update(
-        thresholds.init(2), rows, rows, births, np.ones(n), 7, thresholds.Settings()
+        pair_memory.init(2), rows, rows, births, np.ones(n), 7, thresholds.PairSettings()
     )
     assert info.status == "no pairs"
     assert (state.position, state.counts.candidates) == (7, 0)
-    after, judged = thresholds.rejudge(state, rows, births, thresholds.Settings())
-    assert judged == thresholds.Judged(0, 0, 0, 0)
+    after, judged = thresholds.rejudge(state, rows, births, thresholds.PairSettings())
+    assert judged == thresholds.RejudgeInfo(0, 0, 0, 0)
     assert len(after.pairs) == 0
 
 
@@ -276,7 +276,13 @@ def test_more_features_than_points():
     rng = np.random.default_rng(6)
     points, births = rng.standard_normal((12, 40)), np.arange(12, dtype=np.int64)
     state, info = thresholds.update(
-        thresholds.init(40), points[:, :3], points, births, np.ones(12), 12, thresholds.Settings()
+        pair_memory.init(40),
+        points[:, :3],
+        points,
+        births,
+        np.ones(12),
+        12,
+        thresholds.PairSettings(),
     )
     assert info.status == "ok"
     assert state.pairs.differences.shape[1] == 40
@@ -291,14 +297,14 @@ def test_more_features_than_points():
         ({"coordinates": np.zeros((59, 2))}, "coordinates have shape"),
         ({"masses": np.ones(59)}, "masses have shape"),
         ({"masses": np.zeros(60)}, "smallest mass"),
-        ({"births": np.zeros(60, dtype=np.int64)}, "births are repeated"),
+        ({"arrivals": np.zeros(60, dtype=np.int64)}, "arrivals are repeated"),
     ],
 )
 def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
     """NaN, shapes that do not fit, masses and births that cannot be."""
     with pytest.raises(InputError, match=message):
         thresholds.update(
-            thresholds.init(3), **{**support(0), **changes}, settings=thresholds.Settings()
+            pair_memory.init(3), **{**support(0), **changes}, settings=thresholds.PairSettings()
         )
 
 
@@ -319,7 +325,7 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
 def test_bad_settings_are_refused(changes: dict[str, Any]) -> None:
     """Every setting has its range."""
     with pytest.raises(ParameterError):
-        thresholds.Settings(**changes)
+        thresholds.PairSettings(**changes)
 
 
 # ---------------------------------------------------------------- laws
@@ -327,24 +333,24 @@ def test_bad_settings_are_refused(changes: dict[str, Any]) -> None:
 
 def test_draws_belong_to_the_position():
     """The same call gives the same bits; another position or seed gives other pairs."""
-    held, given = support(7), thresholds.Settings()
-    one, _ = thresholds.update(thresholds.init(3), **held, settings=given)
-    again, _ = thresholds.update(thresholds.init(3), **held, settings=given)
+    held, given = support(7), thresholds.PairSettings()
+    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    again, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
     assert same(one, again)
     for other in (
-        thresholds.update(thresholds.init(3), **{**held, "position": 101}, settings=given)[0],
-        thresholds.update(thresholds.init(3), **held, settings=replace(given, seed=1))[0],
+        thresholds.update(pair_memory.init(3), **{**held, "position": 101}, settings=given)[0],
+        thresholds.update(pair_memory.init(3), **held, settings=replace(given, seed=1))[0],
     ):
         assert not np.array_equal(one.pairs.births, other.pairs.births)
 
 
 def test_the_order_of_slots_does_not_matter():
     """Births are the identity: the same support in other slots gives the same pairs."""
-    held, given = support(8), thresholds.Settings(by_mass=True)
+    held, given = support(8), thresholds.PairSettings(by_mass=True)
     moved = np.random.default_rng(0).permutation(60)
     other = {name: part if name == "position" else part[moved] for name, part in held.items()}
-    one, _ = thresholds.update(thresholds.init(3), **held, settings=given)
-    two, _ = thresholds.update(thresholds.init(3), **other, settings=given)
+    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    two, _ = thresholds.update(pair_memory.init(3), **other, settings=given)
     assert same(one, two)
 
 
@@ -356,7 +362,7 @@ def test_masses_are_shares_of_the_draws():
     shares = []
     for by_mass in (True, False):
         left, right = thresholds._draw(
-            masses, 0, thresholds.Settings(candidates=4000, by_mass=by_mass)
+            masses, 0, thresholds.PairSettings(candidates=4000, by_mass=by_mass)
         )
         assert (left != right).all()
         assert set(left) | set(right) == set(births.tolist())
@@ -369,11 +375,11 @@ def test_masses_are_shares_of_the_draws():
 
 def test_scale_and_rotation_of_the_embedding():
     """Twice the coordinates, and any rotation of them, tell the same pairs apart."""
-    held, given = support(10), thresholds.Settings()
-    one, _ = thresholds.update(thresholds.init(3), **held, settings=given)
+    held, given = support(10), thresholds.PairSettings()
+    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
     turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
     other = {**held, "coordinates": 2.0 * held["coordinates"] @ turn}
-    two, _ = thresholds.update(thresholds.init(3), **other, settings=given)
+    two, _ = thresholds.update(pair_memory.init(3), **other, settings=given)
     # a distance within rounding of a bucket's edge may change its bucket: none does here
     assert np.array_equal(one.pairs.births, two.pairs.births)
     assert np.array_equal(one.pairs.similar, two.pairs.similar)
@@ -381,10 +387,10 @@ def test_scale_and_rotation_of_the_embedding():
 
 def test_save_and_load_continue():
     """What `pack` took apart goes on as if nothing had happened; numbers are JSON."""
-    given = thresholds.Settings(candidates=200, buffer=60)
+    given = thresholds.PairSettings(candidates=200, buffer=60)
     state = run(3, given)
     arrays, numbers = codec.pack(state)
-    loaded = codec.unpack(thresholds.State, arrays, json.loads(json.dumps(numbers)))
+    loaded = codec.unpack(pair_memory.State, arrays, json.loads(json.dumps(numbers)))
     assert same(state, loaded)
     held = support(99, position=300)
     assert same(
@@ -395,7 +401,7 @@ def test_save_and_load_continue():
 
 def test_merge_adds_up():
     """Histograms and counts of the parts add up; the newest pairs of both stay, births apart."""
-    given = thresholds.Settings(candidates=200, buffer=60)
+    given = thresholds.PairSettings(candidates=200, buffer=60)
     left, right = run(3, given), run(2, given, seed=50)
     both = thresholds.merge(left, right, given)
     assert both.position == left.position + right.position
@@ -412,15 +418,15 @@ def test_merge_adds_up():
     for kind in (True, False):
         each = [int(np.sum(part.pairs.similar == kind)) for part in (left, right)]
         assert np.sum(both.pairs.similar == kind) == min(30, sum(each))
-    nothing = thresholds.merge(thresholds.init(3), left, given)
+    nothing = thresholds.merge(pair_memory.init(3), left, given)
     assert same(nothing, left)
 
 
 def test_memory_is_flat():
     """After any number of calls there is a buffer of pairs, half of each kind."""
-    given = thresholds.Settings(candidates=400, buffer=80)
+    given = thresholds.PairSettings(candidates=400, buffer=80)
     held = support(11)
-    state = thresholds.init(3)
+    state = pair_memory.init(3)
     for chunk in range(40):
         state, _ = thresholds.update(state, **{**held, "position": chunk}, settings=given)
         for kind in (True, False):
@@ -431,13 +437,13 @@ def test_memory_is_flat():
 
 def test_inputs_untouched():
     """No verb writes to its arguments."""
-    given = thresholds.Settings(candidates=200, buffer=20)
+    given = thresholds.PairSettings(candidates=200, buffer=20)
     state, held = run(2, given), support(12, position=200)
     for part in (*codec.pack(state)[0].values(), *held.values()):
         if isinstance(part, np.ndarray):
             part.flags.writeable = False
     after, _ = thresholds.update(state, **held, settings=given)
-    thresholds.rejudge(after, held["coordinates"], held["births"], given)
+    thresholds.rejudge(after, held["coordinates"], held["arrivals"], given)
     thresholds.merge(state, after, given)
 
 

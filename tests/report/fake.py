@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.drift.alarm import Alarm
-from streamembed.report.monitor_section import Monitored, Reference
+from streamembed.report.monitor_section import MonitorReference, MonitorSection
 
 STATES = ("collecting", "watching", "relearning")
 
@@ -20,7 +20,7 @@ def fake_monitored(
     ids: list[Any] | None = None,
     features: tuple[str, ...] = ("height", "wbf"),
     worst: str = "",
-) -> Monitored:
+) -> MonitorSection:
     """An alarm after two thirds; ``worst`` is put into every text."""
     rng = np.random.default_rng(3)
     chunks = np.arange(10, n + 1, 10)
@@ -94,13 +94,13 @@ def fake_monitored(
         }
     )
     points = np.zeros((0, 0)) if points is None else points
-    return Monitored(
+    return MonitorSection(
         ert=10_000.0,
         state="relearning",
         timeline=timeline,
         threshold=14_000.0,
         alarms=(found,),
-        reference=Reference(points, list(ids or ()), np.ones(len(points))),
+        reference=MonitorReference(points, list(ids or ()), np.ones(len(points))),
         calibration={
             "n_reference": 500,
             "largest_autocorrelation": 0.04,

@@ -37,7 +37,7 @@ def monitored(hostile_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     ids = [f"{i}{runs.ATTACK}" for i in range(240)]
     found = fake_monitored(240, points=runs.POINTS[160:], ids=ids[160:], worst=runs.ATTACK)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report_contents, "monitored", lambda _: found)
+        patch.setattr(report_contents, "read_monitor_section", lambda _: found)
         return write_page(hostile_run, folder / "report.html")
 
 
@@ -69,13 +69,13 @@ def painted(picture: Any, colour: tuple[int, int, int]) -> int:
     return int((np.abs(found - np.array(colour)).max(axis=-1) <= 24).sum())
 
 
-def test_the_cloud_is_painted_and_the_slider_moves_it(
+def test_the_points_are_painted_and_the_slider_moves_it(
     page: Page, finished: Path, tmp_path: Path
 ) -> None:
     """Points in the colours of their labels; other points at another position; no network."""
     opened(page, finished)
-    newest = page.column("cloud", "x")
-    picture = page.picture(tmp_path / "a.png", "#figure-cloud-main")
+    newest = page.column("scatter", "x")
+    picture = page.picture(tmp_path / "a.png", "#figure-scatter-main")
     for colour in COLOURS.values():
         assert painted(picture, colour) > 100, colour
     assert len(newest) == 60
@@ -85,10 +85,10 @@ def test_the_cloud_is_painted_and_the_slider_moves_it(
             "Input.dispatchKeyEvent", type=kind, key="Home", code="Home", windowsVirtualKeyCode=36
         )
     page.settle()
-    assert page.column("cloud", "id")[0] == "e0"
-    assert page.column("cloud", "x")[:20] != newest[:20]
-    assert "1 of " in page.ask("document.getElementById('position-told').textContent")
-    moved = page.picture(tmp_path / "b.png", "#figure-cloud-main")
+    assert page.column("scatter", "id")[0] == "e0"
+    assert page.column("scatter", "x")[:20] != newest[:20]
+    assert "1 of " in page.ask("document.getElementById('position-text').textContent")
+    moved = page.picture(tmp_path / "b.png", "#figure-scatter-main")
     assert moved.shape == picture.shape
     assert not np.array_equal(moved, picture)
     assert page.column("spectrum:shown", "x") == [40]
@@ -98,9 +98,9 @@ def test_the_cloud_is_painted_and_the_slider_moves_it(
 
 @pytest.mark.long
 def test_colours_and_choices(page: Page, finished: Path) -> None:
-    """By label, time or coverage, shapes stay; what is chosen is listed, and chosen in both."""
+    """By label, time or coverage, shapes stay; a selection is listed, and applies to both."""
     opened(page, finished)
-    by_label, shapes = page.column("cloud", "colour"), page.column("cloud", "marker")
+    by_label, shapes = page.column("scatter", "colour"), page.column("scatter", "marker")
     assert len({*zip(by_label, shapes, strict=True)}) == 3
     assert len(set(shapes)) == 3
     for kind in ("time", "coverage"):
@@ -108,14 +108,14 @@ def test_colours_and_choices(page: Page, finished: Path) -> None:
             "(() => { const s = document.getElementById('colour');"
             f" s.value = '{kind}'; s.dispatchEvent(new Event('change')); }})()"
         )
-        assert len(set(page.column("cloud", "colour"))) > 20
-        assert page.column("cloud", "marker") == shapes
-    page.ask("Bokeh.documents[0].get_model_by_name('cloud').selected.indices = [3, 5]")
+        assert len(set(page.column("scatter", "colour"))) > 20
+        assert page.column("scatter", "marker") == shapes
+    page.ask("Bokeh.documents[0].get_model_by_name('scatter').selected.indices = [3, 5]")
     page.settle()
-    table = page.ask("document.querySelector('#chosen table').innerText")
+    table = page.ask("document.querySelector('#selected table').innerText")
     assert "e183" in table
     assert "e185" in table
-    assert page.ask("document.querySelectorAll('#chosen tbody tr').length") == 2
+    assert page.ask("document.querySelectorAll('#selected tbody tr').length") == 2
 
 
 def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: P
     assert page.column("drift:alarms", "x") == [220]
     assert page.column("drift:onsets", "x") == [160]
     assert page.column("drift:null", "y1") == [4]
-    assert len(page.column("drift:away", "x0")) == 2
+    assert len(page.column("drift:unwatched", "x0")) == 2
     assert page.ask("document.getElementById('asked').textContent").endswith(
         "asked: one false alarm in 10,000 events"
     )
@@ -138,7 +138,7 @@ def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: P
     assert page.ask("document.querySelectorAll('.alarm button').length") == 10
     page.ask("document.querySelectorAll('.alarm button')[9].click()")
     page.settle()
-    assert page.ask("document.querySelector('#chosen tbody td').textContent").startswith("169<")
+    assert page.ask("document.querySelector('#selected tbody td').textContent").startswith("169<")
     page.ask("document.querySelector('#legend-drift button').click()")
     hidden = "Bokeh.documents[0].get_model_by_name('line:coverage').visible"
     assert page.ask(hidden) is False
@@ -150,7 +150,7 @@ def test_texts_of_a_run_do_nothing(page: Page, monitored: Path) -> None:
     opened(page, monitored)
     x, y = page.ask(
         "(() => { const v = Object.values(Bokeh.index.roots ?? Bokeh.index)"
-        ".find(v => v.model.name === 'figure-cloud-main');"
+        ".find(v => v.model.name === 'figure-scatter-main');"
         " v.el.scrollIntoView(); const f = v.frame, s = v.model.renderers.at(-1).data_source;"
         " const b = v.el.getBoundingClientRect();"
         " const x = f.x_scale.compute(s.data.x[0]), y = f.y_scale.compute(s.data.y[0]);"
@@ -212,9 +212,9 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While another process writes; and when the server has gone."""
-    monkeypatch.setattr(watch_server, "EVERY", 0.2)
+    monkeypatch.setattr(watch_server, "POLL_SECONDS", 0.2)
     run = runs.unfinished(tmp_path)
-    made = watch_server.serve(run)
+    made = watch_server.create_server(run)
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     try:
@@ -232,7 +232,7 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
             page.wait("document.documentElement.dataset.position === '240'")
             page.wait("document.getElementById('live').textContent.startsWith('Finished')")
         assert writer.returncode == 0
-        assert page.column("cloud", "id")[-1] == "e239"
+        assert page.column("scatter", "id")[-1] == "e239"
         assert page.errors == []
     finally:
         made.shutdown()
@@ -247,20 +247,20 @@ def test_a_run_to_which_nothing_comes_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says since when."""
-    monkeypatch.setattr(watch_server, "EVERY", 0.1)
+    monkeypatch.setattr(watch_server, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(watch_server, "STALE", 0.5)
-    made = watch_server.serve(runs.cold(tmp_path))
+    made = watch_server.create_server(runs.cold(tmp_path))
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     try:
         page.open(f"http://127.0.0.1:{made.server_address[1]}/")
         page.wait(
-            "/^Stale since [0-9:]{8}: nothing/.test(document.getElementById('live').textContent)"
+            "/^Stale since [0-9:]{8}: no commit/.test(document.getElementById('live').textContent)"
         )
         with se.open_run(tmp_path / "run") as run:
             run.learn(runs.POINTS[10:80])
-        page.wait("document.querySelectorAll('#cloud[hidden]').length === 0")
-        assert len(page.column("cloud", "id")) == 60
+        page.wait("document.querySelectorAll('#scatter[hidden]').length === 0")
+        assert len(page.column("scatter", "id")) == 60
     finally:
         made.shutdown()
         made.server_close()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from streamembed.report import figures, report_contents, static_figures
-from streamembed.report.page import page_of, write_page
+from streamembed.report.page import render_page, write_page
 from streamembed.report.report_contents import read_contents
 from tests.cli.test_cli import call
 from tests.report import runs
@@ -88,13 +88,13 @@ def test_texts_of_a_run_are_no_markup(
 ) -> None:
     """Names, ids, labels and sentences that would be: no tag more than in another page."""
     monkeypatch.setattr(
-        report_contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK)
+        report_contents, "read_monitor_section", lambda _: fake_monitored(240, worst=runs.ATTACK)
     )
     parts = Parts(write_page(hostile, tmp_path / "a.html").read_text())
     assert [tag for tag, _ in parts.tags].count("script") == 5
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
     state = json.loads(parts.scripts[2])
-    assert state["clouds"][-1]["id"][0].startswith("180</script>")
+    assert state["scatter_plots"][-1]["id"][0].startswith("180</script>")
     assert state["drift"]["notes"][0].startswith(f"events are autocorrelated{runs.ATTACK}: so")
     assert state["drift"]["notes"][0].endswith("so that alarms come too often")  # in full
     assert state["metrics"][0]["features"] == sorted(runs.HOSTILE_NAMES)
@@ -103,13 +103,13 @@ def test_texts_of_a_run_are_no_markup(
 @pytest.mark.parametrize("kind", ["cold", "distances"])
 def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
     """Without pictures, points, labels or any snapshot."""
-    page = page_of(read_contents(runs.KINDS[kind](tmp_path)))
+    page = render_page(read_contents(runs.KINDS[kind](tmp_path)))
     assert len(Parts(page).scripts) == 5
 
 
 def test_the_command(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes what it is asked for, and says what that is."""
-    monkeypatch.setattr(static_figures, "DOTS", 50)
+    monkeypatch.setattr(static_figures, "DOTS_PER_INCH", 50)
     done = call("report", run, "-o", tmp_path / "a.html", "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     told = [Path(line).name for line in done.stdout.split()]
@@ -126,7 +126,7 @@ def test_pictures_of_hostile_names_and_alarms(
 ) -> None:
     """Dollars are no formulas; the timeline is drawn, too."""
     monkeypatch.setattr(
-        report_contents, "monitored", lambda _: fake_monitored(240, worst=runs.ATTACK)
+        report_contents, "read_monitor_section", lambda _: fake_monitored(240, worst=runs.ATTACK)
     )
     done = call("report", hostile, "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
@@ -153,7 +153,7 @@ def test_without_bokeh_the_error_says_how_to_install_it(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And pictures go without it."""
-    monkeypatch.setattr(figures, "MISSING", "No module named 'bokeh'")
+    monkeypatch.setattr(figures, "MISSING_BOKEH", "No module named 'bokeh'")
     done = call("report", run, "-o", tmp_path / "a.html")
     assert done.exit_code == 2
     assert "pip install 'streamembed[report]'" in done.stderr
@@ -165,7 +165,7 @@ def test_nothing_else_imports_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is missing one module knows, and all can be imported."""
     for name in ("bokeh", "bokeh.core.json_encoder"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert "bokeh" in runpy.run_path(figures.__file__)["MISSING"]
+    assert "bokeh" in runpy.run_path(figures.__file__)["MISSING_BOKEH"]
     package = Path(figures.__file__).parents[1]
     named = [path.name for path in package.rglob("*.py") if "import bokeh" in path.read_text()]
     named += [path.name for path in package.rglob("*.py") if "from bokeh" in path.read_text()]

@@ -11,7 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed.report import drift_figures, history, report_contents, scatter_plots
-from streamembed.report.json_values import as_json
+from streamembed.report.json_values import encode_json
 from streamembed.report.report_contents import read_contents
 from streamembed.runs.run_events import find_events
 from tests.report import runs
@@ -29,19 +29,19 @@ def test_every_run_has_contents(kind: str, tmp_path: Path) -> None:
     """They are JSON, fit together, and a second reading says the same."""
     run = runs.KINDS[kind](tmp_path)
     told = read_contents(run)
-    assert as_json(told) == as_json(read_contents(run))
-    assert json.loads(as_json(told)) == json.loads(json.dumps(told))
-    for cloud in told["clouds"]:
+    assert encode_json(told) == encode_json(read_contents(run))
+    assert json.loads(encode_json(told)) == json.loads(json.dumps(told))
+    for cloud in told["scatter_plots"]:
         n = len(cloud["id"])
-        for name in ("x", "y", "at", "time", "label", "coverage", "off", "lost"):
+        for name in ("x", "y", "at", "time", "label", "coverage", "off", "untrusted"):
             assert len(cloud[name]) == n, name
         assert None not in cloud["x"] + cloud["y"]
-        assert [len(v) for k, v in cloud["behind"].items() if k in ["x", "y", "off"]] == [
-            len(cloud["behind"]["id"])
+        assert [len(v) for k, v in cloud["reference"].items() if k in ["x", "y", "off"]] == [
+            len(cloud["reference"]["id"])
         ] * 3
     past = told["history"]
     assert all(len(values) == len(past["position"]) for values in past["eigenvalues"])
-    assert told["run"]["kept"] == [cloud["position"] for cloud in told["clouds"]]
+    assert told["run"]["kept"] == [cloud["position"] for cloud in told["scatter_plots"]]
 
 
 def test_a_finished_run(finished_run: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_finished_run(finished_run: Path) -> None:
     assert told["run"]["state"] == "finished"
     assert (told["run"]["accepted"], told["run"]["position"]) == (240, 240)
     assert told["labels"] == ["class 0", "class 1", "class 2"]
-    newest = told["clouds"][-1]
+    newest = told["scatter_plots"][-1]
     assert newest["pictured"]
     assert newest["axes"] == [["live map", ""], ["coordinate 1", "coordinate 2"]]
     assert newest["id"] == runs.IDS[180:]
@@ -70,7 +70,7 @@ def test_a_finished_run(finished_run: Path) -> None:
 
 def test_one_coordinate_has_a_second_axis(tmp_path: Path) -> None:
     """The rank by stationary mass, from 0 to 1."""
-    [*_, cloud] = read_contents(runs.KINDS["one component"](tmp_path))["clouds"]
+    [*_, cloud] = read_contents(runs.KINDS["one component"](tmp_path))["scatter_plots"]
     assert sorted(cloud["y"]) == pytest.approx(np.linspace(0, 1, 60), abs=1e-4)
     assert cloud["axes"][1] is None
 
@@ -118,10 +118,10 @@ def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(history, "MOST_ROWS", 3)
     monkeypatch.setattr(history, "MOST_FEATURES", 2)
     monkeypatch.setattr(drift_figures, "MOST_SEGMENTS", 10)
-    monkeypatch.setattr(report_contents, "monitored", lambda _: fake_monitored(240))
+    monkeypatch.setattr(report_contents, "read_monitor_section", lambda _: fake_monitored(240))
     told = read_contents(run)
-    assert len(told["clouds"][-1]["x"]) == 20
-    assert told["clouds"][-1]["id"][-1] == "e239"
+    assert len(told["scatter_plots"][-1]["x"]) == 20
+    assert told["scatter_plots"][-1]["id"][-1] == "e239"
     assert told["history"]["position"][-1] == 240
     assert (len(told["metrics"][0]["features"]), told["metrics"][0]["of"]) == (2, 3)
     notes = " ".join(told["notes"])
@@ -133,19 +133,19 @@ def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.Monkey
 def test_the_peaks_of_long_timelines_stay() -> None:
     """A million events are drawn as a thousand segments, alarms and highest values among them."""
     found = fake_monitored(100_000)
-    told = drift_figures.drift_of(found)
+    told = drift_figures.describe_drift(found)
     assert told is not None
     series = told["channels"]["features"]
-    assert len(series["x"]) <= 1000 + len(told["stretches"])
+    assert len(series["x"]) <= 1000 + len(told["unwatched"])
     assert max(y for y in series["y"] if y is not None) == told["top"] == 12.0
-    assert [one["state"] for one in told["stretches"]] == ["collecting", "relearning"]
-    assert told["stretches"][0]["start"] == 0
+    assert [one["state"] for one in told["unwatched"]] == ["collecting", "relearning"]
+    assert told["unwatched"][0]["start"] == 0
     assert told["alarms"][0]["height"] == 12.0
     assert told["components"][0]["verdict"] == "moved up"
     assert told["asked"] == "10,000"
 
 
-def test_the_reference_of_the_monitor_is_behind_the_clouds(
+def test_the_reference_of_the_monitor_is_behind_the_points(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Placed by the snapshot that is shown."""
@@ -153,8 +153,8 @@ def test_the_reference_of_the_monitor_is_behind_the_clouds(
     with se.read_run(run) as reader:
         first = reader.snapshot(reader.positions[1])
     found = fake_monitored(240, points=first.points, ids=first.ids.tolist())
-    monkeypatch.setattr(report_contents, "monitored", lambda _: found)
+    monkeypatch.setattr(report_contents, "read_monitor_section", lambda _: found)
     told: dict[str, Any] = read_contents(run)
     assert "monitor's reference" in told["reference"]
-    assert told["clouds"][-1]["behind"]["id"] == first.ids.tolist()
+    assert told["scatter_plots"][-1]["reference"]["id"] == first.ids.tolist()
     assert told["drift"]["alarms"][0]["events"][0][0] == first.ids[0]

@@ -21,7 +21,7 @@ import pytest
 
 import streamembed as se
 from scenarios.fuzz import hostile
-from streamembed.report.watch_server import serve
+from streamembed.report.watch_server import create_server
 from tests.cli.test_cli import call
 from tests.report import runs
 
@@ -29,7 +29,7 @@ from tests.report import runs
 @contextlib.contextmanager
 def served(run: Path) -> Iterator[int]:
     """Port of a server that follows the run."""
-    server = serve(run)
+    server = create_server(run)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield server.server_address[1]
@@ -227,7 +227,7 @@ def test_a_public_host_must_be_asked_for_and_is_warned_of(
     monkeypatch.setattr("http.server.ThreadingHTTPServer.serve_forever", stop)
     assert "warning" not in call("watch", run, "--port", 0).stderr
     done = call("watch", run, "--port", 0, "--host", "0.0.0.0")
-    assert "whoever reaches it can read" in done.stderr
+    assert "everyone who can reach it can read" in done.stderr
     assert seen == ["127.0.0.1", "0.0.0.0"]
 
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from scenarios.fuzz.interrupts import Breaker, restored
+from scenarios.fuzz.interrupts import Breaker, restore
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.logs.pair_log import open_pairs
-from streamembed.runs.driver import Driver
-from streamembed.runs.event_rows import Embedded, Rows
-from streamembed.runs.run_tables import Table
+from streamembed.runs.driver import ReplayDriver
+from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)
@@ -74,21 +74,21 @@ class Kept:
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
         self.save = True
 
-    def keep_events(self, position: int, rows: Rows, embedded: Embedded | None) -> None:
+    def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
         for i in range(len(rows)):
             at = None if embedded is None else embedded.coordinates[i].tobytes()
             mass = None if embedded is None else embedded.coverage[i].tobytes()
-            carried = {name: column[i].as_py() for name, column in rows.carried.items()}
+            carried = {name: column[i].as_py() for name, column in rows.passthrough.items()}
             key = None if rows.ids is None else rows.ids[i]
             self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))
 
-    def remember(self, position: int, rows: Rows) -> None:
+    def buffer_events(self, position: int, rows: EventRows) -> None:
         raise AssertionError("events are embedded at once")
 
-    def remembered(self) -> Iterator[tuple[int, Rows]]:
+    def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
         raise AssertionError("events are embedded at once")
 
-    def keep_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
+    def write_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
         values = (snapshot.coordinates.tobytes(), snapshot.eigenvalues.tobytes())
         self.said.append(("snapshot", snapshot.position, *values, refreshes))
         if self.save:
@@ -96,13 +96,13 @@ class Kept:
             self.engine.save(path)
             self.saved.append((len(self.said), len(self.aside), path))
 
-    def settle(self, *told: Any) -> None:
+    def commit_if_due(self, *told: Any) -> None:
         pass
 
-    def set_aside(self, rows: Sequence[Rejected]) -> None:
+    def write_rejected(self, rows: Sequence[Rejected]) -> None:
         self.aside += [row.index for row in rows]
 
-    def set_aside_pairs(self, rows: Sequence[Rejected]) -> None:
+    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         self.said.append(("pairs", len(rows)))
 
     def close(self, snapshot: se.Snapshot | None, whole: bool) -> None:
@@ -113,7 +113,7 @@ def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ())
     """The log from where the engine stands, a snapshot every 40 events."""
     folder.mkdir(exist_ok=True)
     kept = Kept(taught, folder)
-    Driver(taught, open_log(log), kept, 40, "skip", None, aside).run()
+    ReplayDriver(taught, open_log(log), kept, 40, "skip", None, aside).run()
     return kept
 
 
@@ -169,7 +169,9 @@ def test_pairs_are_part_of_the_first_checkpoint(tmp_path: Path) -> None:
     write_log(tmp_path / "pairs", np.hstack([sides, similar]), [*names, "similar"])
     taught = engine("metrics")
     kept = Kept(taught, tmp_path)
-    Driver(taught, open_log(tmp_path / "log"), kept, 40, pairs=open_pairs(tmp_path / "pairs")).run()
+    ReplayDriver(
+        taught, open_log(tmp_path / "log"), kept, 40, pairs=open_pairs(tmp_path / "pairs")
+    ).run()
     said, set_aside, path = kept.saved[0]
     assert kept.said[:2] == [("pairs", 0), ("pairs", 0)]
     (tmp_path / "again").mkdir()
@@ -206,7 +208,7 @@ def test_a_second_interrupt_comes_through_too(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Table, "close", stop)
+    monkeypatch.setattr(ParquetTable, "close", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
@@ -278,7 +280,7 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
     def run(taught: se.Engine, aside: Sequence[int] = ()) -> None:
         kept = Kept(taught, tmp_path)
         kept.save = False
-        Driver(taught, open_log(tmp_path / "log"), kept, 40, "skip", None, aside).run()
+        ReplayDriver(taught, open_log(tmp_path / "log"), kept, 40, "skip", None, aside).run()
 
     counted = Breaker(None)
     assert counted.run(lambda: run(engine(kind))) is None
@@ -290,7 +292,7 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
         broken.run(lambda taught=taught: run(taught))  # type: ignore[misc]
         offset = taught.log_offset
         assert taught.position == (accepted < offset).sum(), broken.where
-        again = restored(taught.__getstate__())
+        again = restore(taught.__getstate__())
         run(again, [row for row in set_aside if row < offset])
         again.save(tmp_path / "again.engine")
         same = (tmp_path / "again.engine").read_bytes() == (tmp_path / "whole.engine").read_bytes()

@@ -20,10 +20,10 @@ import streamembed as se
 from scenarios.fuzz import faults, kills
 from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.logs import write_distance_log, write_log
-from streamembed.runs.checkpoint_writer import Cadence
+from streamembed.runs.checkpoint_writer import CheckpointPolicy
 from streamembed.runs.run_export import export
 from streamembed.runs.verification import verify
-from streamembed.storage.database import NAME, thinned
+from streamembed.storage.database import DATABASE_NAME, select_retained
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(1).standard_normal((300, 3))
@@ -170,7 +170,7 @@ def test_a_signal_ends_a_replay_where_it_is_committed(tmp_path: Path, number: in
     command += ["--run", str(tmp_path / "run"), "--size", "300", "--snapshot-every", "10"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / NAME).exists() and time.monotonic() < deadline:
+    while not (tmp_path / "run" / DATABASE_NAME).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(number)
@@ -194,7 +194,7 @@ def test_standard_input_cannot_be_gone_on_with(tmp_path: Path) -> None:
     )
     assert first.returncode == 0, first.stderr
     assert second.returncode == 2
-    assert b"standard input cannot be gone on with" in second.stderr
+    assert b"standard input cannot be resumed" in second.stderr
 
 
 def test_a_run_can_be_forked(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_run_can_be_forked(tmp_path: Path) -> None:
     found = se.read_run(tmp_path / "fork")
     assert (found.begun, found.snapshot().position > 300) == (300, True)
     done = call(*fork, "--size", "50", "--overwrite")
-    assert (done.exit_code, "--size was given with --fork" in done.stderr) == (2, True)
+    assert (done.exit_code, "--size conflicts with --fork" in done.stderr) == (2, True)
 
 
 def test_an_unfinished_run_is_exported(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     """`verify` and `export` in a terminal."""
     replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
     done = call("verify", tmp_path / "run", "--deep", "--log", tmp_path / "log")
-    assert (done.exit_code, done.stdout.startswith("all is well: database 1")) == (0, True)
+    assert (done.exit_code, done.stdout.startswith("intact: database 1")) == (0, True)
     assert call("export", tmp_path / "run", "-o", tmp_path / "out").stdout.count("\n") == 4
     path = tmp_path / "run" / "embedding.parquet"
     data = bytearray(path.read_bytes())
@@ -265,15 +265,15 @@ def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = call("config", "show", *flags)
     assert (done.exit_code, "did you mean 'chunk_size'?" in done.stderr) == (2, True)
     file.write_text("[engine]\nsize = 5\n")
-    assert "put its keys at the top" in call("config", "show", *flags).stderr
+    assert "move its keys to the top level" in call("config", "show", *flags).stderr
     file.write_text("size = true\n")
-    assert "size = true, which is no such value" in call("config", "show", *flags).stderr
+    assert "size = true: the option takes a value" in call("config", "show", *flags).stderr
     file.write_text('embed = "causle"\n')
-    assert "(it is in the file of --config)" in call("config", "show", *flags).stderr
+    assert "(from the file of --config)" in call("config", "show", *flags).stderr
     file.write_text('method = "difusion_map"\n')
     assert "method='difusion_map'" in call("config", "show", *flags).stderr
     monkeypatch.setenv("STREAMEMBED_WARM_UP", "soon")
-    assert "the environment's STREAMEMBED_WARM_UP" in call("config", "show").stderr
+    assert "from the environment variable STREAMEMBED_WARM_UP" in call("config", "show").stderr
     monkeypatch.delenv("STREAMEMBED_WARM_UP")
     monkeypatch.setenv("STREAMEMBED_SEDE", "1")
     assert "did you mean 'seed'?" in call("config", "show").stderr
@@ -283,7 +283,7 @@ def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_cadence_is_events_or_seconds(asked: Any) -> None:
     """And nothing else."""
     with pytest.raises(ParameterError, match="checkpoint_every="):
-        Cadence.of(asked)
+        CheckpointPolicy.parse(asked)
 
 
 def test_a_snapshot_is_kept_once(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_history_is_thinned_by_age() -> None:
     """About one an octave, the first among them; what is dropped is not wanted later."""
     before: set[int] = set()
     for length in range(1, 300):
-        kept = thinned(length)
+        kept = select_retained(length)
         assert kept - {length - 1} <= before
         assert {0, length - 1} <= kept
         assert len(kept) <= 2 + 2 * length.bit_length()

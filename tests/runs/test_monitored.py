@@ -161,10 +161,10 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     short = call("replay", log, "--run", tmp_path / "short", *flags, "--monitor", "--fail-on-alarm")
     assert (short.exit_code, "899 of 1,000 events" in short.stderr) == (2, True)
     for bad, words in (
-        (["--ert", "500"], "add --monitor"),
-        (["--fail-on-alarm"], "add --monitor"),
+        (["--ert", "500"], "needs --monitor"),
+        (["--fail-on-alarm"], "needs --monitor"),
         (["--monitor", "--ert", "5"], "ert=5.0 must be"),
-        (["--monitor", "--reference", "first:many"], "first: and a number"),
+        (["--monitor", "--reference", "first:many"], "first:N with N at least 100"),
         (["--monitor", "--reference", "first:10"], "at least 100"),
         (["--monitor", "--reference", "500"], "or first:500"),
         (["--monitor", "--reference", tmp_path / "no.arrow"], "no.arrow"),

@@ -76,7 +76,7 @@ def test_a_worker_killed_within_a_message_is_replaced(
 
 def idle() -> None:
     """A worker in the middle of a long round."""
-    threading.Thread(target=worker_process._end_with_the_root, daemon=True).start()
+    threading.Thread(target=worker_process._exit_with_parent, daemon=True).start()
     time.sleep(600)
 
 

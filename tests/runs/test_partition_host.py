@@ -14,49 +14,49 @@ from scenarios.streams import still_rings
 from streamembed.errors import BadRowError
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import Agreement
-from streamembed.runs.partition_host import Partitions, summaries
-from streamembed.runs.partition_learner import Settings
-from streamembed.runs.partition_plan import divide
-from streamembed.runs.worker_process import Failed, Progressed, Start, Tasks
+from streamembed.runs.partition_host import PartitionHost, summarise_or_fail
+from streamembed.runs.partition_learner import PartitionSettings
+from streamembed.runs.partition_plan import divide_log
+from streamembed.runs.worker_process import PartitionRounds, RoundResult, WorkerFailure, WorkerTask
 
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 SAVED: dict[int, tuple[int, bytes | None]] = {0: (0, None), 1: (0, None)}
-Made = Callable[..., Partitions]
+Made = Callable[..., PartitionHost]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
+def start(tmp_path: Path) -> WorkerTask:
     """Two partitions of 1,000 and 600 rows; the third row of the second is bad."""
     points = still_rings(1600, 0)
     points[1002, 3] = np.nan
     (tmp_path / "log").mkdir()
     write_log(tmp_path / "log" / "a.arrow", points[:1000], NAMES)
     write_log(tmp_path / "log" / "b.arrow", points[1000:], NAMES)
-    settings = Settings(60, 50, None, False, None, 50, 0, "skip", 200)
-    return Start(divide(open_log(str(tmp_path / "log"))), settings)
+    settings = PartitionSettings(60, 50, None, False, None, 50, 0, "skip", 200)
+    return WorkerTask(divide_log(open_log(str(tmp_path / "log"))), settings)
 
 
 @pytest.fixture
-def made(start: Start, tmp_path: Path) -> Made:
+def made(start: WorkerTask, tmp_path: Path) -> Made:
     """Makes an actor's own object, in the same folder each time."""
 
-    def make(saved: dict[int, tuple[int, bytes | None]] = SAVED) -> Partitions:
-        return Partitions(start, AGREEMENT, saved, str(tmp_path), "own")
+    def make(saved: dict[int, tuple[int, bytes | None]] = SAVED) -> PartitionHost:
+        return PartitionHost(start, AGREEMENT, saved, str(tmp_path), "own")
 
     return make
 
 
-def expected(start: Start) -> dict[tuple[int, int], Progressed]:
+def expected(start: WorkerTask) -> dict[tuple[int, int], RoundResult]:
     """What a worker gives that nothing happens to."""
-    tasks, found = Tasks(start, AGREEMENT, SAVED), {}
+    tasks, found = PartitionRounds(start, AGREEMENT, SAVED), {}
     while tasks.next_round() is not None:
         told = tasks.step()
         found[told.partition, told.round] = told
     return found
 
 
-def test_rounds_are_those_of_a_process(start: Start, made: Made, tmp_path: Path) -> None:
+def test_rounds_are_those_of_a_process(start: WorkerTask, made: Made, tmp_path: Path) -> None:
     """To the byte, in any order of the partitions; behind the last there is none."""
     actor, plain = made(), expected(start)
     assert sorted(plain) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2), (1, 3)]
@@ -66,13 +66,13 @@ def test_rounds_are_those_of_a_process(start: Start, made: Made, tmp_path: Path)
     assert actor.learn(1, 4) is None
     assert plain[1, 3].done
     assert len([*(tmp_path / "own").iterdir()]) == 4  # the last two of each
-    actor.leave()
+    actor.remove_checkpoints()
     assert not (tmp_path / "own").exists()
 
 
 @pytest.mark.parametrize("died", range(1, 6))
 @pytest.mark.parametrize("behind", [0, 1, 2])
-def test_an_actor_made_anew_goes_on(died: int, behind: int, start: Start, made: Made) -> None:
+def test_an_actor_made_anew_goes_on(died: int, behind: int, start: WorkerTask, made: Made) -> None:
     """After any round, up to two of which the root never got; it gives these again."""
     plain, known = expected(start), max(died - behind, 0)
     first = made()
@@ -80,7 +80,7 @@ def test_an_actor_made_anew_goes_on(died: int, behind: int, start: Start, made: 
         first.learn(0, count)
     second = made()  # as Ray does, with what it was made of
     root = {0: (known, plain[0, known].data if known else None)}
-    second.recover(root)
+    second.resume_from(root)
     for count in range(known + 1, 6):
         assert second.learn(0, count) == plain[0, count]
     assert second.learn(0, 6) is None
@@ -88,7 +88,7 @@ def test_an_actor_made_anew_goes_on(died: int, behind: int, start: Start, made: 
 
 @pytest.mark.parametrize("loss", ["all", "newest", "damaged"])
 def test_what_its_disk_has_lost_the_root_has(
-    loss: str, start: Start, made: Made, tmp_path: Path
+    loss: str, start: WorkerTask, made: Made, tmp_path: Path
 ) -> None:
     """On another machine, or of damaged files, it goes on from the root's bytes."""
     plain, first = expected(start), made()
@@ -102,12 +102,12 @@ def test_what_its_disk_has_lost_the_root_has(
         else:
             path.unlink()
     second = made()
-    second.recover({0: (3, plain[0, 3].data)})
+    second.resume_from({0: (3, plain[0, 3].data)})
     assert second.learn(0, 4) == plain[0, 4]
 
 
 def test_an_older_round_that_is_lost_is_learned_again(
-    start: Start, made: Made, tmp_path: Path
+    start: WorkerTask, made: Made, tmp_path: Path
 ) -> None:
     """Where nobody told it what the root has: from what it was made of."""
     plain, first = expected(start), made()
@@ -120,7 +120,7 @@ def test_an_older_round_that_is_lost_is_learned_again(
     assert second.learn(0, 4) == plain[0, 4]
 
 
-def test_own_rounds_are_gone_on_with(start: Start, made: Made) -> None:
+def test_own_rounds_are_gone_on_with(start: WorkerTask, made: Made) -> None:
     """Nothing is learned twice: the next round needs no row before the newest checkpoint."""
     plain, first = expected(start), made()
     for count in (1, 2, 3):
@@ -132,14 +132,14 @@ def test_own_rounds_are_gone_on_with(start: Start, made: Made) -> None:
     assert second.learn(0, 2) == plain[0, 2]
 
 
-def test_errors_are_answers(start: Start, tmp_path: Path) -> None:
+def test_errors_are_answers(start: WorkerTask, tmp_path: Path) -> None:
     """Of this package as they are: Ray would wrap them."""
-    strict = Settings(60, 50, None, False, None, 50, 0, "raise", 200)
-    actor = Partitions(Start(start.parts, strict), AGREEMENT, SAVED, str(tmp_path), "own")
+    strict = PartitionSettings(60, 50, None, False, None, 50, 0, "raise", 200)
+    actor = PartitionHost(WorkerTask(start.parts, strict), AGREEMENT, SAVED, str(tmp_path), "own")
     told = actor.learn(1, 1)
-    assert isinstance(told, Failed)
+    assert isinstance(told, WorkerFailure)
     assert isinstance(told.error, BadRowError)
-    found = summaries(start)
+    found = summarise_or_fail(start)
     assert isinstance(found, dict)
     assert sorted(found) == [0, 1]
 

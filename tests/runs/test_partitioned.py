@@ -33,9 +33,9 @@ from streamembed.numeric import moments
 from streamembed.report.report_contents import read_contents
 from streamembed.runs import partition_summary
 from streamembed.runs import partitioned as run_of_partitions
-from streamembed.runs.executor import Several
-from streamembed.runs.partition_plan import divide
-from streamembed.runs.partition_scaling import agree
+from streamembed.runs.executor import PoolExecutor
+from streamembed.runs.partition_plan import divide_log
+from streamembed.runs.partition_scaling import compute_agreement
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
@@ -80,9 +80,9 @@ def files_of(run: Path) -> dict[str, bytes]:
 
 def test_partitions_are_files_or_ranges_of_rows(log: Path, tmp_path: Path) -> None:
     """Each row is in one of them, in order; a stream of one file is one partition."""
-    two = divide(open_log(str(log)))
+    two = divide_log(open_log(str(log)))
     assert [part.log.paths[0].name for part in two] == ["a.arrow", "b.parquet"]
-    eight = divide(open_log(str(log / "b.parquet")))
+    eight = divide_log(open_log(str(log / "b.parquet")))
     assert [(part.start, part.stop) for part in eight] == [
         (900 * i // 8, 900 * (i + 1) // 8) for i in range(8)
     ]
@@ -97,12 +97,12 @@ def test_partitions_are_files_or_ranges_of_rows(log: Path, tmp_path: Path) -> No
             np.testing.assert_array_equal(found[:, 0], X[at : at + len(found), 0])
             at += len(found)
         assert at == 2000
-    assert len(divide(open_log(str(log / "a.arrow")))) == 1  # nobody knows how long a stream is
+    assert len(divide_log(open_log(str(log / "a.arrow")))) == 1  # nobody knows how long a stream is
     many = tmp_path / "many"
     many.mkdir()
     for number in range(70):
         write_log(many / f"{number:03d}.arrow", X[:1], NAMES)
-    parts = divide(open_log(str(many)))
+    parts = divide_log(open_log(str(many)))
     assert len(parts) == 64
     assert [path for part in parts for path in part.log.paths] == sorted(many.iterdir())
 
@@ -149,11 +149,20 @@ def test_unknown_parameters_are_named_with_the_nearest(log: Path, tmp_path: Path
 def test_summaries_merge_exactly() -> None:
     """Samples to the bit in any grouping, moments to 1e-12; rows are drawn by rate."""
     parts = [(X[:100], 0), (X[100:500], 1), (X[500:550], 2)]
-    found = [partition_summary.summarise(points, number, 7, 64) for points, number in parts]
-    left = partition_summary.merge(partition_summary.merge(found[0], found[1], 64), found[2], 64)
-    right = partition_summary.merge(found[0], partition_summary.merge(found[1], found[2], 64), 64)
+    found = [
+        partition_summary.summarise_partition(points, number, 7, 64) for points, number in parts
+    ]
+    left = partition_summary.merge_summaries(
+        partition_summary.merge_summaries(found[0], found[1], 64), found[2], 64
+    )
+    right = partition_summary.merge_summaries(
+        found[0], partition_summary.merge_summaries(found[1], found[2], 64), 64
+    )
     assert left.sample.tobytes() == right.sample.tobytes()
-    assert partition_summary.merge(left, left, 64).ranks[::2].tolist() == left.ranks[:32].tolist()
+    assert (
+        partition_summary.merge_summaries(left, left, 64).ranks[::2].tolist()
+        == left.ranks[:32].tolist()
+    )
     whole = moments.update(moments.init(16), X[:550])
     for name in ("counts", "means", "squares"):
         for one in (left, right):  # sums of 550 numbers in another order
@@ -170,17 +179,23 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     """Its divisors are those of one engine; its bandwidth comes of exactly `warm_up` rows."""
     points = X[:600] * np.arange(1, 17)
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=100)
-    parts = [partition_summary.summarise(points[part::3], part, 0, 80) for part in range(3)]
-    found = agree(parts, config, tuple(NAMES), False)
+    parts = [
+        partition_summary.summarise_partition(points[part::3], part, 0, 80) for part in range(3)
+    ]
+    found = compute_agreement(parts, config, tuple(NAMES), False)
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
-    whole = partition_summary.merge(partition_summary.merge(parts[0], parts[1], 80), parts[2], 80)
+    whole = partition_summary.merge_summaries(
+        partition_summary.merge_summaries(parts[0], parts[1], 80), parts[2], 80
+    )
     assert len(whole.sample) == 80
     scaled = whole.sample / found.scale
     d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
-    nothing = agree([partition_summary.summarise(X[:0], 0, 0, 80)], config, tuple(NAMES), False)
+    nothing = compute_agreement(
+        [partition_summary.summarise_partition(X[:0], 0, 0, 80)], config, tuple(NAMES), False
+    )
     assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 
 
@@ -231,7 +246,7 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert {Path(line).name for line in out.output.split()} == {*FILES}
     with pytest.raises(ParameterError, match="was learned in partitions is not repeated by verify"):
         verify(run, deep=True, log=str(log))
-    with pytest.raises(ParameterError, match="was learned in partitions, and holds no events"):
+    with pytest.raises(ParameterError, match="was learned in partitions, and contains no events"):
         read_contents(run)
     (run / "landmarks.arrow").write_bytes(b"ARROW1")
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
@@ -413,8 +428,8 @@ def test_progress_counts_what_was_learned_before(
     with pytest.raises(KeyboardInterrupt) as broken:
         replayed(log, tmp_path / "run", progress=stop)
     assert told == [0, 200, 400, 600]
-    held = f"interrupted at 600 events; {tmp_path / 'run'} holds them and 1 round; the same again"
-    assert broken.value.__notes__ == [f"{held} goes on"]
+    held = f"interrupted at 600 events; {tmp_path / 'run'} holds them and 1 round; repeat the call"
+    assert broken.value.__notes__ == [f"{held} to resume"]
     replayed(log, tmp_path / "run", progress=told.append)
     assert told[4:6] == [600, 800]
     assert told == sorted(told)
@@ -428,7 +443,7 @@ def test_progress_counts_what_was_learned_before(
     monkeypatch.setattr(run_of_partitions, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
-    assert "interrupted before anything was learned; the same again goes on" in done.stderr
+    assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
 
 
 def test_workers_leave_no_trace_nor_do_their_deaths(
@@ -436,9 +451,9 @@ def test_workers_leave_no_trace_nor_do_their_deaths(
 ) -> None:
     """Two processes, each killed once: the bytes of one process."""
     replayed(log, tmp_path / "one")
-    plain, received = Several.receive, []
+    plain, received = PoolExecutor.receive, []
 
-    def receive(self: Several) -> Any:
+    def receive(self: PoolExecutor) -> Any:
         told = plain(self)
         received.append(told)
         if len(received) in (2, 5):
@@ -448,7 +463,7 @@ def test_workers_leave_no_trace_nor_do_their_deaths(
                 os.kill(worker.process.pid, signal.SIGKILL)
         return told
 
-    monkeypatch.setattr(Several, "receive", receive)
+    monkeypatch.setattr(PoolExecutor, "receive", receive)
     done = replayed(log, tmp_path / "two", workers=2)
     assert done.learned == 1998
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
@@ -461,23 +476,23 @@ def test_a_worker_that_always_dies_ends_the_replay(
     """And says what to do; its error is that of the root, where it is one."""
     with pytest.raises(BadRowError, match="row 30 of partition 0"):
         replayed(log, tmp_path / "raise", workers=2, on_bad_row="raise")
-    start = Several._replace
+    start = PoolExecutor._replace
 
-    def dead(self: Several, index: int) -> None:
+    def dead(self: PoolExecutor, index: int) -> None:
         start(self, index)
         worker = self._workers[index]
         assert worker is not None
         worker.process.kill()
 
-    monkeypatch.setattr(Several, "_replace", dead)
-    plain = Several.__init__
+    monkeypatch.setattr(PoolExecutor, "_replace", dead)
+    plain = PoolExecutor.__init__
 
-    def init(self: Several, *args: Any) -> None:
+    def init(self: PoolExecutor, *args: Any) -> None:
         plain(self, *args)
         assert self._workers[0] is not None
         self._workers[0].process.kill()
 
-    monkeypatch.setattr(Several, "__init__", init)
+    monkeypatch.setattr(PoolExecutor, "__init__", init)
     with pytest.raises(StoppedError, match="worker 0 has died 4 times"):
         replayed(log, tmp_path / "run", workers=2)
 
@@ -505,7 +520,7 @@ def test_the_command_line(log: Path, tmp_path: Path) -> None:
             commands.main, [*flags(log, tmp_path / "other"), "--workers=1", flag]
         )
         assert refused.exit_code == 2
-        assert f"{flag.split('=')[0]} was given with --workers" in refused.stderr
+        assert f"{flag.split('=')[0]} conflicts with --workers" in refused.stderr
     assert f"[default: {ROUND_EVERY}]" in CliRunner().invoke(commands.main, ["replay", "-h"]).output
     plain = flags(log, tmp_path / "other")
     assert CliRunner().invoke(commands.main, plain).exit_code == 2  # --round-every alone

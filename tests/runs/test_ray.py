@@ -122,19 +122,21 @@ def test_killed_actors_leave_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One ends while it is asked, one is killed by Ray; both are started again: the same bytes."""
-    begin, receive, leave = (getattr(on_ray.Actors, name) for name in ("begin", "receive", "leave"))
+    begin, receive, leave = (
+        getattr(on_ray.RayExecutor, name) for name in ("begin", "receive", "remove_checkpoints")
+    )
     received: list[Any] = []
     processes: list[list[int]] = []
 
-    def look(self: on_ray.Actors) -> None:
+    def look(self: on_ray.RayExecutor) -> None:
         found = [one.handle.__ray_call__.remote(lambda _: os.getpid()) for one in self._actors]
         processes.append(on_ray.ray.get(found))
 
-    def begun(self: on_ray.Actors, agreement: Any) -> None:
+    def begun(self: on_ray.RayExecutor, agreement: Any) -> None:
         begin(self, agreement)
         look(self)
 
-    def killing(self: on_ray.Actors) -> Any:
+    def killing(self: on_ray.RayExecutor) -> Any:
         received.append(receive(self))
         if len(received) == 2:
             self._actors[1].handle.__ray_call__.remote(end_process)
@@ -142,13 +144,13 @@ def test_killed_actors_leave_no_trace(
             on_ray.ray.kill(self._actors[0].handle, no_restart=False)
         return received[-1]
 
-    def left(self: on_ray.Actors) -> None:
+    def left(self: on_ray.RayExecutor) -> None:
         look(self)
         leave(self)
 
-    monkeypatch.setattr(on_ray.Actors, "begin", begun)
-    monkeypatch.setattr(on_ray.Actors, "receive", killing)
-    monkeypatch.setattr(on_ray.Actors, "leave", left)
+    monkeypatch.setattr(on_ray.RayExecutor, "begin", begun)
+    monkeypatch.setattr(on_ray.RayExecutor, "receive", killing)
+    monkeypatch.setattr(on_ray.RayExecutor, "remove_checkpoints", left)
     folder = tmp_path / "checkpoints" if shared else None
     done = replayed(log, tmp_path / "run", checkpoints=folder)
     first, last = processes
@@ -172,12 +174,12 @@ def test_kill_9_of_actors_at_any_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the system, three times a run, some with the loss of their checkpoints; 10 of 10."""
-    rng, receive = random.Random(seed), on_ray.Actors.receive
+    rng, receive = random.Random(seed), on_ray.RayExecutor.receive
     moments = sorted(rng.sample(range(1, 10), 3))
     received: list[Any] = []
     killed: list[int] = []
 
-    def killing(self: on_ray.Actors) -> Any:
+    def killing(self: on_ray.RayExecutor) -> Any:
         received.append(receive(self))
         if len(received) in moments:
             victim = rng.choice(self._actors).handle
@@ -190,7 +192,7 @@ def test_kill_9_of_actors_at_any_moment(
                     path.unlink(missing_ok=True)
         return received[-1]
 
-    monkeypatch.setattr(on_ray.Actors, "receive", killing)
+    monkeypatch.setattr(on_ray.RayExecutor, "receive", killing)
     replayed(log, tmp_path / "run", checkpoints=tmp_path / "kept", options={"num_cpus": 1})
     assert killed
     assert files_of(tmp_path / "run") == expected
@@ -238,14 +240,14 @@ def test_errors_come_as_they_are(
         replayed(log, tmp_path / "bad", options={"max_concurrency": 2})
     with pytest.raises(BadRowError, match="row 30 of partition 0"):
         replayed(log, tmp_path / "bad", on_bad_row="raise", checkpoints=tmp_path / "kept")
-    ask = on_ray._Actor.ask
+    ask = on_ray._RayActor.request_rounds
 
     def dying(self: Any, limit: int) -> None:
         if self.index == 0:
             self.handle.__ray_call__.remote(end_process)
         ask(self, limit)
 
-    monkeypatch.setattr(on_ray._Actor, "ask", dying)
+    monkeypatch.setattr(on_ray._RayActor, "request_rounds", dying)
     with pytest.raises(StoppedError, match="worker 0 has died 4 times"):
         replayed(log, tmp_path / "dead", checkpoints=tmp_path / "kept")
 

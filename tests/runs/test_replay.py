@@ -19,7 +19,7 @@ from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, LogE
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.runs import origin
 from streamembed.runs.run_folder import FILES
-from streamembed.storage.database import NAME
+from streamembed.storage.database import DATABASE_NAME
 
 NAMES = ["x", "y", "z"]
 POINTS = np.random.default_rng(0).standard_normal((437, 3))
@@ -76,8 +76,8 @@ def test_layouts_leave_no_trace(
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
     said = [pq.read_metadata(one / "timeline.parquet").metadata for one in (run.path, other.path)]
     assert said[0] == said[1]
-    assert origin.unpack(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
-    assert origin.unpack(said[0])["whole"] is True
+    assert origin.from_metadata(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
+    assert origin.from_metadata(said[0])["whole"] is True
 
 
 @pytest.mark.long
@@ -100,8 +100,8 @@ def test_three_and_five_files_gave_other_bytes(tmp_path: Path) -> None:
         se.replay(log, learns, run, pairs=tmp_path / "pairs", monitor=watcher)
         runs.append(run)
     names = {path.name for path in runs[0].iterdir()}
-    assert names == {*FILES, NAME} - {"landmarks.arrow"}
-    for name in names - {NAME}:
+    assert names == {*FILES, DATABASE_NAME} - {"landmarks.arrow"}
+    for name in names - {DATABASE_NAME}:
         assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes(), name
 
 
@@ -410,7 +410,7 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == sorted((*STABLE, "run.db"))
     said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
-    assert origin.unpack(said)["whole"] is False
+    assert origin.from_metadata(said)["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
     found = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     np.testing.assert_array_equal(found.coordinates, taught.snapshot().coordinates)

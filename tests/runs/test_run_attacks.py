@@ -29,7 +29,7 @@ from streamembed.errors import (
 from streamembed.logs import write_log
 from streamembed.runs import export, run_folder, verify
 from streamembed.storage import database
-from streamembed.storage.database import NAME
+from streamembed.storage.database import DATABASE_NAME
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -358,7 +358,9 @@ def test_learn_acknowledged_into_a_folder_that_was_gone(tmp_path: Path, how: str
     with suppress(StoppedError), se.open_run(run, SMALL) as opened:
         learn(opened, 0)
         if how.startswith("without"):
-            (run / (NAME if how == "without database" else f"{NAME}-wal")).unlink()
+            (
+                run / (DATABASE_NAME if how == "without database" else f"{DATABASE_NAME}-wal")
+            ).unlink()
         else:
             run.rename(tmp_path / "gone")
         if how == "replaced":
@@ -390,7 +392,7 @@ def test_a_run_that_is_put_back_goes_on(tmp_path: Path) -> None:
     assert contents(run) == (60, ["0", "1"])
 
 
-@pytest.mark.parametrize("name", [NAME, f"{NAME}-wal"])
+@pytest.mark.parametrize("name", [DATABASE_NAME, f"{DATABASE_NAME}-wal"])
 @pytest.mark.parametrize("how", ["emptied", "cut", "an older copy", "other bytes of its size"])
 def test_a_file_changed_under_an_open_run_lost_the_whole_run(
     tmp_path: Path, name: str, how: str
@@ -404,7 +406,7 @@ def test_a_file_changed_under_an_open_run_lost_the_whole_run(
     learn(opened, 5)
     learn(opened, 6)
     opened._database._connection.execute("PRAGMA wal_checkpoint")  # as in a later commit
-    opened._database._written = opened._database._look()[1]
+    opened._database._file_states = opened._database._stat_files()[1]
     learn(opened, 7)
     before, size = digest_of(run), path.stat().st_size
     time.sleep(0.02)  # more than the grain of the times of files
@@ -419,10 +421,10 @@ def test_a_file_changed_under_an_open_run_lost_the_whole_run(
     assert opened.position == 240
     with pytest.raises(StoppedError, match="nothing since the last commit is written"):
         opened.close()
-    if name == NAME and how == "emptied":
+    if name == DATABASE_NAME and how == "emptied":
         return  # SQLite would delete the log beside an empty database: what it has is written
     after = digest_of(run)
-    assert all(after[one] == changed[one] for one in (NAME, f"{NAME}-wal"))
+    assert all(after[one] == changed[one] for one in (DATABASE_NAME, f"{DATABASE_NAME}-wal"))
     path.write_bytes(before[name])
     assert contents(run)[0] == 240
 
@@ -497,7 +499,7 @@ def test_verify_sees_a_batch_that_leads_to_another_event(tmp_path: Path) -> None
     """As two writers left it, without learning anything again."""
     run = online(tmp_path)
     with database.Database.open(run, writes=True) as store, store.commit():
-        last = store.read("operations", store.length("operations") - 1)
+        last = store.read("operations", store.count_records("operations") - 1)
         store.append("operations", last.position, last.rows, last.data)
     (trouble,) = verify(run).troubles
     assert "batch 12 leads to event 130, not 120" in trouble.what
@@ -515,7 +517,7 @@ def test_the_report_of_the_database_is_quoted(
     assert trouble.what == (
         'database: SQLite reports of its structure: "On tree page 313 cell 0: invalid page number"'
     )
-    (run / NAME).write_bytes(bytes(5000))
+    (run / DATABASE_NAME).write_bytes(bytes(5000))
     with pytest.raises(DamagedFileError, match='SQLite reports "file is not a database"'):
         se.open_run(run)
 
@@ -535,6 +537,6 @@ def test_a_file_beside_that_cannot_be_read_was_damage(
             patched.setattr(Path, "read_bytes", denied)
             with pytest.raises(DeniedFileError):
                 store.read("operations", 0)
-        (run / database.BESIDE / "operations-00000000").unlink()
+        (run / database.PARTS / "operations-00000000").unlink()
         with pytest.raises(DamagedFileError, match="is lost"):
             store.read("operations", 0)

@@ -113,7 +113,7 @@ def test_runs_of_other_scalings_are_merged_on_request(tmp_path: Path) -> None:
     ]
     refused = CliRunner().invoke(commands.main, ["merge", *folders, "-o", str(tmp_path / "out")])
     assert refused.exit_code == 2
-    assert "take them anew of all landmarks" in refused.stderr
+    assert "fit them again to all landmarks" in refused.stderr
     done = CliRunner().invoke(
         commands.main, ["merge", *folders, "-o", str(tmp_path / "out"), "--scaling", "standard"]
     )

@@ -89,7 +89,7 @@ def test_a_batch_of_rows_is_placed_as_any_table(snapshot: se.Snapshot) -> None:
     rows = pa.record_batch(
         {"b": points[:, 1], "name": ["p", "q", "r", "s", "t"], "a": [*points[:4, 0], None]}
     )
-    found = on_spark.placed(snapshot, rows, ("a", "b"))
+    found = on_spark.place_batch(snapshot, rows, ("a", "b"))
     assert found.schema.names == [
         *("b", "name", "a"),
         *("diffusion_map_0", "diffusion_map_1", "diffusion_map_2", "coverage", "reason"),
@@ -103,8 +103,8 @@ def test_a_batch_of_rows_is_placed_as_any_table(snapshot: se.Snapshot) -> None:
         assert [column[at] for at in good] == plain.column(name).to_pylist()
         assert column[bad] is column[worse] is None
     assert [found.column("coverage").to_pylist()[at] for at in good] == coverage.tolist()
-    assert on_spark.placed(snapshot, rows.slice(0, 0), ("a", "b")).num_rows == 0
-    assert on_spark.placed(snapshot, rows.slice(1, 1), ("a", "b")).num_rows == 1
+    assert on_spark.place_batch(snapshot, rows.slice(0, 0), ("a", "b")).num_rows == 0
+    assert on_spark.place_batch(snapshot, rows.slice(1, 1), ("a", "b")).num_rows == 1
 
 
 def test_a_batch_is_learned_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_rows_are_those_of_the_snapshot(
     frame = session.read.parquet(str(tmp_path))
     found = on_spark.transform(frame.repartition(3), snapshot).toArrow().sort_by("id")
     expected = pa.Table.from_batches(
-        [on_spark.placed(snapshot, part, ("x", "y")) for part in rows.to_batches()]
+        [on_spark.place_batch(snapshot, part, ("x", "y")) for part in rows.to_batches()]
     )
     assert found.column("reason").null_count == 398
     assert found.drop_columns(["x", "y"]).equals(expected.drop_columns(["x", "y"]))

@@ -6,15 +6,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scenarios.fuzz.columns import CHOICES, LARGEST, Name, growth, open_, replay, slope, steps_of
+from scenarios.fuzz.columns import (
+    CHOICES,
+    LARGEST,
+    Name,
+    count_steps,
+    growth,
+    open_log,
+    replay,
+    slope,
+)
 from streamembed.data import batch
-from streamembed.data.table import Frame
+from streamembed.data.table import InputFrame
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_steps_to_open_a_log_are_linear_in_its_columns(choice: str) -> None:
     """Whichever way the columns are chosen."""
-    assert growth(choice, "stream", 100, open_) < LARGEST
+    assert growth(choice, "stream", 100, open_log) < LARGEST
 
 
 def test_the_steps_of_a_replay_are_linear_in_its_columns() -> None:
@@ -27,8 +36,8 @@ def test_the_steps_of_a_frame_are_linear_in_its_columns() -> None:
 
     def steps(d: int) -> int:
         names = tuple(Name(f"c{j:03d}") for j in reversed(range(d)))
-        frame = Frame(pa.table(dict(zip(names, np.ones((d, 1)), strict=True))), names, names)
+        frame = InputFrame(pa.table(dict(zip(names, np.ones((d, 1)), strict=True))), names, names)
         order = tuple(map(Name, sorted(names)))
-        return steps_of(lambda: batch.read(frame, None, order))
+        return count_steps(lambda: batch.read(frame, None, order))
 
     assert slope(steps, 100) < LARGEST

@@ -68,7 +68,7 @@ def _change(
         sink.shutdown(socket.SHUT_RDWR)
 
 
-def silent_call(url: str, method: str, token: str) -> socket.socket:
+def idle_call(url: str, method: str, token: str) -> socket.socket:
     """A connection by which a call was begun and not a message of it sent."""
     target = urlsplit(url)
     headers = {

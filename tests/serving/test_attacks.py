@@ -1,4 +1,4 @@
-"""What somebody with a token, or without one, may try: nobody else notices."""
+"""Attacks of a client with or without a token: other clients do not notice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import streamembed as se
 from streamembed.errors import ParameterError, ServerError
 from streamembed.serving.ingest_writer import IngestWriter
 from streamembed.serving.messages import read_code
-from tests.serving.http2 import HEADERS, PREFIX, changing, silent_call
+from tests.serving.http2 import HEADERS, PREFIX, changing, idle_call
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_, rows
 
@@ -155,7 +155,7 @@ def test_more_than_a_reader_may_have_ends_that_reader_at_most(world: World, time
 
 
 @pytest.mark.parametrize("times", [100, pytest.param(10_000, marks=pytest.mark.long)])
-def test_changed_messages_harm_nobody(world: World, times: int) -> None:
+def test_changed_messages_harm_no_other_client(world: World, times: int) -> None:
     """Any byte of a message but its length, one to four at a time."""
     draw = random.Random(times)
 
@@ -222,7 +222,7 @@ def test_a_header_that_is_not_ascii_is_one_line(world: World, times: int) -> Non
     world.is_well()
 
 
-# ------------------------------------------------------------------------ silence
+# ------------------------------------------------------------------------ idle clients
 
 
 def test_one_token_cannot_take_all_streams(world: World) -> None:
@@ -255,7 +255,7 @@ def test_one_token_cannot_take_all_streams(world: World) -> None:
 
 def test_calls_that_never_say_what_they_want_are_closed(world: World) -> None:
     """They hold their places until then, and no longer; gRPC by itself would wait for a minute."""
-    calls = [silent_call(world.server.url, "DoExchange", world.read) for _ in range(4)]
+    calls = [idle_call(world.server.url, "DoExchange", world.read) for _ in range(4)]
     world.is_well()
 
     def is_closed(call: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Who is let in, and how many, without a network."""
+"""Which calls are accepted, and how many, without a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(
 
 @pytest.mark.parametrize(("most", "share"), [(64, 16), (40, 10), (16, 8), (4, 4)])
 def test_each_name_has_its_share(most: int, share: int) -> None:
-    """What one takes is not another's, as long as there is room at all."""
+    """A token cannot use up the share of another."""
     counts = RequestCounters()
     authentication = Authentication(counts, most, 60.0, TOKENS)
     calls = [start(authentication, "ann") for _ in range(share)]
@@ -36,7 +36,7 @@ def test_each_name_has_its_share(most: int, share: int) -> None:
     assert counts.to_dict()["requests"] == {"transform unavailable": 1}
     if most > share:
         start(authentication, "ben")
-    start(authentication, "ann", fl.FlightMethod.DO_ACTION)  # health can always be asked for
+    start(authentication, "ann", fl.FlightMethod.DO_ACTION)  # actions are always accepted
     assert authentication.n_open == share + 1 + (most > share)
     calls[0].call_completed(None)
     calls[0].call_completed(None)  # whatever ends twice has ended once
@@ -46,7 +46,7 @@ def test_each_name_has_its_share(most: int, share: int) -> None:
 
 
 def test_two_tokens_of_one_name_have_one_share() -> None:
-    """A name is who it is."""
+    """The share is the name's, not the token's."""
     both = [Token("ann", "read", hash_token(one)) for one in ("old", "new")]
     authentication = Authentication(RequestCounters(), 32, 60.0, [*both, TOKENS[1]])
     for _ in range(8):
@@ -57,8 +57,8 @@ def test_two_tokens_of_one_name_have_one_share() -> None:
     start(authentication, "ben")
 
 
-def test_nobody_is_let_in_who_comes_late() -> None:
-    """But whoever asks whether it is ready."""
+def test_a_server_that_shuts_down_refuses_calls() -> None:
+    """Except actions, such as health."""
     authentication = Authentication(RequestCounters(), 4, 60.0, None)
     authentication.draining = True
     with pytest.raises(fl.FlightUnavailableError, match="shutting down"):
@@ -66,7 +66,7 @@ def test_nobody_is_let_in_who_comes_late() -> None:
     assert start(authentication, "", fl.FlightMethod.DO_ACTION).kind == "action"
 
 
-def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_the_server_works_on_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes; one that is waited for is."""
     closed: list[Any] = []
     monkeypatch.setattr(
@@ -86,16 +86,16 @@ def test_a_call_that_is_worked_for_is_not_silent(monkeypatch: pytest.MonkeyPatch
     (chosen,) = closed
     assert chosen(("a", 2))
     assert not chosen(("a", 1))
-    waited.peer = None  # it never said what it wants
+    waited.peer = None  # its first message never came
     authentication.close_idle(1)
     assert closed[1](("b", 3))
     assert not closed[1](("a", 1))
 
 
-def test_whatever_goes_wrong_silence_is_watched_on(
+def test_idle_connections_are_closed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Such as no file being left to open: said once, and tried again."""
+    """Such as too many open files: printed once, and tried again."""
     tried, stop = [], threading.Event()
 
     def close_idle(port: int) -> None:

@@ -1,4 +1,4 @@
-"""What a client says before it asks anybody, and where nobody answers."""
+"""Errors of a client before any call, and without a server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_other_arguments_are_looked_at(tmp_path: Path) -> None:
         se.connect("grpc://127.0.0.1:1", patience=-1)
 
 
-def test_nobody_there_is_an_error_of_one_line() -> None:
+def test_a_missing_server_is_an_error_of_one_line() -> None:
     """Not one of gRPC."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -95,7 +95,7 @@ def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
 
 
 def test_before_the_first_event_there_is_no_map_and_no_name(tmp_path: Path) -> None:
-    """The first rows say what features are called; whoever asks for a map hears "not_ready"."""
+    """The first rows define the features; until the map is ready the code is "not_ready"."""
     with se.open_run(tmp_path / "run", {"size": 20, "warm_up": 10}):
         pass
     with serving(tmp_path / "run", "--learn") as server, server.client() as client:

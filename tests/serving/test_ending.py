@@ -21,7 +21,7 @@ from streamembed.serving.ingest_writer import IngestWriter
 from streamembed.serving.latest_snapshot import RunFollower
 from streamembed.serving.messages import Features
 from streamembed.serving.tls import read_certificate_names
-from streamembed.storage.database import tidy
+from streamembed.storage.database import remove_reader_files
 from tests.report import runs
 from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_
@@ -63,7 +63,7 @@ def test_a_signal_amid_puts_loses_nothing(tmp_path: Path, number: int, code: int
 
 @pytest.mark.long
 def test_a_client_that_writes_may_end_it(tmp_path: Path) -> None:
-    """With exit code 0; a stream that is silent is cut off, and that is said.
+    """With exit code 0; an idle stream is cut off, and the log says so.
 
     Here with features that have names, and two readers.
     """
@@ -139,14 +139,14 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     follower = RunFollower(str(run))
     follower.refresh()
     served = follower.require_current()
-    assert served.data == (run / "snapshot.arrow").read_bytes()
+    assert served.file_bytes == (run / "snapshot.arrow").read_bytes()
     assert served.features == Features(("age", "height", "wbf"), False)
     assert follower.read_timeline().num_rows >= len(follower.list_positions()) > 2
     assert follower.list_positions() == sorted({*follower.list_positions()})
 
 
 def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
-    """Its snapshots can be had; and nothing can be put."""
+    """Its snapshots are served; it does not learn."""
     run = runs.distances(tmp_path)
     follower = RunFollower(str(run))
     follower.refresh()
@@ -158,7 +158,7 @@ def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
         IngestWriter(str(tmp_path / "online"), str(tmp_path / "door"), None, print)
 
 
-# Each is said at once, and is nothing that is tried again.
+# Each is raised at once, without a retry.
 UNTRUSTED = """
 import sys
 import streamembed as se
@@ -173,7 +173,7 @@ for asked, roots in ((url, None), (url, other), (name, other[:-9] + "one.pem"), 
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """One that nobody has signed, and its key."""
+    """A self-signed certificate, and its key."""
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     subprocess.run(
         [
@@ -203,15 +203,15 @@ def test_a_finished_run_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_what_is_not_empty_is_not_tidied(tmp_path: Path) -> None:
-    """A log of the database that holds something is for whoever opens it to write."""
+    """A write-ahead log with content stays for the next writer."""
     run = made(tmp_path)
     with se.open_run(run) as opened:
         opened.learn(X[200:210])
         kept = (run / "run.db-wal").stat().st_size
         assert kept > 0
-        tidy(run)
+        remove_reader_files(run)
         assert (run / "run.db-wal").stat().st_size == kept
-    tidy(run / "nowhere")
+    remove_reader_files(run / "nowhere")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")

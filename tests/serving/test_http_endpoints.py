@@ -85,7 +85,7 @@ def test_counts_of_processes_add_up() -> None:
 
 @pytest.mark.parametrize("text", ["", "a name that a client chose", "null in 'x'", "duplicate id"])
 def test_a_reason_is_one_of_few(text: str) -> None:
-    """Whatever is said of a row."""
+    """For any message of a rejected row."""
     assert classify_reason(text) in set(REASONS.values())
 
 

@@ -232,7 +232,7 @@ def test_a_gap_an_overlap_and_other_rows_are_refused(world: World) -> None:
 
 
 def test_a_repetition_tells_the_row_behind_it(world: World) -> None:
-    """And not that behind a batch that came later: whoever goes on there would leave rows out."""
+    """And not the row after a later batch: a client that continued there would skip rows."""
     with world.server.client(world.write) as client:
         at = client.offset
         client.learn(X[230:235])
@@ -399,7 +399,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_takes_a_token(world: World, name: str) -> None:
-    """None, a wrong one, one among too many, or a header that is too long: nobody is let in."""
+    """No token, a wrong one, one among too many, or a header that is too long is refused."""
     for kind, options in WRONG.items():
         with pytest.raises((fl.FlightError, pa.ArrowInvalid)) as told:
             CALLS[name](world.flight, options)

@@ -54,7 +54,7 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
     ["ann read", "ann admin " + "0" * 64, "an/n read " + "0" * 64, "ann read xyz", "# nothing"],
 )
 def test_a_line_that_is_none_is_refused(tmp_path: Path, line: str) -> None:
-    """Not passed over: somebody would be locked out, or let in."""
+    """Not skipped: a client would be locked out, or accepted by mistake."""
     path = tmp_path / "tokens"
     path.write_text(line + "\n")
     path.chmod(0o600)
@@ -77,7 +77,7 @@ def test_the_command_makes_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])
 def test_other_machines_are_served_with_tokens_and_tls_only(tmp_path: Path, host: str) -> None:
-    """Unless somebody says that it is to be so."""
+    """Unless the user asks for it with --insecure."""
     cert = tmp_path / "cert.pem"
     cert.touch()
     both = {"tokens": "tokens", "tls": (str(cert), str(cert))}
@@ -166,7 +166,7 @@ def test_a_port_that_was_taken_meanwhile_is_an_error_of_one_line(
 
 
 def test_an_address_of_another_machine_cannot_be_listened_at(tmp_path: Path) -> None:
-    """And that is said by itself, not of the port."""
+    """The message names the address, not the port."""
     done = call("serve", made(tmp_path), "--host", "192.0.2.1", "--insecure")
     assert done.exit_code == 2
     assert "192.0.2.1 is not an address of this machine" in done.stderr
@@ -174,7 +174,7 @@ def test_an_address_of_another_machine_cannot_be_listened_at(tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_not_there_is_no_run_without_a_store(tmp_path: Path) -> None:
-    """Each is said as it is."""
+    """Each has its own message."""
     assert "does not exist" in call("serve", tmp_path / "none").stderr
     done = call("serve", tmp_path / "none", "--learn")
     assert "none does not exist; make a run with streamembed.open_run" in done.stderr

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from streamembed.geometry.neighbors import nearest
+from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
-from streamembed.spectral.inertia import missed
+from streamembed.spectral.inertia import count_missing
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from tests.oracles.oracle import largest_angle_sine
 
@@ -29,7 +29,7 @@ def blobs(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def graph(points: np.ndarray, weights: str = "binary", k: int = K) -> tuple[Walk, Parts]:
-    d2, near = nearest(points, k)
+    d2, near = find_nearest(points, k)
     walk = neighbor_walk.walk_on_lists(near, d2, weights)
     return walk, neighbor_walk.find_parts(walk)
 
@@ -43,7 +43,7 @@ def dense(walk: Walk) -> tuple[np.ndarray, np.ndarray]:
 
 def stream(
     points: np.ndarray, n: int, weights: str = "binary", c: int = 10, tolerance: float = TOLERANCE
-) -> Iterator[tuple[Block, Walk, Parts, block.Report]]:
+) -> Iterator[tuple[Block, Walk, Parts, block.Info]]:
     """A window of n points through which the rest goes, c at a time."""
     window = points[:n].copy()
     walk, parts = graph(window, weights)
@@ -144,7 +144,7 @@ def test_a_cluster_that_arrives_whole_is_found(far: float, seed: int) -> None:
     found = block.measure(held, walk, parts, COUNT)
     np.testing.assert_allclose(found.values, dense(walk)[0][:COUNT], atol=2e-3)
     error = float(np.linalg.norm(found.errors, 2))
-    assert missed(walk.operator, found.values, 1, error, TOLERANCE).missed == 0
+    assert count_missing(walk.operator, found.values, 1, error, TOLERANCE).missed == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -238,10 +238,10 @@ def test_a_low_that_is_none_is_found_out() -> None:
     walk = neighbor_walk.walk_on_edges(left, right, np.zeros(len(left)), 500)
     parts = neighbor_walk.find_parts(walk)
     high = Block(np.zeros((500, 0), np.float32), np.zeros(0), parts.labels, -0.05)
-    held, report = block.refine(high, walk, parts, COUNT, TOLERANCE, (0,), most=30)
+    held, report = block.refine(high, walk, parts, COUNT, TOLERANCE, (0,), max_rounds=30)
     assert held.low == -1.0
     assert report.residual <= TOLERANCE
-    assert block.lowest(walk, 0) == -1.0
+    assert block.find_lowest(walk, 0) == -1.0
 
 
 def test_pairs_have_nothing_but_one_and_minus_one() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.spectral import alignment
-from streamembed.spectral.alignment import Residuals, agreement
-from streamembed.spectral.certificate import near_equal
+from streamembed.spectral.alignment import Residuals, correlate_columns
+from streamembed.spectral.certificate import find_clusters
 
 
 def plane_rotation(angle: float) -> np.ndarray:
@@ -24,7 +24,7 @@ def turn_of(
     limit: float = np.inf,
     largest: float = 0.05,
 ) -> alignment.Turn:
-    clusters = near_equal(values, spread)
+    clusters = find_clusters(values, spread)
     return alignment.align(overlap, Residuals.none(values), clusters, len(values), limit, largest)
 
 
@@ -51,7 +51,7 @@ def test_the_limit_comes_before_stillness() -> None:
     """A turn whose residual would pass the limit is given up as far as it must be."""
     values = np.array([0.9, 0.5])
     turn = turn_of(plane_rotation(0.4), values, limit=0.02, largest=0.0)
-    _, norms, _ = alignment.turned_residuals(Residuals.none(values), turn.rotation)
+    _, norms, _ = alignment.rotate_residuals(Residuals.none(values), turn.rotation)
     assert 0.015 < norms.max() <= 0.02
 
 
@@ -102,7 +102,7 @@ def test_turned_residuals_equal_the_definition() -> None:
     errors = operator @ vectors - vectors * values
     residuals = Residuals(values, vectors.T @ errors, errors.T @ errors)
     rotation = np.linalg.qr(rng.standard_normal((c, c)))[0][:, :3]
-    shown, norms, gram = alignment.turned_residuals(residuals, rotation)
+    shown, norms, gram = alignment.rotate_residuals(residuals, rotation)
     turned = vectors @ rotation
     truth = operator @ turned - turned * shown
     np.testing.assert_allclose(norms, np.linalg.norm(truth, axis=0), rtol=1e-10)
@@ -112,11 +112,11 @@ def test_turned_residuals_equal_the_definition() -> None:
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=12))
 def test_isotonic_is_descending_and_keeps_the_sum(values: list[float]) -> None:
     """Pooled eigenvalues descend; descending ones are left as they are."""
-    pooled = alignment.isotonic(np.array(values))
+    pooled = alignment.fit_isotonic(np.array(values))
     assert (np.diff(pooled) <= 0).all()
     assert pooled.sum() == pytest.approx(sum(values), abs=1e-12)
     ordered = np.sort(values)[::-1]
-    np.testing.assert_array_equal(alignment.isotonic(ordered), ordered)
+    np.testing.assert_array_equal(alignment.fit_isotonic(ordered), ordered)
 
 
 def test_agreement_is_the_correlation_of_each_column() -> None:
@@ -124,7 +124,7 @@ def test_agreement_is_the_correlation_of_each_column() -> None:
     rng = np.random.default_rng(0)
     one, other = rng.standard_normal((2, 40, 3))
     other[:, 2] = 5.0
-    found = agreement(one, other)
+    found = correlate_columns(one, other)
     expected = [np.corrcoef(one[:, j], other[:, j])[0, 1] for j in range(2)]
     np.testing.assert_allclose(found[:2], expected)
     assert found[2] == 1.0

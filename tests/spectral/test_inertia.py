@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from streamembed.geometry.neighbors import nearest
+from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
-from streamembed.spectral.inertia import count_above, missed
+from streamembed.spectral.inertia import count_above, count_missing
 
 
 def roll(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -17,14 +17,14 @@ def roll(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def walk_of(points: np.ndarray, weights: str = "binary") -> neighbor_walk.Walk:
-    d2, near = nearest(points, 10)
+    d2, near = find_nearest(points, 10)
     return neighbor_walk.walk_on_lists(near, d2, weights)
 
 
 @pytest.mark.parametrize("weights", ["binary", "self_tuning"])
 @pytest.mark.parametrize("d", [3, 12])
 def test_counts_are_those_of_a_dense_solve(weights: str, d: int) -> None:
-    """At 20 cuts of the spectrum, bottom to top: never wrong, and told in the upper half of it."""
+    """At 20 cuts of the spectrum, bottom to top: never wrong, and decided in its upper half."""
     rng = np.random.default_rng(d)
     points = roll(rng, 500) if d == 3 else rng.normal(size=(500, d))
     operator = walk_of(points, weights).operator
@@ -46,12 +46,12 @@ def test_a_column_that_was_swapped_for_the_next_is_missed(lost: int) -> None:
     walk = walk_of(np.random.default_rng(0).normal(size=(600, 6)))
     values, vectors = np.linalg.eigh(walk.operator.toarray())
     values, vectors = values[::-1][1:12], vectors[:, ::-1][:, 1:12]
-    room = min(3e-3, 0.5 * float(values[9] - values[10]))
-    whole = missed(walk.operator, values[:10], 1, 1e-10, room)
+    allowance = min(3e-3, 0.5 * float(values[9] - values[10]))
+    whole = count_missing(walk.operator, values[:10], 1, 1e-10, allowance)
     assert whole.missed == 0
     assert values[whole.covered - 1] > whole.cut > values[whole.covered]
     swapped = np.delete(values, lost)
-    assert missed(walk.operator, swapped, 1, 1e-10, room).missed == 1
+    assert count_missing(walk.operator, swapped, 1, 1e-10, allowance).missed == 1
 
 
 def test_a_block_without_one_of_its_columns_says_so() -> None:
@@ -64,15 +64,15 @@ def test_a_block_without_one_of_its_columns_says_so() -> None:
     held, _ = block.start(walk, parts, 10, 1e-3, 0)
     found = block.measure(held, walk, parts, 10)
     error = float(np.linalg.norm(found.errors, 2))
-    assert missed(walk.operator, found.values, 1, error, 3e-3).missed == 0
+    assert count_missing(walk.operator, found.values, 1, error, 3e-3).missed == 0
     less = np.delete(found.values, 4)
-    assert missed(walk.operator, less, 1, error, 3e-3).missed == 1
+    assert count_missing(walk.operator, less, 1, error, 3e-3).missed == 1
 
 
 def test_more_parts_than_columns_leave_nothing_to_miss() -> None:
     """No eigenvalue is above 1."""
     walk = walk_of(np.repeat(100.0 * np.arange(20), 30)[:, None] + np.arange(600)[:, None] % 7)
-    assert missed(walk.operator, np.ones(3), 1, 0.0, 3e-3).missed == 0
+    assert count_missing(walk.operator, np.ones(3), 1, 0.0, 3e-3).missed == 0
 
 
 def test_a_cut_too_near_to_an_inexact_column_cannot_be_told() -> None:
@@ -80,4 +80,4 @@ def test_a_cut_too_near_to_an_inexact_column_cannot_be_told() -> None:
     walk = walk_of(np.random.default_rng(0).normal(size=(300, 3)))
     values = np.linalg.eigvalsh(walk.operator.toarray())[::-1][1:6].copy()
     values[-1] -= 0.02
-    assert missed(walk.operator, values[3:], 4, 0.1, 0.01).missed is None
+    assert count_missing(walk.operator, values[3:], 4, 0.1, 0.01).missed is None

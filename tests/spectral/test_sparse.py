@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamembed.geometry.neighbors import nearest
+from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import neighbor_walk
 
 
@@ -42,7 +42,7 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(size=(80, 3))
     masses = rng.uniform(0.1, 5.0, 80) if uneven else np.ones(80)
-    d2, near = nearest(points, 9)
+    d2, near = find_nearest(points, 9)
     walk = neighbor_walk.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
     S, q = naive(points, 9, weights, 0.7, masses)
     np.testing.assert_allclose(walk.operator.toarray(), S, atol=1e-12)
@@ -54,9 +54,9 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
 @pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
 def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
     """Edges may come in one direction or in both."""
-    d2, near = nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
+    d2, near = find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
     lists = neighbor_walk.walk_on_lists(near, d2, weights, 0.5)
-    scales = neighbor_walk.own_scales(d2)
+    scales = neighbor_walk.compute_local_scales(d2)
     heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
     both = neighbor_walk.walk_on_edges(heads, ends, d2, 60, weights, 0.5, scales)
     mutual = set(zip(heads.tolist(), ends.tolist(), strict=True))
@@ -74,14 +74,14 @@ def test_short_lists_and_their_scales() -> None:
     d2 = np.array([[1.0, 4.0], [1.0, np.inf], [9.0, np.inf], [np.inf, np.inf]])
     walk = neighbor_walk.walk_on_lists(near, d2)
     assert walk.degrees.tolist() == [2.0, 2.0, 2.0, 0.0]
-    np.testing.assert_allclose(neighbor_walk.own_scales(d2), [2.0, 1.0, 3.0, 0.2])
+    np.testing.assert_allclose(neighbor_walk.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
 
 
 @pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
 @pytest.mark.parametrize("n", [1, 2, 5, 12])
 def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
     """No more points than neighbours, all in one place: no NaN, one part."""
-    d2, near = nearest(np.ones((n, 2)), 10)
+    d2, near = find_nearest(np.ones((n, 2)), 10)
     walk = neighbor_walk.walk_on_lists(near, d2, weights)
     parts = neighbor_walk.find_parts(walk)
     assert np.isfinite(walk.operator.data).all()
@@ -91,7 +91,7 @@ def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
 def test_weights_that_are_nothing_join_nothing() -> None:
     """Heat between two far groups underflows; a point with such edges alone is isolated."""
     points = np.concatenate([blobs([30, 30]), [[1e3, 0.0, 0.0]]])
-    d2, near = nearest(points, 35)  # more than a group has
+    d2, near = find_nearest(points, 35)  # more than a group has
     walk = neighbor_walk.walk_on_lists(near, d2, "heat", 1.0)
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.isolated.tolist(), parts.largest) == (2, [60], 30)
@@ -103,7 +103,7 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
     """Heat at a bandwidth far too small: all weights are below 1e-312, and 1 / w overflowed."""
     rng = np.random.default_rng(0)
     points = rng.permutation(40)[:, None] + 0.01 * rng.random((40, 1))
-    d2, near = nearest(points, 3)
+    d2, near = find_nearest(points, 3)
     small, usual = (
         neighbor_walk.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0)
     )
@@ -115,7 +115,7 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
 def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     """Their basis and contrasts are exact eigenvectors, orthonormal; the contrasts also to v_0."""
     points = np.concatenate([blobs([40, 90, 60]), [[1e4, 0, 0]]])
-    d2, near = nearest(points, 8)
+    d2, near = find_nearest(points, 8)
     near[-1], d2[-1] = -1, np.inf
     masses = np.random.default_rng(0).uniform(0.5, 2.0, len(points))
     walk = neighbor_walk.walk_on_lists(near, d2, masses=masses)
@@ -123,14 +123,16 @@ def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     assert (parts.count, parts.largest, parts.isolated.tolist()) == (3, 90, [190])
     assert parts.labels[[0, 40, 130, 190]].tolist() == [2, 0, 1, -1]
     basis = parts.basis.toarray()
-    split = neighbor_walk.contrasts(parts.labels, walk.degrees, 10)
+    split = neighbor_walk.build_contrasts(parts.labels, walk.degrees, 10)
     assert split.shape == (191, 2)
     for columns in (basis, split):
         np.testing.assert_allclose(columns.T @ columns, np.eye(columns.shape[1]), atol=1e-14)
         np.testing.assert_allclose(walk.operator @ columns, columns, atol=1e-14)
     np.testing.assert_allclose(walk.constant @ split, 0.0, atol=1e-14)
     np.testing.assert_allclose(parts.deflate(split), 0.0, atol=1e-14)
-    np.testing.assert_allclose(neighbor_walk.contrasts(parts.labels, walk.degrees, 1), split[:, :1])
+    np.testing.assert_allclose(
+        neighbor_walk.build_contrasts(parts.labels, walk.degrees, 1), split[:, :1]
+    )
 
 
 def test_a_graph_without_edges_has_no_part() -> None:
@@ -140,4 +142,4 @@ def test_a_graph_without_edges_has_no_part() -> None:
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.largest, len(parts.isolated)) == (0, 0, 5)
     assert walk.constant.tolist() == [0.0] * 5
-    assert neighbor_walk.contrasts(parts.labels, walk.degrees, 3).shape == (5, 0)
+    assert neighbor_walk.build_contrasts(parts.labels, walk.degrees, 3).shape == (5, 0)

@@ -6,8 +6,8 @@
   const settings = read("settings");
   let state = read("state");
   let models = null;
-  let shown = -1; // of the kept snapshots; -1: the newest, also when others come
-  const chosen = new Set(); // ids of events
+  let shown = -1; // index of a stored snapshot; -1: always the newest
+  const selected = new Set(); // ids of events
 
   const by = (id) => document.getElementById(id);
   const whole = (n) => (n === null || n === undefined ? "–" : n.toLocaleString("en-US"));
@@ -22,19 +22,19 @@
   };
 
   function make(tag, attributes, ...children) {
-    const one = document.createElement(tag);
+    const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
-      if (name === "click") one.addEventListener("click", value);
-      else if (value === true) one.setAttribute(name, "");
-      else if (value !== false && value !== null) one.setAttribute(name, value);
+      if (name === "click") element.addEventListener("click", value);
+      else if (value === true) element.setAttribute(name, "");
+      else if (value !== false && value !== null) element.setAttribute(name, value);
     }
-    one.append(...children.map((child) => (child instanceof Node ? child : String(child))));
-    return one;
+    element.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+    return element;
   }
 
   const sign = (mark) => mark.replace(/[$\\]/g, (found) => found + "\u200b"); // no formulas on axes
 
-  // Replace only what differs, so that a reader, a focus and a scroll bar stay where they are.
+  // Replace only what differs, so that focus and scroll positions stay.
   function fill(id, ...children) {
     const place = by(id);
     const fresh = document.createElement(place.tagName);
@@ -55,7 +55,7 @@
       make("table", null, make("caption", null, caption), make("thead", null, make("tr", null, ...head)), make("tbody", null, ...body)));
   }
 
-  // ---------------------------------------------------------------- signs of the legends
+  // ---------------------------------------------------------------- symbols of the legends
 
   const SHAPES = {
     x: '<path d="M3 3 11 11M11 3 3 11"/>',
@@ -70,7 +70,7 @@
   };
   const DASHED = { solid: "", dashed: "6,3", dotdash: "2,3,6,3", dotted: "2,3", dashdot: "6,3,2,3" };
 
-  function drawing(markup, width) { // only of constants of this file
+  function drawing(markup, width) { // markup: constants of this file only
     const holder = document.createElement("span");
     holder.innerHTML = `<svg width="${width}" height="14" viewBox="0 0 ${width} 14" aria-hidden="true" focusable="false">${markup}</svg>`;
     return holder.firstChild;
@@ -98,36 +98,36 @@
   function put(name, data) {
     if (last[name] && same(last[name], data)) return;
     last[name] = data;
-    const found = model(name);
-    if (!found) return;
-    const made = {};
+    const source = model(name);
+    if (!source) return;
+    const columns = {};
     for (const [column, values] of Object.entries(data)) {
-      made[column] = values.some((value) => value === null) ? missing(values) : values;
+      columns[column] = values.some((value) => value === null) ? missing(values) : values;
     }
-    found.data = made;
+    source.data = columns;
   }
 
   function theme() {
     const style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(name).trim();
-    const [ground, ink, soft, line] = ["--ground", "--ink", "--soft", "--line"].map(value);
+    const [background, ink, soft, line] = ["--background", "--ink", "--soft", "--line"].map(value);
     for (const name of settings.figures) {
-      const one = model(name);
-      one.setv({ background_fill_color: ground, border_fill_color: ground, outline_line_color: line });
-      for (const axis of [...one.below, ...one.left]) {
+      const figure = model(name);
+      figure.setv({ background_fill_color: background, border_fill_color: background, outline_line_color: line });
+      for (const axis of [...figure.below, ...figure.left]) {
         axis.setv({ axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: soft, major_tick_line_color: soft, minor_tick_line_color: null });
       }
-      for (const part of one.center) if ("grid_line_color" in part) part.grid_line_color = line;
-      for (const renderer of one.renderers) {
+      for (const part of figure.center) if ("grid_line_color" in part) part.grid_line_color = line;
+      for (const renderer of figure.renderers) {
         if (renderer.glyph?.tags.includes("ink")) renderer.glyph.line_color = ink;
       }
     }
   }
 
-  const told = (id, text) => {
-    const one = by(id);
-    one.setAttribute("role", "group");
-    one.setAttribute("aria-label", text);
+  const describe = (id, text) => {
+    const element = by(id);
+    element.setAttribute("role", "group");
+    element.setAttribute("aria-label", text);
   };
 
   // ---------------------------------------------------------------- header
@@ -135,7 +135,7 @@
   function header() {
     const run = state.run;
     by("name").textContent = run.name;
-    fill("says", run.says + ".");
+    fill("description", run.description + ".");
     const tile = (name, value, more) => make("div", null, make("dt", null, name), make("dd", null, value, more ? make("small", null, more) : ""));
     const proof = run.met === true ? "met" : run.met === false ? "not met" : "–";
     const alarms = state.drift ? state.drift.alarms.length : 0;
@@ -143,29 +143,29 @@
     fill("tiles",
       tile("Events learned", whole(run.accepted), run.begun ? `from event ${whole(run.begun)} on` : `to event ${whole(run.position)}`),
       tile("Rows rejected", whole(run.rejected), run.rejected ? "listed below" : "none"),
-      tile("Snapshots kept", whole(run.kept.length), `of ${whole(state.history.rows)} committed`),
-      tile("Newest certificate", proof, run.residual === null ? "no snapshot yet" : run.met === null ? "no tolerance was asked for" : `residual ${brief(run.residual)}`),
+      tile("Snapshots stored", whole(run.kept.length), `of ${whole(state.history.rows)} committed`),
+      tile("Newest certificate", proof, run.residual === null ? "no snapshot yet" : run.met === null ? "no tolerance is set" : `residual ${brief(run.residual)}`),
       tile("Drift", drift, state.drift ? `now ${state.drift.state}` : "no monitor in this run"));
-    const none = state.clouds.length === 0;
+    const none = state.scatter_plots.length === 0;
     by("empty").hidden = !none;
-    by("empty").textContent = "This run has no snapshot yet: its warm-up has not ended, or nothing was committed. Figures of snapshots come with the first.";
-    for (const id of ["cloud", "geometry"]) by(id).hidden = none;
+    by("empty").textContent = "This run has no snapshot yet: its warm-up has not ended, or nothing is committed. Figures appear with the first snapshot.";
+    for (const id of ["scatter", "geometry"]) by(id).hidden = none;
   }
 
   // ---------------------------------------------------------------- drift
 
-  const hidden = new Set(); // channels that the reader has switched off
+  const hidden = new Set(); // channels that the reader hides
 
   function drift() {
-    const found = state.drift;
-    by("drift-none").hidden = found !== null;
-    by("drift-some").hidden = found === null;
-    if (!found) return;
-    by("asked").textContent = `Timeline; asked: one false alarm in ${found.asked} events`;
-    fill("drift-notes", ...found.notes.map((note) => make("p", { class: "note" }, note)));
+    const monitor = state.drift;
+    by("drift-none").hidden = monitor !== null;
+    by("drift-some").hidden = monitor === null;
+    if (!monitor) return;
+    by("asked").textContent = `Timeline; asked: one false alarm in ${monitor.asked} events`;
+    fill("drift-notes", ...monitor.notes.map((note) => make("p", { class: "note" }, note)));
     const legend = [];
     for (const [channel, [colour, dash]] of Object.entries(settings.palettes.lines)) {
-      const line = found.channels[channel] || { x: [], y: [], memory: [] };
+      const line = monitor.channels[channel] || { x: [], y: [], memory: [] };
       put(`drift:${channel}`, { ...line, channel: line.x.map(() => channel), once: line.y.map(once) });
       if (!line.x.length) continue;
       const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(channel)), "data-channel": channel,
@@ -176,8 +176,8 @@
       entry(stroke("#D55E00", "dashed"), "alarm line"),
       entry(shape("inverted_triangle", "#D55E00"), "alarm"),
       entry(shape("diamond", "#0072B2"), "onset"),
-      ...(found.stretches.length ? [make("span", null, "hatched: not watching (collecting or relearning)")] : []),
-      make("span", null, "ticks at the bottom: kept snapshots"));
+      ...(monitor.unwatched.length ? [make("span", null, "hatched: not watching (collecting or relearning)")] : []),
+      make("span", null, "ticks at the bottom: stored snapshots"));
     for (const button of by("legend-drift").querySelectorAll("button")) {
       button.onclick = () => {
         const channel = button.dataset.channel;
@@ -187,22 +187,22 @@
       };
     }
     showChannels();
-    const top = found.top;
-    put("drift:null", { y0: [0], y1: [found.null] });
-    put("drift:away", { x0: found.stretches.map((one) => one.start), x1: found.stretches.map((one) => one.end) });
-    put("drift:threshold", { y: [found.threshold] });
-    put("drift:alarms", { x: found.alarms.map((one) => one.position), y: found.alarms.map((one) => one.height),
-      sentence: found.alarms.map((one) => one.sentence), channel: found.alarms.map((one) => one.channel), once: found.alarms.map((one) => once(one.height)) });
-    put("drift:onsets", { x: found.alarms.map((one) => one.onset), y: found.alarms.map(() => top * 0.05) });
+    const top = monitor.top;
+    put("drift:null", { y0: [0], y1: [monitor.null] });
+    put("drift:unwatched", { x0: monitor.unwatched.map((item) => item.start), x1: monitor.unwatched.map((item) => item.end) });
+    put("drift:threshold", { y: [monitor.threshold] });
+    put("drift:alarms", { x: monitor.alarms.map((item) => item.position), y: monitor.alarms.map((item) => item.height),
+      sentence: monitor.alarms.map((item) => item.sentence), channel: monitor.alarms.map((item) => item.channel), once: monitor.alarms.map((item) => once(item.height)) });
+    put("drift:onsets", { x: monitor.alarms.map((item) => item.onset), y: monitor.alarms.map(() => top * 0.05) });
     put("drift:snapshots", { x: state.run.kept, y: state.run.kept.map(() => top * 0.015) });
-    const highest = Math.max(found.threshold, ...found.alarms.map((one) => one.height), ...Object.values(found.channels).flatMap((one) => one.y.filter((y) => y !== null)));
+    const highest = Math.max(monitor.threshold, ...monitor.alarms.map((item) => item.height), ...Object.values(monitor.channels).flatMap((item) => item.y.filter((y) => y !== null)));
     model("figure-drift").y_range.end = Math.min(top, highest + 1) * 1.05;
-    told("figure-drift", `Drift timeline: ${Object.keys(found.channels).length} channels to event ${whole(state.run.position)}, ${found.alarms.length} alarms` +
-      found.alarms.map((one) => `; at event ${whole(one.position)} in ${one.channel}, since about ${whole(one.onset)}`).join(""));
-    fill("alarms", ...found.alarms.map(alarm));
+    describe("figure-drift", `Drift timeline: ${Object.keys(monitor.channels).length} channels to event ${whole(state.run.position)}, ${monitor.alarms.length} alarms` +
+      monitor.alarms.map((item) => `; at event ${whole(item.position)} in ${item.channel}, since about ${whole(item.onset)}`).join(""));
+    fill("alarms", ...monitor.alarms.map(alarm));
     for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(button.dataset.id);
-    components(found.components);
-    calibration(found);
+    components(monitor.components);
+    calibration(monitor);
   }
 
   function showChannels() {
@@ -212,56 +212,56 @@
     }
   }
 
-  function alarm(one) {
-    const memory = one.memory ? `memory of ${whole(one.memory)} events` : "snapshots";
-    const made = make("article", { class: "alarm" },
-      make("h3", null, `Alarm at event ${whole(one.position)}, since about event ${whole(one.onset)}`),
-      make("p", null, one.sentence || "No explanation was recorded."),
-      make("p", { class: "caption" }, `Channel ${one.channel}, ${memory}; a value as high comes once in ${rare(one)} without drift.`));
-    if (one.features.length) made.append(table("Features, most changed first; how far means have moved, in standard deviations of the reference", ["feature", "moved by", "p"], one.features));
-    if (one.components.length) made.append(table("Components, and their share of the alarm", ["component", "share"], one.components.map(([name, share]) => [name, percent(share)])));
-    if (one.events.length) {
-      made.append(table("The events that speak loudest", ["id", "event", "contribution", "in the cloud"],
-        one.events.map(([id, position, size]) => [id, position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the cloud` }, "show")])));
+  function alarm(item) {
+    const memory = item.memory ? `memory of ${whole(item.memory)} events` : "snapshots";
+    const article = make("article", { class: "alarm" },
+      make("h3", null, `Alarm at event ${whole(item.position)}, since about event ${whole(item.onset)}`),
+      make("p", null, item.sentence || "No explanation is recorded."),
+      make("p", { class: "caption" }, `Channel ${item.channel}, ${memory}; a value this high occurs once in ${rare(item)} without drift.`));
+    if (item.features.length) article.append(table("Features, most changed first; changes of means in standard deviations of the reference", ["feature", "moved by", "p"], item.features));
+    if (item.components.length) article.append(table("Components and their share of the alarm", ["component", "share"], item.components.map(([name, share]) => [name, percent(share)])));
+    if (item.events.length) {
+      article.append(table("Most unusual events", ["id", "event", "contribution", "in the scatter plot"],
+        item.events.map(([id, position, size]) => [id, position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
     }
-    return made;
+    return article;
   }
 
-  const rare = (one) => (one.run_length ? once(Math.log10(one.run_length)) : `more than ${once(one.height)}`);
+  const rare = (item) => (item.run_length ? once(Math.log10(item.run_length)) : `more than ${once(item.height)}`);
   const percent = (share) => (share === null ? "–" : (100 * share).toLocaleString("en-US", { maximumFractionDigits: 1 }) + " %");
   const HEADS = [["name", "name"], ["verdict", "verdict"], ["share", "share of the alarm"], ["channel", "channel"], ["reference_mean", "reference mean"],
     ["now_mean", "mean now"], ["reference_sd", "reference sd"], ["now_sd", "sd now"], ["ks", "KS"], ["p_adjusted", "adjusted p"]];
 
   function components(rows) {
     if (!rows.length) return fill("components");
-    return fill("components", make("h3", null, "Components and features"), table("Each component and feature: the reference against now, the largest share first",
+    return fill("components", make("h3", null, "Components and features"), table("Each component and feature: the reference compared with now, the largest share first",
       HEADS.map(([, head]) => head), rows.map((row) => HEADS.map(([key]) => (key === "share" ? percent(row[key]) : row[key] ?? null)))));
   }
 
-  function calibration(found) {
-    const facts = { ...found.calibration.facts, "state now": found.state };
+  function calibration(monitor) {
+    const facts = { ...monitor.calibration.facts, "state now": monitor.state };
     fill("calibration-facts", ...Object.entries(facts).flatMap(([name, value]) => [make("dt", null, name.replaceAll("_", " ")), make("dd", null, typeof value === "number" ? brief(value) : value ?? "–")]));
-    const logs = found.calibration.run_lengths.filter((one) => one > 0).map(Math.log10);
+    const logs = monitor.calibration.run_lengths.filter((value) => value > 0).map(Math.log10);
     by("figure-run-lengths").parentElement.hidden = !logs.length;
     if (!logs.length) return;
     const [low, bins] = [Math.min(...logs), 20];
     const step = (Math.max(...logs) - low) / bins || 1;
     const count = new Array(bins).fill(0);
-    for (const one of logs) count[Math.min(bins - 1, Math.floor((one - low) / step))] += 1;
+    for (const value of logs) count[Math.min(bins - 1, Math.floor((value - low) / step))] += 1;
     put("run-lengths", { left: count.map((_, j) => low + j * step), right: count.map((_, j) => low + (j + 1) * step), count });
-    put("run-lengths:asked", { x: found.ert ? [Math.log10(found.ert)] : [] });
-    told("figure-run-lengths", `Histogram of ${logs.length} simulated run lengths`);
+    put("run-lengths:asked", { x: monitor.ert ? [Math.log10(monitor.ert)] : [] });
+    describe("figure-run-lengths", `Histogram of ${logs.length} simulated run lengths`);
   }
 
-  // ---------------------------------------------------------------- clouds
+  // ---------------------------------------------------------------- scatter plots
 
-  const current = () => state.clouds[shown < 0 || shown >= state.clouds.length ? state.clouds.length - 1 : shown];
+  const current = () => state.scatter_plots[shown < 0 || shown >= state.scatter_plots.length ? state.scatter_plots.length - 1 : shown];
 
   function ramp(values, palette) {
-    const known = values.filter((value) => value !== null);
-    const [low, high] = [Math.min(...known), Math.max(...known)];
+    const present = values.filter((value) => value !== null);
+    const [low, high] = [Math.min(...present), Math.max(...present)];
     const colour = (value) => (value === null ? "#8a8a8a" : palette[Math.round((palette.length - 1) * (high > low ? (value - low) / (high - low) : 0.5))]);
-    return { colours: values.map(colour), low, high, known: known.length };
+    return { colours: values.map(colour), low, high, known: present.length };
   }
 
   function bar(palette, low, high, name) {
@@ -271,109 +271,109 @@
     return make("span", null, `${name} ${low}`, canvas, high);
   }
 
-  function look(j) { // of a label: a colour and a shape that no other has
+  function labelStyle(j) { // a unique colour and shape of a label
     const { labels, markers } = settings.palettes;
     if (j === null || j >= state.labels.length) return ["#8a8a8a", "circle"];
     return [labels[j % labels.length], markers[(j + Math.floor(j / labels.length)) % markers.length]];
   }
-  const named = (j) => (j === null ? "no label" : j < state.labels.length ? state.labels[j] : "another label");
+  const labelName = (j) => (j === null ? "no label" : j < state.labels.length ? state.labels[j] : "another label");
 
-  function cloud() {
-    const clouds = state.clouds;
-    if (!clouds.length) return;
+  function scatter() {
+    const plots = state.scatter_plots;
+    if (!plots.length) return;
     const slider = by("position");
-    slider.max = clouds.length - 1;
-    const index = clouds.indexOf(current());
+    slider.max = plots.length - 1;
+    const index = plots.indexOf(current());
     slider.value = index;
-    const one = clouds[index];
-    const where = `event ${whole(one.position)}, ${index + 1} of ${clouds.length}`;
-    by("position-told").textContent = where;
-    slider.setAttribute("aria-valuetext", where);
+    const plot = plots[index];
+    const place = `event ${whole(plot.position)}, ${index + 1} of ${plots.length}`;
+    by("position-text").textContent = place;
+    slider.setAttribute("aria-valuetext", place);
     const select = by("colour");
-    const known = { label: one.label.some((j) => j !== null), coverage: one.coverage.some((c) => c !== null), time: true };
-    for (const option of select.options) option.disabled = !known[option.value];
-    if (!known[select.value]) select.value = "time";
+    const available = { label: plot.label.some((j) => j !== null), coverage: plot.coverage.some((c) => c !== null), time: true };
+    for (const option of select.options) option.disabled = !available[option.value];
+    if (!available[select.value]) select.value = "time";
     const kind = select.value;
-    const looks = one.label.map(look);
-    let colours = looks.map(([colour]) => colour);
+    const styles = plot.label.map(labelStyle);
+    let colours = styles.map(([colour]) => colour);
     const legend = [];
     const palette = settings.palettes.numbers;
     if (kind === "label") {
-      const there = [...new Set(one.label)].sort((a, b) => (a ?? 1e9) - (b ?? 1e9));
-      for (const j of there) legend.push(entry(shape(look(j)[1], look(j)[0]), named(j)));
+      const there = [...new Set(plot.label)].sort((a, b) => (a ?? 1e9) - (b ?? 1e9));
+      for (const j of there) legend.push(entry(shape(labelStyle(j)[1], labelStyle(j)[0]), labelName(j)));
     } else {
-      const made = ramp(kind === "time" ? one.at : one.coverage, palette);
-      colours = made.colours;
-      legend.push(kind === "time" ? bar(palette, whole(made.low), whole(made.high), "event") : bar(palette, brief(made.low), brief(made.high), "coverage by the reference"));
-      if (known.label) legend.push(make("span", null, "shapes: labels"));
+      const ramped = ramp(kind === "time" ? plot.at : plot.coverage, palette);
+      colours = ramped.colours;
+      legend.push(kind === "time" ? bar(palette, whole(ramped.low), whole(ramped.high), "event") : bar(palette, brief(ramped.low), brief(ramped.high), "coverage by the reference"));
+      if (available.label) legend.push(make("span", null, "shapes: labels"));
     }
-    if (one.off.some(Boolean)) legend.push(entry(shape("circle", "#8a8a8a", true), "hollow: nothing similar in the reference"));
-    const isBehind = by("show-behind").checked && one.behind.id.length > 0;
-    if (isBehind) legend.push(entry(shape("x", "#8a8a8a"), "grey crosses: reference" + (one.behind.off.some(Boolean) ? ", faint where nothing similar is left" : "")));
-    if (one.lost.some(Boolean)) {
+    if (plot.off.some(Boolean)) legend.push(entry(shape("circle", "#8a8a8a", true), "hollow: nothing similar in the reference"));
+    const isReferenceShown = by("show-reference").checked && plot.reference.id.length > 0;
+    if (isReferenceShown) legend.push(entry(shape("x", "#8a8a8a"), "grey crosses: reference" + (plot.reference.off.some(Boolean) ? ", faint where nothing similar is left" : "")));
+    if (plot.untrusted.some(Boolean)) {
       const halo = shape("circle", "#8a8a8a");
       halo.setAttribute("opacity", "0.4");
       legend.push(entry(halo, "halo: few of its neighbours are near it"));
     }
-    fill("legend-cloud", ...legend);
-    for (const canvas of by("legend-cloud").querySelectorAll("canvas")) { // pixels are not markup
+    fill("legend-scatter", ...legend);
+    for (const canvas of by("legend-scatter").querySelectorAll("canvas")) { // pixels are not markup
       const context = canvas.getContext("2d");
       palette.forEach((colour, j) => { context.fillStyle = colour; context.fillRect(j, 0, 1, 1); });
     }
-    const nothing = one.x.map(() => null);
-    const source = model("cloud");
-    put("cloud", { x: one.x, y: one.y, x2: one.x2 ?? nothing, y2: one.y2 ?? nothing, id: one.id, at: one.at, time: one.time.map((t) => t ?? "–"),
-      label: one.label.map(named), coverage: one.coverage, off: one.off, colour: colours, marker: looks.map(([, marker]) => marker), fill: one.off.map((off) => (off ? 0 : 0.75)) });
-    source.selected.indices = one.id.flatMap((id, i) => (chosen.has(id) ? [i] : []));
-    const behind = isBehind ? one.behind : { id: [], x: [], y: [], x2: [], y2: [], off: [] };
-    const blank = behind.id.map(() => null);
-    put("behind", { id: behind.id, x: behind.x, y: behind.y, x2: behind.x2.length ? behind.x2 : blank, y2: behind.y2.length ? behind.y2 : blank, fill: behind.off.map((off) => (off ? 0.35 : 0.9)) });
-    const lost = one.lost.flatMap((is, i) => (is ? [i] : []));
-    put("halos", { x: lost.map((i) => one.x[i]), y: lost.map((i) => one.y[i]) });
-    axes("cloud-main", one.axes[0]);
-    if (one.axes[1]) axes("cloud-other", one.axes[1]);
-    by("other").hidden = !one.axes[1];
-    by("other").previousElementSibling.classList.toggle("wide", !one.axes[1]);
-    by("main-title").textContent = one.pictured ? `Live map (${Math.round(100 * one.kept)} % of neighbours kept)` : "First coordinates";
-    by("other-title").textContent = one.pictured ? "First two coordinates" : "First and third coordinate";
-    const points = one.points === one.id.length ? `${whole(one.points)} events` : `${whole(one.id.length)} of ${whole(one.points)} events`;
-    fill("cloud-caption", `What the snapshot at event ${whole(one.position)} holds: ${points}, epoch ${one.epoch}; near points are similar events` +
-      (one.pictured ? ", but distances between islands of the live map mean nothing" : "") +
-      (isBehind ? `. Behind them, in grey: ${state.reference}, placed by this snapshot.` : "."));
-    told("figure-cloud-main", `Cloud of ${points} at event ${whole(one.position)}, coloured by ${kind}`);
-    told("figure-cloud-other", `The same events in ${one.axes[1] ? one.axes[1].join(" and ") : "no other coordinates"}`);
-    for (const name of ["drift", "spectrum", "certificate", "movement", "refreshes"]) put(`${name}:shown`, { x: [one.position] });
+    const nulls = plot.x.map(() => null);
+    const source = model("scatter");
+    put("scatter", { x: plot.x, y: plot.y, x2: plot.x2 ?? nulls, y2: plot.y2 ?? nulls, id: plot.id, at: plot.at, time: plot.time.map((t) => t ?? "–"),
+      label: plot.label.map(labelName), coverage: plot.coverage, off: plot.off, colour: colours, marker: styles.map(([, marker]) => marker), fill: plot.off.map((off) => (off ? 0 : 0.75)) });
+    source.selected.indices = plot.id.flatMap((id, i) => (selected.has(id) ? [i] : []));
+    const reference = isReferenceShown ? plot.reference : { id: [], x: [], y: [], x2: [], y2: [], off: [] };
+    const blank = reference.id.map(() => null);
+    put("reference", { id: reference.id, x: reference.x, y: reference.y, x2: reference.x2.length ? reference.x2 : blank, y2: reference.y2.length ? reference.y2 : blank, fill: reference.off.map((off) => (off ? 0.35 : 0.9)) });
+    const untrusted = plot.untrusted.flatMap((is, i) => (is ? [i] : []));
+    put("halos", { x: untrusted.map((i) => plot.x[i]), y: untrusted.map((i) => plot.y[i]) });
+    axes("scatter-main", plot.axes[0]);
+    if (plot.axes[1]) axes("scatter-other", plot.axes[1]);
+    by("other").hidden = !plot.axes[1];
+    by("other").previousElementSibling.classList.toggle("wide", !plot.axes[1]);
+    by("main-title").textContent = plot.pictured ? `Live map (${Math.round(100 * plot.kept)} % of neighbours kept)` : "First coordinates";
+    by("other-title").textContent = plot.pictured ? "First two coordinates" : "First and third coordinate";
+    const points = plot.points === plot.id.length ? `${whole(plot.points)} events` : `${whole(plot.id.length)} of ${whole(plot.points)} events`;
+    fill("scatter-caption", `Snapshot at event ${whole(plot.position)}: ${points}, epoch ${plot.epoch}; near points are similar events` +
+      (plot.pictured ? ", but distances between separate groups of the live map have no meaning" : "") +
+      (isReferenceShown ? `. Grey crosses: ${state.reference}, placed by this snapshot.` : "."));
+    describe("figure-scatter-main", `Scatter plot of ${points} at event ${whole(plot.position)}, coloured by ${kind}`);
+    describe("figure-scatter-other", `The same events in ${plot.axes[1] ? plot.axes[1].join(" and ") : "no other coordinates"}`);
+    for (const name of ["drift", "spectrum", "certificate", "movement", "refreshes"]) put(`${name}:shown`, { x: [plot.position] });
     list();
   }
 
   function axes(name, [x, y]) {
-    const one = model(`figure-${name}`);
+    const figure = model(`figure-${name}`);
     const isMap = y === "";
-    for (const [axis, label] of [[one.below[0], x], [one.left[0], y]]) axis.setv({ axis_label: isMap ? null : label, visible: !isMap });
+    for (const [axis, label] of [[figure.below[0], x], [figure.left[0], y]]) axis.setv({ axis_label: isMap ? null : label, visible: !isMap });
   }
 
   function list() {
-    const one = current();
-    const rows = one.id.flatMap((id, i) => (chosen.has(id) ? [[id, one.at[i], named(one.label[i]), one.time[i], one.coverage[i], one.off[i] ? "yes" : "no"]] : []));
-    if (!chosen.size) return fill("chosen");
+    const plot = current();
+    const rows = plot.id.flatMap((id, i) => (selected.has(id) ? [[id, plot.at[i], labelName(plot.label[i]), plot.time[i], plot.coverage[i], plot.off[i] ? "yes" : "no"]] : []));
+    if (!selected.size) return fill("selected");
     const most = 50;
-    const head = rows.length > most ? `Chosen: ${whole(rows.length)} events, the first ${most} of them` : `Chosen: ${whole(rows.length)} event${rows.length === 1 ? "" : "s"}`;
-    fill("chosen", table(rows.length ? head : "What was chosen is not in this snapshot", ["id", "event", "label", "time", "coverage", "off the reference"], rows.slice(0, most)),
-      make("button", { type: "button", id: "forget" }, "choose none"));
-    by("forget").onclick = () => { chosen.clear(); cloud(); };
+    const head = rows.length > most ? `Selected: ${whole(rows.length)} events, the first ${most} of them` : `Selected: ${whole(rows.length)} event${rows.length === 1 ? "" : "s"}`;
+    fill("selected", table(rows.length ? head : "The selected events are not in this snapshot", ["id", "event", "label", "time", "coverage", "off the reference"], rows.slice(0, most)),
+      make("button", { type: "button", id: "clear-selection" }, "clear the selection"));
+    by("clear-selection").onclick = () => { selected.clear(); scatter(); };
     return undefined;
   }
 
-  function find(id) { // in the shown snapshot, or in the last one that has it
-    const has = (one) => one.id.includes(id);
+  function find(id) { // in the shown snapshot, or in the last plot that has it
+    const has = (plot) => plot.id.includes(id);
     if (!has(current())) {
-      const places = state.clouds.flatMap((one, i) => (has(one) ? [i] : []));
+      const places = state.scatter_plots.flatMap((plot, i) => (has(plot) ? [i] : []));
       if (places.length) shown = places[places.length - 1];
     }
-    chosen.clear();
-    chosen.add(id);
-    cloud();
-    by("cloud").scrollIntoView();
+    selected.clear();
+    selected.add(id);
+    scatter();
+    by("scatter").scrollIntoView();
   }
 
   // ---------------------------------------------------------------- geometry
@@ -383,10 +383,10 @@
     const x = past.position;
     if (!x.length) return;
     const epochs = (past.epoch || []).flatMap((epoch, i) => (i && epoch !== past.epoch[i - 1] ? [x[i]] : []));
-    const few = epochs.length <= 12 ? epochs : []; // more would be a curtain
-    by("epochs-told").textContent = "Full line: the snapshot that the cloud shows. " + (epochs.length === 0 ? "One epoch: all coordinates can be compared." :
+    const few = epochs.length <= 12 ? epochs : []; // more lines would hide the figure
+    by("epochs-caption").textContent = "Solid line: the snapshot in the scatter plots. " + (epochs.length === 0 ? "One epoch: all coordinates can be compared." :
       few.length ? "Dotted lines: a new epoch; coordinates before and after it cannot be compared." :
-      "Axes began a new epoch too often to be marked (see the last figure): coordinates of different epochs cannot be compared.");
+      "There are too many epochs to mark (see the last figure): coordinates of different epochs cannot be compared.");
     for (const name of ["spectrum", "certificate", "movement"]) put(`${name}:epochs`, { x: few });
     const lines = Object.fromEntries(past.eigenvalues.map((values, j) => [`e${j}`, values]));
     put("spectrum", { x, ...lines });
@@ -396,8 +396,8 @@
       met: (past.met || x.map(() => null)).map((met) => (met === null ? "–" : met ? "yes" : "no")),
       marker: (past.met || x.map(() => null)).map((met) => (met === 0 ? "triangle" : "circle")) });
     put("certificate:tolerance", { y: past.tolerance === null ? [] : [past.tolerance] });
-    fill("legend-certificate", entry(stroke("#0072B2", "solid"), "residual"), entry(stroke("#A49000", "dotdash"), "bound of the angle"),
-      past.tolerance === null ? make("span", null, "no tolerance was asked for") : entry(stroke("#D55E00", "dashed"), `tolerance ${brief(past.tolerance)}`));
+    fill("legend-certificate", entry(stroke("#0072B2", "solid"), "residual"), entry(stroke("#A49000", "dotdash"), "angle bound"),
+      past.tolerance === null ? make("span", null, "no tolerance is set") : entry(stroke("#D55E00", "dashed"), `tolerance ${brief(past.tolerance)}`));
     const empty = x.map(() => null);
     put("movement", { x, displacement: past.displacement || empty, movement: past.movement || empty, epoch: past.epoch || empty });
     fill("legend-movement", entry(stroke("#0072B2", "solid"), "movement"), entry(stroke("#A49000", "dashed"), "displacement"));
@@ -405,10 +405,10 @@
     fill("legend-refreshes", entry(stroke("#0072B2", "solid"), "refreshes"), entry(stroke("#A49000", "dashed"), "epochs"));
     const range = `${whole(past.rows)} snapshots from event ${whole(x[0])} to ${whole(x[x.length - 1])}`;
     const now = (values) => brief(values[values.length - 1]);
-    told("figure-spectrum", `Eigenvalues of ${range}; now ${past.eigenvalues.map(now).join(", ")}`);
-    told("figure-certificate", `Residuals of ${range}; now ${past.residual ? now(past.residual) : "unknown"}`);
-    told("figure-movement", `Movement and displacement of ${range}`);
-    told("figure-refreshes", `Refreshes and epochs of ${range}`);
+    describe("figure-spectrum", `Eigenvalues of ${range}; now ${past.eigenvalues.map(now).join(", ")}`);
+    describe("figure-certificate", `Residuals of ${range}; now ${past.residual ? now(past.residual) : "unknown"}`);
+    describe("figure-movement", `Movement and displacement of ${range}`);
+    describe("figure-refreshes", `Refreshes and epochs of ${range}`);
   }
 
   // ---------------------------------------------------------------- metrics
@@ -416,60 +416,60 @@
   function metrics() {
     by("metrics-none").hidden = settings.metrics.length > 0;
     settings.metrics.forEach((name, i) => {
-      const one = state.metrics.find((metric) => metric.name === name);
-      by(`heat-${i}`).hidden = !one;
-      if (!one) return;
-      const features = one.features.map(sign);
+      const metric = state.metrics.find((metric) => metric.name === name);
+      by(`heat-${i}`).hidden = !metric;
+      if (!metric) return;
+      const features = metric.features.map(sign);
       const chart = model(`figure-metric-${i}`);
       if (!same(chart.x_range.factors, features)) {
         chart.x_range.factors = features;
         chart.y_range.factors = [...features].reverse();
       }
-      const size = Math.max(1e-300, ...one.matrix.flat().map((value) => Math.abs(value ?? 0)));
-      const cells = { row: [], column: [], value: [], colour: [], told: [], ink: [] };
+      const size = Math.max(1e-300, ...metric.matrix.flat().map((value) => Math.abs(value ?? 0)));
+      const cells = { row: [], column: [], value: [], colour: [], text: [], ink: [] };
       const palette = settings.palettes.signs;
-      one.matrix.forEach((row, r) => row.forEach((value, c) => {
+      metric.matrix.forEach((row, r) => row.forEach((value, c) => {
         const place = Math.round((palette.length - 1) * (0.5 - (value ?? 0) / size / 2));
         cells.row.push(features[r]);
         cells.column.push(features[c]);
         cells.value.push(value);
         cells.colour.push(palette[place]);
-        cells.told.push(features.length <= 10 ? brief(value) : "");
+        cells.text.push(features.length <= 10 ? brief(value) : "");
         cells.ink.push(Math.abs(place - 5) >= 4 ? "#ffffff" : "#1d2125");
       }));
       put(`metric-${i}`, cells);
-      const part = one.of > features.length ? `; the ${features.length} heaviest of ${whole(one.of)} features` : "";
-      by(`heat-told-${i}`).textContent = (one.taught ? `Learned from ${one.source ?? "pairs"}` : "Nothing learned yet: where its learner starts") +
-        `, rank ${one.rank}, per standard deviation of the features${part}. A large diagonal entry: this feature counts; violet is positive, brown negative.`;
-      told(`figure-metric-${i}`, `Heat map of the metric ${name} over ${features.length} features`);
+      const part = metric.of > features.length ? `; the ${features.length} of ${whole(metric.of)} features with the largest weight` : "";
+      by(`heat-caption-${i}`).textContent = (metric.fitted ? `Learned from ${metric.source ?? "pairs"}` : "Nothing learned yet: the initial matrix") +
+        `, rank ${metric.rank}, per standard deviation of the features${part}. A large diagonal entry: this feature counts; violet is positive, brown negative.`;
+      describe(`figure-metric-${i}`, `Heat map of the metric ${name} over ${features.length} features`);
     });
   }
 
-  // ---------------------------------------------------------------- the rest
+  // ---------------------------------------------------------------- rejected rows, notes, settings
 
-  function rest() {
-    const gone = state.rejected;
-    fill("rejected-told", gone.total ? `${whole(gone.total)} row${gone.total > 1 ? "s were" : " was"} not learned.` : "No row was rejected.");
-    fill("rejected-tables", ...(gone.total ? [table("Why", ["reason", "rows"], gone.reasons),
-      make("details", null, make("summary", null, "The rows"), table(`The first ${whole(gone.rows.length)} rejected rows`, ["row", "id", "reason"], gone.rows))] : []));
-    fill("notes", ...(state.notes.length ? state.notes : ["Nothing is left out: everything that is kept is drawn."]).map((note) => make("li", null, note)));
-    fill("settings-table", table("How the run came about", ["setting", "value"], Object.entries(state.settings)));
+  function lists() {
+    const rejected = state.rejected;
+    fill("rejected-summary", rejected.total ? `${whole(rejected.total)} row${rejected.total > 1 ? "s were" : " was"} not learned.` : "No row was rejected.");
+    fill("rejected-tables", ...(rejected.total ? [table("Reasons", ["reason", "rows"], rejected.reasons),
+      make("details", null, make("summary", null, "The rows"), table(`The first ${whole(rejected.rows.length)} rejected rows`, ["row", "id", "reason"], rejected.rows))] : []));
+    fill("notes", ...(state.notes.length ? state.notes : ["Nothing is left out: all stored data are drawn."]).map((note) => make("li", null, note)));
+    fill("settings-table", table("Parameters of the run", ["setting", "value"], Object.entries(state.settings)));
   }
 
   function apply() {
     header();
     drift();
-    cloud();
+    scatter();
     geometry();
     metrics();
-    rest();
+    lists();
     document.documentElement.dataset.position = state.run.position;
   }
 
   // ---------------------------------------------------------------- following a run
 
   let etag = settings.live ? settings.live.etag : null;
-  let committed = null; // when the run was written last, by this browser's clock
+  let committed = null; // time of the last write to the run, by the browser's clock
   let trouble = "";
 
   function clock(time) { return new Date(time).toLocaleTimeString("en-GB"); }
@@ -482,7 +482,7 @@
     line.className = isStale ? "stale" : "fresh";
     const since = committed === null ? "" : clock(committed);
     const text = trouble !== "" ? `Stale since ${clock(answered)}: ${trouble}` :
-      isStale ? `Stale since ${since}: nothing was committed for a while` :
+      isStale ? `Stale since ${since}: no commit for a while` :
       state.run.state === "finished" ? `Finished; last commit at ${since}` : `Following; last commit at ${since}`;
     if (line.textContent !== text) line.textContent = text;
   }
@@ -513,36 +513,36 @@
     setTimeout(poll, 1000 * settings.live.every);
   }
 
-  // ---------------------------------------------------------------- beginning
+  // ---------------------------------------------------------------- start
 
   settings.metrics.forEach((name, i) => by("heat-maps").append(
-    make("figure", { id: `heat-${i}`, hidden: true }, make("h3", null, name), make("figcaption", { id: `heat-told-${i}` }), make("div", { id: `figure-metric-${i}`, class: "plot" }))));
+    make("figure", { id: `heat-${i}`, hidden: true }, make("h3", null, name), make("figcaption", { id: `heat-caption-${i}` }), make("div", { id: `figure-metric-${i}`, class: "plot" }))));
 
-  async function begin() {
+  async function start() {
     Bokeh.set_log_level("error");
     models = Bokeh.require("document").Document.from_json(read("figures"));
     theme();
-    apply(); // before anything is painted
-    const places = models.roots().map((one) => by(one.name));
+    apply(); // before the first paint
+    const places = models.roots().map((root) => by(root.name));
     await Bokeh.embed.add_document_standalone(models, document.body, places);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
-    const source = model("cloud");
+    const source = model("scatter");
     source.selected.properties.indices.change.connect(() => {
-      const one = current();
-      const now = source.selected.indices.map((i) => one.id[i]);
-      if (now.length || one.id.some((id) => chosen.has(id))) {
-        chosen.clear();
-        now.forEach((id) => chosen.add(id));
+      const plot = current();
+      const now = source.selected.indices.map((i) => plot.id[i]);
+      if (now.length || plot.id.some((id) => selected.has(id))) {
+        selected.clear();
+        now.forEach((id) => selected.add(id));
       }
       list();
     });
     by("position").addEventListener("input", (event) => {
       const at = Number(event.target.value);
-      shown = at === state.clouds.length - 1 ? -1 : at;
-      cloud();
+      shown = at === state.scatter_plots.length - 1 ? -1 : at;
+      scatter();
     });
-    by("colour").addEventListener("change", cloud);
-    by("show-behind").addEventListener("change", cloud);
+    by("colour").addEventListener("change", scatter);
+    by("show-reference").addEventListener("change", scatter);
     by("calibration").addEventListener("toggle", () => window.dispatchEvent(new Event("resize")));
     document.documentElement.dataset.ready = "yes";
     if (settings.live) {
@@ -550,5 +550,5 @@
       poll();
     }
   }
-  begin();
+  start();
 })();
