@@ -14,6 +14,7 @@ from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.methods import frame_reference, publish, update
+from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.threads import one_blas_thread
@@ -89,14 +90,10 @@ def _align_axes(
     names, ordered = landmarks.agreement.features, landmarks.agreement.ordered
     index = np.arange(len(landmarks), dtype=np.int64)
     coordinates = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
-    powers = like.eigenvalues**like.diffusion_time
-    columns = np.divide(coordinates, powers, out=np.zeros_like(coordinates), where=powers > 0)
-    frame = frame_reference.adopt_columns(
-        state, config, columns, like.eigenvalues.copy(), like.frame.epoch
-    )
+    frame = frame_reference.adopt_columns(state, coordinates, like.frame.epoch)
     aligned = replace(state, frame=frame)
     published = publish.publish(aligned, config)
-    if frame_reference.is_comparable(published.psi, columns):
+    if published.fidelity >= LEAST_FIDELITY and published.price <= LARGEST_PRICE:
         return aligned, published
     later = replace(frame, epoch=like.frame.epoch + 1)
     return replace(state, frame=later), published

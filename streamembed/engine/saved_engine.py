@@ -43,6 +43,7 @@ COUNTS = (
     "position",
     "frame.position",
     "frame.epoch",
+    "frame.since",
     "counts.refreshes",
     "counts.rebuilds",
     "counts.rows_since_refresh",
@@ -50,8 +51,6 @@ COUNTS = (
 )
 FINITE = (
     "scaling.bandwidth",
-    "frame.displacement",
-    "frame.movement",
     "counts.rows_since_frame",
 )
 
@@ -127,16 +126,12 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     support, births, masses = state.support, state.support.births, state.support.masses
     n, position = len(births), state.position
     m, c = state.frame.columns.shape
-    anchored = len(state.frame.anchor_births)
     shapes: dict[str, tuple[int, ...]] = {
         **dict.fromkeys(("scaling.center", "scaling.scale"), (d,)),
         **dict.fromkeys(("support.births", "support.masses"), (n,)),
         "support.points": (n, d),
         "frame.columns": (m, c),
-        "frame.eigenvalues": (c,),
         "frame.births": (m,),
-        "frame.anchor": (anchored, state.frame.anchor.shape[-1]),
-        "frame.anchor_births": (anchored,),
     }
     must((state.distances is not None) == (d == 0), "distances")
     if state.distances is not None:

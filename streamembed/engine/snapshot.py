@@ -22,7 +22,7 @@ from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, IN_HEADER, NUM
 from streamembed.errors import FeatureError, InputError, quote
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import select_neighbors
-from streamembed.methods import picture_updates
+from streamembed.methods import frame_reference, picture_updates
 from streamembed.methods.extension import Extension
 from streamembed.methods.geodesic_gram import Paths, extend_from_landmarks
 from streamembed.methods.options import Config
@@ -44,26 +44,36 @@ Record = TypeVar("Record", Certificate, "Frame")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How the axes of a snapshot were aligned with earlier ones.
+    """How far the axes of a snapshot are those of earlier ones; see `docs/algorithms/frames.md`.
+
+    Coordinates are turned onto those that the support had when the frame was last renewed, which
+    is when half of it is new.
 
     Attributes
     ----------
     epoch : int
-        Coordinates of different epochs cannot be compared: scaling was taken again in between, or a
-        column turned so far that its correlation with what it was fell below 0.95.
-    displacement : float
-        How far the alignment moved the eigenfunctions (psi, whose root mean square is 1), beyond
-        signs and bases of near-equal eigenvalues: root mean square over the points shared with the
-        frame.
-    movement : float
-        How far the points moved against the frame after alignment, likewise. Above about 0.3 what
-        is published has turned with the last chunk: so it is with locally linear embedding on data
-        without a clear sheet, whose epoch follows a chunk later.
+        Coordinates of one epoch can be compared. Another begins where scaling was taken again, and
+        where, at a renewal of the frame, fidelity is below 0.95 or price above 0.1.
+    since : int
+        Stream position at which the epoch began.
+    lost : tuple of int
+        Axes of the epoch before that none of this one continues, counted from 0.
+    fidelity : float
+        1 - the squared movement of the points shared with the frame, relative to their squared
+        length: 1 where nothing moved.
+    price : float
+        Share of the spread of the leading ``n_components`` coordinates that is not shown, because
+        axes were kept.
+    correlations : tuple of float
+        Of each axis with itself in the frame, over the shared points; empty without a frame.
     """
 
     epoch: int
-    displacement: float
-    movement: float
+    since: int
+    lost: tuple[int, ...]
+    fidelity: float
+    price: float
+    correlations: tuple[float, ...]
 
 
 class Snapshot:
@@ -75,7 +85,7 @@ class Snapshot:
     Attributes
     ----------
     coordinates : (N, n_components)
-        lambda**t psi, or psi of a graph; oldest first, as are ``ids``, ``masses`` and ``points``.
+        (lambda**t psi) ``rotation``, oldest first, as are ``ids``, ``masses`` and ``points``.
     eigenvalues : (n_components,)
         Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
     ids : (N,)
@@ -85,7 +95,12 @@ class Snapshot:
     stationary : (N,)
         pi, sum 1: sum(pi psi**2) = 1 for every component of positive eigenvalue.
     psi : (N, n_components)
-        Right eigenvectors of P; ``coordinates`` are lambda**t psi.
+        Right eigenvectors of P, as they are; the certificate is theirs.
+    spare_psi, spare_eigenvalues : (N, s), (s,)
+        The pairs that follow, not certified: ``coordinates`` are made of these, too, where that
+        keeps their axes; s is 3, and 0 of methods that keep distances and with ``axes="eigen"``.
+    rotation : (n_components + s, n_components)
+        Orthonormal columns: what turns lambda**t psi of all these pairs into ``coordinates``.
     density_weights, degrees : (N,)
         q**-alpha and q, the kernel mass around each point.
     method : str
@@ -150,6 +165,9 @@ class Snapshot:
     density_weights: Floats
     degrees: Floats
     psi: Floats
+    spare_psi: Floats
+    spare_eigenvalues: Floats
+    rotation: Floats
     method: str
     position: int
     points: Floats
@@ -266,17 +284,20 @@ class Snapshot:
         """The snapshot of a state and its published columns."""
         order, eigenvalues = state.support.oldest_first, columns.eigenvalues
         kernel, counting = _build_kernel_widths(state, config), state.active_masses
-        coordinates = config.embedding.coordinates(
-            columns.psi, eigenvalues, config.diffusion_time, float(counting.sum())
-        )
+        coordinates, k = columns.coordinates, config.n_components
         degrees, lengths = state.degrees, np.zeros((len(order), 0))
         if columns.paths is not None:
-            coordinates = extend_from_landmarks(coordinates, eigenvalues, counting, columns.paths)
+            shown = frame_reference.embed(columns.psi, eigenvalues, state, config)
+            extended = extend_from_landmarks(shown, eigenvalues, counting, columns.paths)
+            coordinates = extended @ columns.rotation
             degrees, lengths = _select_paths(columns.paths, counting, order)
         arrays: dict[str, Array] = {
             "coordinates": coordinates[order],
-            "psi": columns.psi[order],
-            "eigenvalues": eigenvalues.copy(),
+            "psi": columns.psi[order, :k],
+            "spare_psi": columns.psi[order, k:],
+            "eigenvalues": eigenvalues[:k].copy(),
+            "spare_eigenvalues": eigenvalues[k:].copy(),
+            "rotation": columns.rotation.copy(),
             "ids": state.support.ids[order],
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
@@ -303,13 +324,13 @@ class Snapshot:
             # where no two points differed, nothing is least
             "least_width": kernel.least or float(kernel.widths.min()),
             "alpha": config.correction,
-            "diffusion_time": config.diffusion_time if config.family == "kernel" else 0.0,
+            "diffusion_time": config.time,
             "degree": config.degree,
             "coef0": config.coef0,
             "reg": config.reg,
             "gamma": config.kernel_function.gamma_of(state.support.points.shape[1]),
             "certificate": columns.certificate,
-            "frame": Frame(state.frame.epoch, columns.displacement, columns.movement),
+            "frame": _build_frame(state, columns),
             "rung": columns.refinement,
             "resolution": state.resolution(config.size),
             "n_connected": columns.n_connected,
@@ -335,6 +356,16 @@ class Snapshot:
             f"met={self.certificate.met}"
             f"{'' if picture is None else f', a picture {picture.age:,} chunks old'}>"
         )
+
+    @cached_property
+    def carried_psi(self) -> Floats:
+        """psi of all pairs that coordinates are made of, shape (N, n_components + s)."""
+        return np.concatenate([self.psi, self.spare_psi], axis=1)
+
+    @cached_property
+    def carried_eigenvalues(self) -> Floats:
+        """Their eigenvalues, shape (n_components + s,)."""
+        return np.concatenate([self.eigenvalues, self.spare_eigenvalues])
 
     # ------------------------------------------------------------------ new points
 
@@ -459,9 +490,10 @@ class Snapshot:
     def tracked_pairs(self) -> tuple[Floats, Floats]:
         """psi, shape (N, r), and eigenvalues (r,), of all tracked pairs, published or not.
 
-        With ``diffusion_time`` 0 only the published ones: other eigenvalues are not kept.
+        Only the published ones of other methods than "diffusion_map", and with ``diffusion_time``
+        0: other eigenvalues are not kept.
         """
-        if self.diffusion_time == 0.0:
+        if self.method != "diffusion_map" or self.diffusion_time == 0.0:
             return self.psi, self.eigenvalues
         powers = np.sqrt(self.stationary @ self._tracked**2)  # lambda**t, since psi has norm 1
         kept = powers > 0.0
@@ -617,7 +649,7 @@ class Snapshot:
                 values = table.column(column)
                 lists = pa.types.is_fixed_size_list(values.type)
                 arrays[name] = archive.to_matrix(values) if lists else values.to_numpy().copy()
-        for name in ("points", "lengths"):
+        for name in ("points", "lengths", "spare_psi"):
             arrays.setdefault(name, np.zeros((len(arrays["ids"]), 0)))
         numbers = {
             **header,
@@ -671,6 +703,14 @@ def _build_kernel_widths(state: State, config: Config) -> _KernelWidths:
             positive = widths[widths > 0]
             least = neighbor_walk.LEAST_SCALE * float(np.median(positive))
     return _KernelWidths(config.weights, widths, reaches, width, least)
+
+
+def _build_frame(state: State, columns: PublishedColumns) -> Frame:
+    frame = state.frame
+    correlations = tuple(columns.correlations.tolist())
+    return Frame(
+        frame.epoch, frame.since, frame.lost, columns.fidelity, columns.price, correlations
+    )
 
 
 def _build_picture_contents(state: State, order: Ints, config: Config) -> PictureContents:

@@ -31,6 +31,7 @@ COLUMNS = {
     "masses": "mass",
     "coordinates": "coordinates",
     "psi": "psi",
+    "spare_psi": "spare_psi",
     "stationary": "stationary",
     "density_weights": "density_weight",
     "degrees": "degree",
@@ -39,7 +40,7 @@ COLUMNS = {
     "points": "point",
     "lengths": "length",
 }
-IN_HEADER = ("eigenvalues", "center", "scale")
+IN_HEADER = ("eigenvalues", "spare_eigenvalues", "rotation", "center", "scale")
 ARRAYS = (*COLUMNS, *IN_HEADER)
 NUMBERS = (
     "method",
@@ -124,6 +125,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must = archive.must
     names = numbers["feature_names"]
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
+    spares = len(arrays["spare_eigenvalues"])
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].family == "geodesic" else 0
     shapes = {
@@ -141,6 +143,9 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         ),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),
+        "spare_eigenvalues": (spares,),
+        "spare_psi": (n, spares),
+        "rotation": (k + spares, k),
         "points": (n, d),
         "lengths": (n, width),
     }
@@ -215,7 +220,9 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(all(0 <= j < k for j in certificate.lone), "certificate.lone")
     frame = numbers["frame"]
     must(frame.epoch >= 0, "epoch is negative")
-    must(abs(frame.displacement) < np.inf and abs(frame.movement) < np.inf, "frame")
+    must(0 <= frame.since <= numbers["position"], "since")
+    must(np.isfinite([frame.fidelity, frame.price, *frame.correlations]).all(), "frame")
+    must(all(0 <= j < k for j in frame.lost) and len(frame.correlations) in (0, k), "lost axes")
     for name, metric in numbers["metrics"].items():
         must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")

@@ -92,7 +92,7 @@ class DiffusionMap(ColdStartTransformer):
         radius: float | None = None,
         bandwidth: float | str = "auto",
         alpha: float | str = "auto",
-        diffusion_time: float = 1.0,
+        diffusion_time: float | str = "auto",
         degree: int = 3,
         coef0: float = 1.0,
         gamma: float | None = None,

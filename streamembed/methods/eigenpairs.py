@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.methods.options import TOLERANCE_SHARE, Config
+from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
-from streamembed.spectral.alignment import Residuals
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
 
@@ -22,7 +21,9 @@ LARGEST_EXACT = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eigenpairs:
-    """Up to k + 1 leading pairs with their residual block, and bounds on all others.
+    """Up to `Config.n_pairs` leading pairs with their residual block, and bounds on all others.
+
+    The first k are certified; the others are spares, as the refinement level has them.
 
     Attributes
     ----------
@@ -54,12 +55,6 @@ class Eigenpairs:
     floor: float = certificate.NEGLIGIBLE
     negative_mass: float | None = None
 
-    @property
-    def residuals(self) -> Residuals:
-        """The residuals that a rotation towards the frame needs."""
-        errors = self.errors
-        return Residuals(self.values, self.vectors.T @ errors, errors.T @ errors)
-
     def largest_residual(self, k: int) -> float:
         """The largest residual norm among the first k."""
         norms = np.sqrt(np.einsum("ij,ij->j", self.errors[:, :k], self.errors[:, :k]))
@@ -71,10 +66,10 @@ class Eigenpairs:
         return config.tolerance * float(self.values[:1].max(initial=0.0))
 
     def outside_limit(self, config: Config) -> float:
-        """Limit on lambda_(k+1): lambda_k, and the rest of the tolerance."""
+        """Limit on lambda_(k+1): lambda_k, and half of the tolerance."""
         k = config.n_components
         last = float(self.values[k - 1]) if len(self.values) >= k else 0.0
-        allowance = 0.5 * (1.0 - TOLERANCE_SHARE) * self.tolerated_residual(config)
+        allowance = 0.5 * self.tolerated_residual(config)
         return last + max(allowance, self.rounding)
 
     def misses_leading(self, config: Config) -> bool:
@@ -86,7 +81,7 @@ class Eigenpairs:
         return shortfall > allowance or self.outside.estimate > self.outside_limit(config)
 
     def meets_tolerance(self, config: Config) -> bool:
-        """True where the k published columns are within the tolerance, before any turning."""
+        """True where the k published columns are within the tolerance."""
         if len(self.values) == 0:
             return True
         return self.largest_residual(

@@ -276,8 +276,8 @@ class GraphExtension(_TiledExtension):
         K.
     radius2 : float
         Squared; 0 where neighbours are joined.
-    targets, psi : (N, k)
-        psi / lambda, and psi.
+    targets, support : (N, k)
+        Coordinates by psi / lambda, and those of the support.
     masses : (N,)
         m.
     typical : float
@@ -292,7 +292,7 @@ class GraphExtension(_TiledExtension):
     n_neighbors: int
     radius2: float
     targets: Floats
-    psi: Floats
+    support: Floats
     masses: Floats
     typical: float
 
@@ -309,7 +309,7 @@ class GraphExtension(_TiledExtension):
         np.divide(weights @ self.targets, sums[:, None], out=result, where=sums[:, None] > 0.0)
         nearest = d2.argmin(axis=1)
         is_support = d2[np.arange(len(d2)), nearest] == 0.0
-        result[is_support] = self.psi[nearest[is_support]]
+        result[is_support] = self.support[nearest[is_support]]
         return result
 
     def _weigh(self, d2: Floats) -> Floats:

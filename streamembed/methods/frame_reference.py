@@ -1,211 +1,165 @@
-"""Stable axes: the state's frame, and the alignment of snapshots with it.
+"""Steady axes: the frame of a state, and how coordinates are turned onto it.
+
+Coordinates by eigenpairs are turned by one orthogonal matrix (`streamembed.spectral.alignment`)
+onto those that the support had when the frame was taken. The eigenpairs and their certificate do
+not change. With spare eigenpairs the plane that is shown is chosen among k + SPARES of them, so
+that an eigenfunction which crosses the cut at k stays within reach.
 
 The frame is renewed at stream positions (`renew`, from the engine's push), never by a call that
-asks for a snapshot. A snapshot is turned towards the frame of its state (`align`): reading stays
-pure.
+asks for a snapshot: reading stays pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.methods import alignment_matrix, gram, neighbor_graph
-from streamembed.methods.options import TOLERANCE_SHARE, Config
+from streamembed.methods.options import Config
 from streamembed.methods.registry import EVERYWHERE
 from streamembed.methods.state import FrameReference, State
-from streamembed.numeric.arrays import Floats, Ints
-from streamembed.spectral import alignment, certificate, operator
-from streamembed.spectral.alignment import Residuals
+from streamembed.numeric.arrays import Floats
+from streamembed.spectral import alignment, operator
 from streamembed.spectral.operator import Normalisation
 
-# Residual, relative to lambda_1, that columns may have for the sake of keeping still where no
-# tolerance is set; the plain view's own is about the same.
-DEFAULT_BUDGET = 4e-3
-# Eigenvalues closer than this, relative to the first, are one eigenvalue to rounding.
-EQUAL = 1e-10
-# Radians by which columns may turn back towards eigenfunctions per chunk: 3 degrees.
-TURN_PER_CHUNK = np.deg2rad(3.0)
-# Eigenfunctions that have turned this far since the frame was taken (30 degrees) are near the 90
-# at which it no longer determines their signs: the frame is then renewed with every chunk.
-UNSTABLE_ANGLE = np.deg2rad(30.0)
-# Axes of one epoch: each column's correlation with its earlier values, over the points that remain.
-# Two snapshots of one epoch may be that far from it on either side, so that theirs is 0.9 or near
-# it.
-USABLE = 0.95
-LEAST_SHARED = 10
+# An epoch ends where the shown columns keep less than this of what they were, or where they have
+# less of the spread of the first k than they should (docs/decisions/0022).
+LEAST_FIDELITY, LARGEST_PRICE = 0.95, 0.1
+# An axis is lost where it correlates less with what it was in the epoch before.
+LEAST_CORRELATION = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameAlignment:
-    """A rotation towards the frame, and its effect.
+    """Coordinates by eigenpairs, turned onto the frame.
 
     Attributes
     ----------
+    columns : (n, c)
+        All of them, Y Q; the first n_components are shown.
     rotation : (c, c)
-        The columns to publish are psi @ rotation.
-    displacement : float
-        Root mean square (pi-weighted, shared slots) of the part that it removed from the
-        eigenfunctions, beyond signs and bases of near-equal eigenvalues, which are arbitrary.
-    movement : float
-        The same of the difference that remains between the turned columns and the frame's.
-    lag : float
-        Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
+        Q, for Y with these ``signs``.
+    signs : (c,)
+        Of eigenpairs: they make the largest entry of each row of Q positive.
+    fidelity, price : float
+        Of the shown columns; see `streamembed.spectral.alignment`.
+    correlations : (k,)
+        Of the shown columns with the frame's, over the points that are in both.
     """
 
+    columns: Floats
     rotation: Floats
-    displacement: float
-    movement: float
-    lag: float
+    signs: Floats
+    fidelity: float
+    price: float
+    correlations: Floats
+
+
+def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
+    """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
+    c = config.n_carried
+    columns = np.zeros((len(psi), c))
+    m = min(c, psi.shape[1])
+    columns[:, :m] = config.embedding.coordinates(
+        psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
+    )
+    return columns
 
 
 def align(
     state: State,
     config: Config,
-    normal: Normalisation,
-    psi: Floats,
-    residuals: Residuals,
-    mix: bool = True,
+    stationary: Floats,
+    columns: Floats,
+    ends_epoch: bool = False,
 ) -> FrameAlignment:
-    """Align the columns ``psi`` (n, c) with the state's frame, as far as the residuals allow.
+    """Turn coordinates (n, n_carried) onto the state's frame.
 
-    Without ``mix`` the columns only take the frame's signs.
+    With ``ends_epoch`` the first k columns mix with one another only, and so do the spares.
     """
-    c = psi.shape[1]
-    old = state.frame.columns
-    if psi is old:  # the frame was renewed with this chunk, and is published
-        return FrameAlignment(np.eye(c), state.frame.displacement, state.frame.movement, 0.0)
-    level = min(c, old.shape[1])
-    weights = normal.stationary[: len(old)] * (
-        state.frame.births == state.support.births[: len(old)]
-    )  # pi on the slots that still hold the same event as when the frame was taken, 0 elsewhere
-    if level == 0 or np.count_nonzero(weights) <= level:
-        signs = np.diag(alignment.choose_signs(psi))
-        return FrameAlignment(signs, 0.0, 0.0, 0.0)
-    weighted = psi[: len(old)] * weights[:, None]
-    overlap = np.eye(c)
-    overlap[:level, :level] = weighted[:, :level].T @ old[:, :level]
-    k = min(config.n_components, c)
-    largest_norm = float(np.sqrt(np.maximum(np.diag(residuals.gram)[:k].max(), 0.0)))
-    budget = float(residuals.values[0]) * _choose_budget(config)
-    chunks = (state.position - state.frame.position) / config.chunk_size
-    limit = max(budget, largest_norm)
-    # a following column that is less exact than the published ones must not mix with them
-    mixing = k if c > k and residuals.gram[k, k] > limit**2 else c
-    mixing = mixing if mix else 0
-    runs = certificate.find_clusters(residuals.values[:mixing], 0.1 * (limit - largest_norm))
-    runs += [range(i, i + 1) for i in range(mixing, c)]
-    rotation_plan = alignment.align(
-        overlap,
-        residuals,
-        runs,
-        k,
-        limit,
-        TURN_PER_CHUNK * chunks if mix else np.inf,
-    )
-    rotation = rotation_plan.rotation[:, :k]
-    inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points
-    change = rotation_plan.near[:, :k] - rotation
-    removed = np.einsum("ij,ij->", change, inner @ change)
-    n_compared = min(k, level)
-    rotated = rotation[:, :n_compared]
-    previous_square = (old[:, :n_compared] ** 2).sum(axis=1) @ weights
-    movement = np.einsum("ij,ij->", rotated, inner @ rotated) - 2 * np.einsum(
-        "ij,ij->", rotated[:level], overlap[:level, :n_compared]
-    )
-    share = weights.sum() * k
+    k, c = config.n_components, columns.shape[1]
+    frame, positions = state.frame, state.support.births
+    m = len(frame.births)
+    weights = np.where(frame.births == positions[:m], stationary[:m], 0.0)
+    shared = np.flatnonzero(weights)
+    if not len(shared):
+        signs = alignment.choose_signs(columns)
+        return FrameAlignment(
+            columns * signs, np.eye(c), signs, 0.0 if m else 1.0, 0.0, np.zeros(k if m else 0)
+        )
+    reference = np.zeros((len(shared), c))
+    width = min(c, frame.columns.shape[1])
+    reference[:, :width] = frame.columns[shared, :width]
+    here, shares = columns[shared], weights[shared] / weights.sum()
+    overlap = (_to_unit(here) * shares[:, None]).T @ _to_unit(reference)
+    if config.axes == "eigen":
+        rotation = alignment.find_signs(overlap)
+    elif ends_epoch:
+        rotation = alignment.find_block_rotation(overlap, k)
+    else:
+        rotation = alignment.find_rotation(overlap)
+    signs = alignment.choose_signs(rotation.T)
+    turned = columns @ rotation
+    spreads = np.einsum("i,ij->j", stationary, _to_unit(columns) ** 2)
     return FrameAlignment(
-        rotation_plan.rotation,
-        float(np.sqrt(max(removed, 0.0) / share)),
-        float(np.sqrt(max(movement + previous_square, 0.0) / share)),
-        rotation_plan.lag,
+        turned,
+        signs[:, None] * rotation,
+        signs,
+        alignment.measure_fidelity(turned[shared, :k], reference[:, :k], shares),
+        alignment.measure_price(spreads, rotation[:, :k]),
+        alignment.correlate_columns(turned[shared, :k], reference[:, :k]),
     )
 
 
-def renew(state: State, config: Config, epoch: int | None = None) -> FrameReference:
-    """The frame of ``state``: its plain view, aligned with the previous frame.
+def _to_unit(columns: Floats) -> Floats:
+    """Columns whose products are finite: a scale changes no rotation."""
+    largest = float(np.abs(columns).max(initial=0.0))
+    result: Floats = columns / largest if largest > 0.0 else columns
+    return result
 
-    Parameters
-    ----------
-    epoch
-        Given where the axes start from scratch, with signs that make the largest entries positive.
+
+def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameReference:
+    """The frame of ``state``: its plain view, turned onto the frame before.
+
+    An epoch ends where the shown columns have changed too much or have become too small a part of
+    the leading plane, and with ``starts_epoch``. They are then the first k again, turned as near to
+    the frame as can be.
     """
     normal = estimate_normalisation(state, config)
-    values, psi = view(state, normal, config.n_components + 1)
-    positions = state.support.births
-    if epoch is not None:
-        # in one memory layout, as after loading: products with another differ in their last bits
-        signed = np.ascontiguousarray(psi * alignment.choose_signs(psi))
-        still = False, 0.0, 0.0
-        return FrameReference(
-            signed, values, positions, state.position, epoch, *still, signed, positions
+    values, psi = view(state, normal, config.n_carried)
+    columns = embed(psi, values, state, config)
+    previous, aligned = state.frame, None
+    if not starts_epoch:
+        aligned = align(state, config, normal.stationary, columns)
+        starts_epoch = aligned.fidelity < LEAST_FIDELITY or aligned.price > LARGEST_PRICE
+    if not starts_epoch:
+        assert aligned is not None
+        return replace(
+            previous,
+            columns=np.ascontiguousarray(aligned.columns),
+            births=state.support.births,
+            position=state.position,
         )
-    unit = gram.choose_unit(values) if state.is_centred else 1.0
-    residuals = Residuals.none(values / unit)
-    turned = align(state, config, normal, psi, residuals)
-    columns = np.ascontiguousarray(psi @ turned.rotation)
-    epoch, anchor, anchor_positions = _choose_epoch(
-        state.frame, columns, positions, config.n_components
-    )
+    aligned = align(state, config, normal.stationary, columns, ends_epoch=True)
+    lost = tuple(np.flatnonzero(aligned.correlations < LEAST_CORRELATION).tolist())
     return FrameReference(
-        columns,
-        alignment.rotate_residuals(residuals, turned.rotation)[0] * unit,
-        positions,
+        np.ascontiguousarray(aligned.columns),
+        state.support.births,
         state.position,
-        epoch,
-        bool(turned.lag > UNSTABLE_ANGLE),
-        turned.displacement,
-        turned.movement,
-        anchor,
-        anchor_positions,
+        previous.epoch + 1,
+        state.position,
+        lost,
     )
 
 
-def adopt_columns(
-    state: State, config: Config, columns: Floats, eigenvalues: Floats, epoch: int
-) -> FrameReference:
-    """A frame of functions: for a state whose slots have nothing to do with those before.
+def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:
+    """A frame of given coordinates (n, k): for a state whose slots have nothing to do with others.
 
-    Parameters
-    ----------
-    columns
-        Eigenfunctions of another state, extended to the points of this one, (n, k).
+    They are those of another state, extended to the points of this one.
     """
     positions = state.support.births
-    # as if they were taken a chunk ago: published columns may turn back by a few degrees
-    position = state.position - config.chunk_size
-    still = False, 0.0, 0.0
-    return FrameReference(
-        columns, eigenvalues, positions, position, epoch, *still, columns, positions
-    )
-
-
-def is_comparable(columns: Floats, others: Floats) -> bool:
-    """Whether columns (n, k) agree with ``others`` on the same points: one epoch."""
-    return bool(alignment.correlate_columns(columns, others).min(initial=1.0) >= USABLE)
-
-
-def _choose_epoch(
-    previous: FrameReference, columns: Floats, positions: Ints, k: int
-) -> tuple[int, Floats, Ints]:
-    """The epoch of new columns, and the columns to compare later ones with.
-
-    It is raised where a published column has turned or faded too far to agree with its earlier
-    values on the points that remain. The columns to compare with are renewed with every half of
-    the support, so that points remain.
-    """
-    anchor, anchor_positions = previous.anchor, previous.anchor_births
-    shared = np.flatnonzero(positions[: len(anchor_positions)] == anchor_positions)
-    if len(shared) < LEAST_SHARED:
-        return previous.epoch, columns, positions
-    level = min(k, columns.shape[1], anchor.shape[1])
-    correlations = alignment.correlate_columns(columns[shared, :level], anchor[shared, :level])
-    if correlations.min(initial=1.0) < USABLE:
-        return previous.epoch + 1, columns, positions
-    if len(shared) < 0.5 * len(anchor_positions):
-        return previous.epoch, columns, positions
-    return previous.epoch, anchor, anchor_positions
+    return FrameReference(columns, positions, state.position, epoch, state.position, ())
 
 
 def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
@@ -237,14 +191,3 @@ def estimate_normalisation(state: State, config: Config) -> Normalisation:
 
     normalise = config.embedding.normalise
     return normalise(state.degrees, masses, config.correction, product, EVERYWHERE)
-
-
-def _choose_budget(config: Config) -> float:
-    """Residual, relative to lambda_1, that columns may have for the sake of keeping still.
-
-    With memory "all" nothing but equality is given up: that is the mode for oracles, which must
-    equal the batch answer. Otherwise a share of the tolerance, which bounds the eigenvalues too.
-    """
-    if config.memory == "all":
-        return EQUAL
-    return DEFAULT_BUDGET if config.tolerance is None else TOLERANCE_SHARE * config.tolerance

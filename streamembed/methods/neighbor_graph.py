@@ -36,7 +36,7 @@ from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.operator import Normalisation, deflate
 
-# Share of the tolerance that the block keeps to after every chunk: the rest is for the frame.
+# Share of the tolerance that the block keeps to after every chunk.
 BLOCK_TOLERANCE_SHARE = 0.6
 USUAL_TOLERANCE = 3e-3
 # Tolerances below this need a block in float64.
@@ -187,9 +187,9 @@ def _measure_block(state: State, block: Block, config: Config, refinement: str) 
     """A block's pairs, measured in float64, and a bound on the rest if they meet the tolerance."""
     assert state.sparse is not None
     walk, parts, k = state.sparse.walk, state.sparse.parts, config.n_components
-    width = max(k + 1, block.psi.shape[1] + min(parts.count - 1, k + 1))
+    width = max(config.n_pairs, block.psi.shape[1] + min(parts.count - 1, k + 1))
     ritz = blocks.measure(block, walk, parts, width)
-    n_kept = min(k + 1, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
+    n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
     outside = Outside(float(ritz.values[k]) if n_kept > k else 0.0, 1.0, ritz.values[:k])
     pairs = Eigenpairs(
         ritz.values[:n_kept],
@@ -240,7 +240,7 @@ def _measure_block(state: State, block: Block, config: Config, refinement: str) 
 def _decompose(state: State, config: Config) -> Eigenpairs:
     """Every pair at once. O(n^3)."""
     assert state.sparse is not None
-    normal, count = compute_normalisation(state), config.n_components + 1
+    normal, count = compute_normalisation(state), config.n_pairs
     dense = state.sparse.walk.operator.toarray()
     dense -= np.outer(normal.constant, normal.constant)
     values, vectors = descending_eigh(dense)

@@ -46,9 +46,9 @@ LIST_FAMILIES = ("graph", "alignment")
 OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
-# Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
-# by as much as their residual, and must stay within the tolerance themselves.
-TOLERANCE_SHARE = 0.8
+# Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
+# eigenvalues cross at the cut (docs/decisions/0022).
+SPARES = 3
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).
@@ -56,6 +56,10 @@ GUARDS = 12
 LARGEST_RANK = 64
 RANK_LEVEL = 10.0
 CENTRED_SHARE = 1e-2
+# Components up to which the self-tuning kernel is narrow; and diffusion times
+# (docs/decisions/0023).
+FEW_COMPONENTS = 3
+DIFFUSION_TIMES = {"diffusion_map": 0.5, "laplacian_eigenmaps": 8.0}
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 
@@ -86,13 +90,14 @@ class Config:
     radius: float | None = None
     bandwidth: float | str = "auto"
     alpha: float | str = "auto"
-    diffusion_time: float = 1.0
+    diffusion_time: float | str = "auto"
     degree: int = 3
     coef0: float = 1.0
     gamma: float | None = None
     reg: float = 1e-3
     n_landmarks: int | None = None
     rank: int | str = "auto"
+    axes: str = field(default="auto", metadata=SAVED_IF_SET)
     tolerance: float | None = 3e-3
     chunk_size: int = 10
     warm_up: int | None = None
@@ -117,7 +122,7 @@ class Config:
             size=check_whole("size", self.size, 3),
             chunk_size=check_whole("chunk_size", self.chunk_size, 1),
             seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
-            diffusion_time=check_real("diffusion_time", self.diffusion_time, 0.0, 1e6),
+            axes=check_choice("axes", self.axes, ("auto", "steady", "eigen")),
             n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
             weights=check_choice("weights", self.weights, WEIGHTS),
             radius=check_optional(check_real, "radius", self.radius, *RADII),
@@ -146,6 +151,11 @@ class Config:
         set_fields(
             self, width="auto" if auto else check_real("width", self.width, *WIDTHS, " or 'auto'")
         )
+        auto = _is_auto(self.diffusion_time)
+        time: float | str = "auto"
+        if not auto:
+            time = check_real("diffusion_time", self.diffusion_time, 0.0, 1e6, " or 'auto'")
+        set_fields(self, diffusion_time=time)
         auto = _is_auto(self.alpha)
         set_fields(
             self, alpha="auto" if auto else check_real("alpha", self.alpha, 0.0, 2.0, " or 'auto'")
@@ -314,7 +324,41 @@ class Config:
         """How every point gets its own width; None where all have one bandwidth."""
         if self.family != "kernel" or self.kernel == "gaussian":
             return None
-        return WidthRule(self.n_neighbors, 2.0 if isinstance(self.width, str) else self.width)
+        return WidthRule(self.n_neighbors, self.kernel_width)
+
+    @property
+    def kernel_width(self) -> float:
+        """c of self-tuning weights: narrow where few components tell the coarsest structure."""
+        if not isinstance(self.width, str):
+            return self.width
+        if self.is_sparse:
+            return 1.0
+        return 2.0 if self.n_components <= FEW_COMPONENTS else 8.0
+
+    @property
+    def time(self) -> float:
+        """t of lambda**t psi; 0 of methods without one."""
+        default = DIFFUSION_TIMES.get(self.method, 0.0)
+        return default if isinstance(self.diffusion_time, str) else self.diffusion_time
+
+    @property
+    def has_steady_axes(self) -> bool:
+        """Whether coordinates are turned onto a frame; an embedding of all is the batch answer."""
+        return self.axes == "steady" or (self.axes == "auto" and self.memory != "all")
+
+    @property
+    def n_carried(self) -> int:
+        """Eigenpairs that coordinates are made of: those certified, and spares beside them.
+
+        Methods that keep distances, and one whose axes all weigh the same, turn within k only.
+        """
+        has_spares = self.has_steady_axes and self.family in ("kernel", "graph")
+        return self.n_components + (SPARES if has_spares else 0)
+
+    @property
+    def n_pairs(self) -> int:
+        """Eigenpairs that a refinement level computes: one more than k at least, to see the cut."""
+        return max(self.n_carried, self.n_components + 1)
 
     @property
     def is_sparse(self) -> bool:
@@ -383,7 +427,7 @@ class Config:
     def rank_cut(self) -> Cut:
         """Which columns the tracked factor keeps."""
         if isinstance(self.rank, str):  # "auto"
-            least = self.n_components + GUARDS
+            least = self.n_carried + GUARDS
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
             if self.is_centred:  # the mean may be a hundred times the rest
                 level *= CENTRED_SHARE

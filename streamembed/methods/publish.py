@@ -1,8 +1,8 @@
 """From a state to published columns, certified as published. The state is not touched.
 
-The levels of `streamembed.methods.refinement` are tried one by one; each is turned towards the
-frame and certified as it would be published, and the first that meets the tolerance is. If none
-does, the best is. Without a tolerance only the view is taken, under an estimated normalisation, and
+The levels of `streamembed.methods.refinement` are tried one by one; each is certified as it would
+be published, and the first that meets the tolerance is. If none does, the best is. Only then are
+coordinates turned onto the frame, which changes no eigenpair. Without a tolerance only the view is taken, under an estimated normalisation, and
 its certificate is a sample of rows: it claims nothing.
 """
 
@@ -28,8 +28,7 @@ from streamembed.methods.gram import GramInput
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
-from streamembed.spectral import alignment, certificate
-from streamembed.spectral.alignment import Residuals
+from streamembed.spectral import certificate
 from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.operator import Normalisation
 
@@ -45,13 +44,18 @@ class PublishedColumns:
 
     Attributes
     ----------
-    psi : (n, k)
-        Right eigenvectors of P, sum(pi psi^2) = 1; columns beyond the operator's rank are zero.
-    eigenvalues : (k,)
+    coordinates : (n, k)
+        Those of the eigenpairs, turned onto the state's frame.
+    psi : (n, n_carried)
+        Right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are certified; columns
+        beyond the operator's rank are zero.
+    eigenvalues : (n_carried,)
         Descending, of P.
+    rotation : (n_carried, k)
+        coordinates = (lambda^t psi) rotation.
     certificate : Certificate
     normal : Normalisation
-    displacement, movement : float
+    fidelity, price, correlations
         See `frame_reference.FrameAlignment`.
     refinement : str
         ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
@@ -63,12 +67,15 @@ class PublishedColumns:
         See `Certificate`, where all eigenvalues are known.
     """
 
+    coordinates: Floats
     psi: Floats
     eigenvalues: Floats
+    rotation: Floats
     certificate: Certificate
     normal: Normalisation
-    displacement: float
-    movement: float
+    fidelity: float
+    price: float
+    correlations: Floats
     refinement: str
     n_connected: int
     paths: Paths | None = None
@@ -91,7 +98,9 @@ def publish(state: State, config: Config, counted: bool = False) -> PublishedCol
         graph = state.sparse
         missed = graph.missed if graph.counted == state.position else None
         if counted:
-            missed = neighbor_graph.count_missed(state, columns.eigenvalues, columns.psi, config)
+            k = config.n_components
+            values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
+            missed = neighbor_graph.count_missed(state, values, psi, config)
         isolated = len(graph.parts.isolated)
         described = replace(columns.certificate, missed=missed, isolated=isolated)
         return replace(columns, certificate=described)
@@ -143,28 +152,12 @@ def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigen
     return pairs if pairs.largest_residual(k) <= best.largest_residual(k) else best
 
 
-def _certify(state: State, config: Config, pairs: Eigenpairs) -> PublishedColumns:
-    """The pairs turned towards the frame as far as the tolerance allows, certified as they are."""
-    psi, residuals = pairs.normal.eigenfunctions(pairs.vectors), pairs.residuals
-    aligned = _align(state, config, psi, residuals, pairs, "exact product")
-    if aligned.certificate.met or config.tolerance is None or not pairs.meets_tolerance(config):
-        return aligned
-    return _align(state, config, psi, residuals, pairs, "exact product", mix=False)
-
-
 def _estimate_columns(state: State, config: Config) -> PublishedColumns:
-    """The plain view: normalisation by the factor, residual from sampled rows, no claim.
-
-    Where the frame was renewed with the last chunk, its columns are that view already.
-    """
+    """The plain view: normalisation by the factor, residual from sampled rows, no claim."""
     graph, k = state.kernel_matrix, config.n_components
     normal = frame_reference.estimate_normalisation(state, config)
-    if state.frame.position == state.position:
-        psi, values = state.frame.columns, state.frame.eigenvalues
-        vectors = psi * normal.constant[:, None]
-    else:
-        values, psi = frame_reference.view(state, normal, k + 1)
-        vectors = psi * normal.constant[:, None]
+    values, psi = frame_reference.view(state, normal, config.n_pairs)
+    vectors = psi * normal.constant[:, None]
     # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
     diagonal = normal.scaling**2
     shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
@@ -181,43 +174,38 @@ def _estimate_columns(state: State, config: Config) -> PublishedColumns:
     following = float(values[k]) if len(values) > k else 0.0
     outside = Outside(following, 1.0, np.zeros(0))
     pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit)
-    residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
-    return _align(state, config, psi, residuals, pairs, "sampled rows")
+    return _certify(state, config, pairs, np.diag(norms**2), "sampled rows")
 
 
-def _align(
+def _certify(
     state: State,
     config: Config,
-    psi: Floats,
-    residuals: Residuals,
     pairs: Eigenpairs,
-    method: str,
-    mix: bool = True,
+    products: Floats | None = None,
+    method: str = "exact product",
 ) -> PublishedColumns:
-    """Turn the columns towards the frame (without ``mix`` only their signs), and certify them.
+    """Certify the first k pairs as they are, and turn the coordinates of all carried ones.
 
-    Components beyond the operator's rank are zero columns with eigenvalue 0.
+    ``products`` are of the residual columns, (c, c), by default the exact ones. Components beyond
+    the operator's rank are zero columns with eigenvalue 0.
     """
-    k = config.n_components
-    n, c = psi.shape
-    n_real = min(k, c)
-    columns, eigenvalues, norms = np.zeros((n, k)), np.zeros(k), np.zeros(k)
-    displacement = movement = block_norm = 0.0
-    if n_real:
-        aligned = frame_reference.align(state, config, pairs.normal, psi, residuals, mix)
-        displacement, movement = aligned.displacement, aligned.movement
-        rotation = aligned.rotation[:, :n_real]
-        eigenvalues[:n_real], norms[:n_real], products = alignment.rotate_residuals(
-            residuals, rotation
-        )
-        columns[:, :n_real] = psi @ rotation
-        columns[:, eigenvalues == 0.0] = 0.0
-        norms[eigenvalues == 0.0] = 0.0
-        block_norm = float(np.sqrt(max(np.linalg.eigvalsh(products)[-1], 0.0)))
+    k, c, n = config.n_components, config.n_carried, len(state.support)
+    if products is None:
+        products = pairs.errors.T @ pairs.errors
+    m = min(c, len(pairs.values))
+    psi, values, norms = np.zeros((n, c)), np.zeros(c), np.zeros(c)
+    # within the spectrum of a Markov operator, or of one in units of twice its norm
+    values[:m] = np.clip(pairs.values[:m], 0.0, 1.0)
+    psi[:, :m] = pairs.normal.eigenfunctions(pairs.vectors[:, :m])
+    norms[:m] = np.sqrt(np.maximum(np.diag(products)[:m], 0.0))
+    psi[:, values == 0.0] = 0.0
+    norms[values == 0.0] = 0.0
+    shown = min(k, m)
+    block = np.linalg.eigvalsh(products[:shown, :shown]) if shown else np.zeros(1)
     certified = certificate.certify(
-        eigenvalues,
-        norms,
-        block_norm,
+        values[:k],
+        norms[:k],
+        float(np.sqrt(max(block[-1], 0.0))),
         pairs.outside,
         pairs.rounding,
         config.tolerance,
@@ -227,25 +215,31 @@ def _align(
     masses, stationary = state.support.masses, pairs.normal.stationary
     if state.is_centred:
         certified = certificate.scale_certificate(certified, pairs.unit)
-        eigenvalues = eigenvalues * pairs.unit
+        values = values * pairs.unit
     if state.rebuilt is not None:
         certified = certificate.invert_certificate(certified, pairs.unit)
-        mu = certificate.invert_values(eigenvalues, pairs.unit)
-        eigenvalues = np.where(eigenvalues > 0.0, mu, 0.0)  # columns of zeros
+        mu = certificate.invert_values(values, pairs.unit)
+        values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
+    columns = frame_reference.embed(psi, values, state, config)
+    aligned = frame_reference.align(state, config, stationary, columns)
+    psi *= aligned.signs
     return PublishedColumns(
-        columns,
-        eigenvalues,
-        certificate.describe(certified, columns, masses, stationary),
+        aligned.columns[:, :k],
+        psi,
+        values,
+        aligned.rotation[:, :k],
+        certificate.describe(certified, psi[:, :k], masses, stationary),
         pairs.normal,
-        displacement,
-        movement,
+        aligned.fidelity,
+        aligned.price,
+        aligned.correlations,
         pairs.refinement,
-        _count_components(state, config, residuals, pairs),
+        _count_components(state, config, pairs),
         negative_mass=pairs.negative_mass,
     )
 
 
-def _count_components(state: State, config: Config, residuals: Residuals, pairs: Eigenpairs) -> int:
+def _count_components(state: State, config: Config, pairs: Eigenpairs) -> int:
     """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
     if state.sparse is not None:
         return state.sparse.parts.count + len(state.sparse.parts.isolated)
@@ -256,7 +250,7 @@ def _count_components(state: State, config: Config, residuals: Residuals, pairs:
     if state.is_centred:
         return 1
     margin = NEAR_ONE if config.tolerance is None else pairs.tolerated_residual(config)
-    largest = float(residuals.values.max(initial=0.0))
+    largest = float(pairs.values.max(initial=0.0))
     bound = 0.0 if config.tolerance is None else pairs.outside.bound
     if max(largest + margin, bound) + pairs.rounding < 1.0:
         return 1

@@ -56,7 +56,7 @@ PARTLY = 2.0
 # The block takes pairs down to this multiple of the cut below lambda_k: the probes' estimate is
 # about as large as the cut, and its double fits there.
 REACH = 2.2
-# A batch aims below the tolerance, for the frame may use up some of it.
+# A batch aims below the tolerance, to which rounding is added.
 BATCH_SHARE = 0.5
 
 
@@ -204,7 +204,7 @@ def _measure_view(
     direction as standard normal columns. The block takes all pairs of the factor that could be
     among the first if they lacked what it cuts off.
     """
-    normal, count = operator.normal, config.n_components + 1
+    normal, count = operator.normal, config.n_pairs
     root = compute_root(factor, normal)
     cut = max(float(factor.values[-1]), config.rank_cut.level * float(factor.values[:2][-1]))
     values, vectors = leading_pairs(root, normal, count, REACH * cut)
@@ -253,7 +253,7 @@ def _measure(
 
 def _polish(measured: _FactorView, config: Config) -> Eigenpairs:
     """The Nystrom pairs of the block's own product, with their exact residual."""
-    operator, count = measured.operator, config.n_components + 1
+    operator, count = measured.operator, config.n_pairs
     floor = ROUNDING_FLOOR[operator.dtype]
     vectors = nystrom_pairs(measured.block, measured.image, floor, LARGEST_EIGENVALUE)[1][:, :count]
     vectors = deflate(vectors, operator.normal.constant)
@@ -281,7 +281,7 @@ def _decompose(state: State, config: Config) -> Eigenpairs:
     deflated = weights * np.outer(normal.scaling, normal.scaling)
     deflated -= np.outer(normal.constant, normal.constant)
     values, vectors = descending_eigh(deflated)
-    count = config.n_components + 1
+    count = config.n_pairs
     rounding = bound_rounding(precision, len(values))
     floor = min(rounding / config.tolerance, certificate.NEGLIGIBLE)
     # where even the first eigenvalue is too small for its tolerance, the constant is all there is
@@ -310,7 +310,8 @@ def _filter_block(
         BATCH_SHARE * config.tolerance,
         RANK_CUT[operator.dtype],
     )
-    pairs = _measure(operator, vectors, image, count, "batch", Outside(0.0, 1.0, np.zeros(0)))
+    nothing_known = Outside(0.0, 1.0, np.zeros(0))
+    pairs = _measure(operator, vectors, image, config.n_pairs, "batch", nothing_known)
 
     def apply_rest(block: Floats) -> Floats:
         rest = deflate(operator.apply(block), constant)

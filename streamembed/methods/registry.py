@@ -47,8 +47,7 @@ class ExtensionInput(Protocol):
     density_weights: Floats
     degrees: Floats
     stationary: Floats
-    psi: Floats
-    eigenvalues: Floats
+    rotation: Floats
     kernel: str
     bandwidth: float
     widths: Floats
@@ -67,6 +66,14 @@ class ExtensionInput(Protocol):
     reg: float
     lengths: Floats
     diffusion_time: float
+
+    @property
+    def carried_psi(self) -> Floats:
+        """psi of all pairs that coordinates are made of."""
+
+    @property
+    def carried_eigenvalues(self) -> Floats:
+        """Their eigenvalues."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,14 +204,11 @@ def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: flo
 
 
 def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
-    """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t."""
-    values, masses = snapshot.eigenvalues, snapshot.masses
+    """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t, turned."""
+    masses = snapshot.masses
     weights = masses * snapshot.density_weights
-    is_positive = values > 0
-    safe = np.where(is_positive, values, 1.0)
-    powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
     points = (snapshot.points - snapshot.center) / snapshot.scale
-    targets = np.column_stack([weights[:, None] * snapshot.psi * powers, weights])
+    targets = np.column_stack([weights[:, None] * _divide_by_eigenvalues(snapshot), weights])
     if snapshot.kernel == "gaussian":
         return GaussianExtension.of(
             points=points,
@@ -227,21 +231,22 @@ def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
     )
 
 
+def _divide_by_eigenvalues(snapshot: ExtensionInput) -> Floats:
+    """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
+    values = snapshot.carried_eigenvalues
+    is_positive = values > 0
+    safe = np.where(is_positive, values, 1.0)
+    powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
+    targets: Floats = (snapshot.carried_psi * powers) @ snapshot.rotation
+    return targets
+
+
 # ---------------------------------------------------------------------- laplacian eigenmaps
 
 
-def show_eigenfunctions(
-    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
-) -> Floats:
-    """psi itself. Source: Jain, section 1.1."""
-    return psi.copy()
-
-
 def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
-    """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours."""
+    """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours, likewise."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
-    values = snapshot.eigenvalues
-    safe = np.where(values > 0, values, np.inf)
     reaches2 = snapshot.reaches**2
     positive = reaches2[reaches2 > 0]
     typical = float(np.median(positive)) if len(positive) else 1.0
@@ -262,8 +267,8 @@ def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
         width=snapshot.width,
         n_neighbors=snapshot.n_neighbors,
         radius2=snapshot.radius**2,
-        targets=snapshot.psi / safe,
-        psi=snapshot.psi,
+        targets=_divide_by_eigenvalues(snapshot),
+        support=snapshot.coordinates,
         masses=snapshot.masses,
         typical=typical,
     )
@@ -324,10 +329,11 @@ def _extend_centred(
 
 
 def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
-    """diag(m) Y / v, 0 for the columns that are none."""
-    values = snapshot.eigenvalues
+    """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
+    values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
-    dual: Floats = masses[:, None] * snapshot.coordinates / safe
+    columns = stretch(snapshot.carried_psi, values, 0.0, float(masses.sum()))
+    dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
     return dual
 
 
@@ -467,9 +473,11 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=refuse_rows,
             matrix=refuse_rows,
             normalise=refuse_rows,  # type: ignore[arg-type]
-            coordinates=show_eigenfunctions,
+            coordinates=diffuse,
             extend=extend_by_neighbours,
-            options=frozenset({"n_neighbors", "weights", "radius", "width", "bandwidth"}),
+            options=frozenset(
+                {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}
+            ),
             family="graph",
         ),
         "classical_mds": Method(

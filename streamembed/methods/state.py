@@ -35,41 +35,32 @@ LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameReference:
-    """The columns with which later snapshots are aligned.
+    """The coordinates onto which later ones are turned.
 
     Attributes
     ----------
     columns : (n, c)
-        psi of n_components and one more, as they were published, by slot.
-    eigenvalues : (c,)
-        Of these columns, by the plain view.
+        Coordinates by all carried eigenpairs, turned onto the frame before, by slot; the first
+        n_components are those that are shown.
     births : (n,)
         Which event was in each slot then.
     position : int
         Stream position at which they were taken.
     epoch : int
-        Raised whenever the axes start from scratch: at every rescaling, and where a column has
-        turned so far that it does not compare with its earlier values.
-    restless : bool
-        True where the columns turn so fast that the frame must be renewed with every chunk.
-    displacement, movement : float
-        The movement that turning removed from these columns when they were computed, and the rest.
-    anchor : (m, c)
-        Columns of this epoch, half a turnover ago at most, with which others are compared.
-    anchor_births : (m,)
-        Which event was in each slot then.
+        Raised where axes could not be kept: at every rescaling, and where what is shown has changed
+        too much or became too small a part of the leading plane.
+    since : int
+        Stream position at which the epoch began.
+    lost : tuple of int
+        Axes of the epoch before that none of this one continues.
     """
 
     columns: Floats
-    eigenvalues: Floats
     births: Ints
     position: int
     epoch: int
-    restless: bool
-    displacement: float
-    movement: float
-    anchor: Floats
-    anchor_births: Ints
+    since: int
+    lost: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

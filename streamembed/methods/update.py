@@ -47,11 +47,9 @@ from streamembed.spectral.tracker import Factor
 REFRESH_SHARE = 0.1
 # Centred: a cut of a matrix that is not positive loses more, and is paid for less.
 CENTRED_REFRESH_SHARE = 0.05
-# The frame is renewed more often, because eigenfunctions turn (docs/decisions/0005): after a
-# fiftieth of the support, in small ones after 20 rows, but never more than a twenty-fifth.
-FRAME_SHARE = 0.02
-FRAME_ROWS = 20
-LARGEST_FRAME_SHARE = 0.04
+# The frame is renewed when so much of the support is new: what is left ties the axes together,
+# and errors of a renewal add up the more, the more often it is done (docs/decisions/0022).
+FRAME_SHARE = 0.5
 # Chunks larger than this share of n go by extension and refresh, which is cheaper there, ...
 BIG_CHUNK_SHARE = 0.05
 # ... unless they are small in themselves, or the whole support is: then the border, or a fresh
@@ -82,11 +80,17 @@ NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where in the stream a state is made from scratch: its axes, and the counts so far."""
+    """Where in the stream a state is made from scratch: the frame before, and the counts so far."""
 
     position: int
-    epoch: int
+    frame: FrameReference
     counts: UpdateCounts
+
+    @classmethod
+    def first(cls, position: int) -> _Origin:
+        """The origin of a state without one before it."""
+        frame = FrameReference(np.zeros((0, 0)), NO_SLOTS, position, -1, position, ())
+        return cls(position, frame, UpdateCounts(0, 0, 0, 0.0))
 
 
 def start(chunk: Chunk, config: Config) -> State:
@@ -104,7 +108,7 @@ def start(chunk: Chunk, config: Config) -> State:
         exact = is_small or config.is_centred or cover is not None
         ring = _make_ring(len(support), config, exact=exact)
         distances = ring.write(assignment.slots, d)
-    origin = _Origin(len(chunk), 0, UpdateCounts(0, 0, 0, 0.0))
+    origin = _Origin.first(len(chunk))
     read_rows = None if d is None else lambda slots: d[slots]
     state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
     state = replace(state, time=assignment.time)
@@ -131,7 +135,7 @@ def start_from_support(
     """
     points = absorption.PointGeometry(support.scaled, support.scaled[:0], len(support))
     cover = absorption.compute_cover(points, len(support))
-    origin = _Origin(position, 0, UpdateCounts(0, 0, 0, 0.0))
+    origin = _Origin.first(position)
     state = _build(support, cover, None, None, scaling, origin, config)
     state = replace(state, time=None if config.clock == POSITION else time)
     if state.scales is not None:  # an upper bound: it was not measured
@@ -208,9 +212,8 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     if config.rescales and len(state.support) < len(support) == config.slots:
         following = _rescale(following, config)  # now that there is a whole support to go by
     elif geodesic_gram.has_changed_part(following):
-        following = replace(
-            following, frame=frame_reference.renew(following, config, following.frame.epoch + 1)
-        )
+        renewed = frame_reference.renew(following, config, starts_epoch=True)
+        following = replace(following, frame=renewed)
     else:
         following = _maintain(following, config)
     # picture: place the new points, move those whose neighbours changed, then all
@@ -248,7 +251,7 @@ def _rescale(state: State, config: Config) -> State:
     if cover is not None and state.distances is None:
         points = absorption.PointGeometry(rescaled.scaled, rescaled.scaled[:0], len(rescaled))
         cover = absorption.compute_cover(points, len(rescaled))
-    origin = _Origin(state.position, state.frame.epoch + 1, state.counts)
+    origin = _Origin(state.position, state.frame, state.counts)
     built = _build(rescaled, cover, state.distances, d, scaling, origin, config)
     built = replace(built, picture=state.picture, time=state.time)
     if state.metrics is None:
@@ -427,8 +430,7 @@ def _maintain(state: State, config: Config) -> State:
     if state.dense is not None:
         state = _refresh(state, state.dense, config)
     counts = state.counts
-    frame_rows = max(FRAME_SHARE * n, min(FRAME_ROWS, LARGEST_FRAME_SHARE * n))
-    if counts.rows_since_frame < frame_rows and not state.frame.restless:
+    if counts.rows_since_frame < FRAME_SHARE * n:
         return state
     renewed = frame_reference.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
@@ -560,10 +562,6 @@ def _build(
     else:
         parts = _build_dense(support, distances, read_rows, scaling, config)
     scaling, scales, lists, dense, sparse = parts
-    empty = np.zeros((0, 0)), NO_SLOTS
-    blank = FrameReference(
-        empty[0], np.zeros(0), NO_SLOTS, origin.position, origin.epoch, False, 0.0, 0.0, *empty
-    )
     counts = UpdateCounts(
         origin.counts.refreshes, origin.counts.rebuilds + 1, 0, 0.0, origin.counts.refilled
     )
@@ -576,12 +574,12 @@ def _build(
         support,
         cover,
         *maps,
-        blank,
+        origin.frame,
         counts,
         rebuilt=rebuilt,
         curved=curved,
     )
-    return replace(state, frame=frame_reference.renew(state, config, origin.epoch))
+    return replace(state, frame=frame_reference.renew(state, config, starts_epoch=True))
 
 
 _MapParts = tuple[
@@ -606,8 +604,8 @@ def _build_sparse(
         positive = lengths2[lengths2 > 0]
         bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
     scaling = scaling.of_bandwidth(bandwidth)
-    width = 1.0 if isinstance(config.width, str) else config.width
-    scale = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": width}[config.weights]
+    scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
+    scale = scales[config.weights]
     sparse = neighbor_graph.build(support, lists, edges, scale, config)
     return scaling, None, lists, None, sparse
 
