@@ -93,7 +93,7 @@ def align(
     reference[:, :width] = frame.columns[shared, :width]
     here, shares = columns[shared], weights[shared] / weights.sum()
     overlap = (_to_unit(here) * shares[:, None]).T @ _to_unit(reference)
-    if config.axes == "eigen":
+    if not config.has_steady_axes:
         rotation = alignment.find_signs(overlap)
     elif ends_epoch:
         rotation = alignment.find_block_rotation(overlap, k)
