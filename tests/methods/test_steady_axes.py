@@ -1,0 +1,206 @@
+"""Steady axes: what is turned, what it costs, and when an epoch ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+import streamembed as se
+from scenarios.streams import crossing_rectangle
+
+CLUSTERS = np.random.default_rng(7).standard_normal((7, 6)) * 2.0
+
+
+def stationary(n: int, seed: int = 0) -> np.ndarray:
+    """Seven clusters in six dimensions: several eigenvalues near one another."""
+    rng = np.random.default_rng(seed)
+    return CLUSTERS[rng.integers(7, size=n)] + rng.standard_normal((n, 6))
+
+
+def learn(points: np.ndarray, **parameters: Any) -> se.Engine:
+    engine = se.Engine(**{"size": 200, "n_components": 3, **parameters})
+    engine.learn(points)
+    return engine
+
+
+METHODS = {
+    "diffusion_map": 3,
+    "laplacian_eigenmaps": 3,
+    "classical_mds": 0,
+    "pca": 0,
+    "kernel_pca": 0,
+    "isomap": 0,
+    "lle": 0,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_coordinates_are_the_eigenpairs_turned(method: str) -> None:
+    """By the definition: (lambda^t psi) rotation, with orthonormal columns, and its price."""
+    snapshot = learn(stationary(600), method=method).snapshot()
+    psi, values, rotation = (
+        snapshot.carried_psi,
+        snapshot.carried_eigenvalues,
+        snapshot.rotation,
+    )
+    assert snapshot.spare_psi.shape[1] == len(snapshot.spare_eigenvalues) == METHODS[method]
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-12)
+    events = snapshot.masses[snapshot.stationary > 0].sum()
+    columns = {
+        "lle": psi / np.sqrt(events),
+        "diffusion_map": psi * values**snapshot.diffusion_time,
+        "laplacian_eigenmaps": psi * values**snapshot.diffusion_time,
+    }.get(method, psi * np.sqrt(values / events))
+    scale = np.abs(columns).max()
+    np.testing.assert_allclose(snapshot.coordinates, columns @ rotation, atol=1e-12 * scale)
+    spreads = snapshot.stationary @ columns**2
+    price = 1.0 - (spreads @ rotation**2).sum() / spreads[:3].sum()
+    np.testing.assert_allclose(snapshot.frame.price, price, atol=1e-9)
+    assert snapshot.certificate.met
+
+
+def test_new_points_are_turned_as_the_support_is() -> None:
+    """The extension of the unturned eigenpairs, times the rotation."""
+    snapshot = learn(stationary(700)).snapshot()
+    new = stationary(50, seed=1)
+    scaled, support = (
+        (points - snapshot.center) / snapshot.scale for points in (new, snapshot.points)
+    )
+    d2 = ((scaled[:, None] - support) ** 2).sum(axis=2)
+    own = np.sqrt(np.sort(d2, axis=1)[:, snapshot.n_neighbors - 1])
+    weights = np.exp(-d2 / (snapshot.width * own[:, None] * snapshot.widths))
+    weights *= snapshot.masses * snapshot.density_weights
+    weights /= weights.sum(axis=1, keepdims=True)
+    powers = snapshot.carried_eigenvalues ** (snapshot.diffusion_time - 1.0)
+    expected = weights @ (snapshot.carried_psi * powers) @ snapshot.rotation
+    np.testing.assert_allclose(snapshot.transform(new), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["classical_mds", "pca", "isomap"])
+def test_distances_are_kept_to_rounding(method: str) -> None:
+    """Methods that promise distances: the same with steady axes and with eigen-axes."""
+    points = stationary(500)
+    steady, eigen = (
+        learn(
+            points, method=method, axes=axes, **({"n_neighbors": 30} if method == "isomap" else {})
+        )
+        for axes in ("steady", "eigen")
+    )
+    distances = pdist(steady.snapshot().coordinates)
+    expected = pdist(eigen.snapshot().coordinates)
+    np.testing.assert_allclose(distances, expected, atol=1e-10 * expected.max())
+
+
+def test_signs_of_eigenfunctions_follow_the_axes() -> None:
+    """Once the largest entry decided: psi flipped whenever another point became the largest."""
+    engine = learn(stationary(400))
+    points, previous = stationary(400, seed=3), engine.snapshot()
+    for start in range(0, 400, 20):
+        engine.learn(points[start : start + 20])
+        snapshot = engine.snapshot()
+        movement = np.sqrt(((snapshot.psi[:-20] - previous.psi[20:]) ** 2).mean(axis=0))
+        assert movement[0] < 1.0  # a changed sign is 2
+        previous = snapshot
+
+
+def test_crossing_eigenvalues_move_nothing() -> None:
+    """Two eigenfunctions trade places: no point jumps by a tenth, and the epoch goes on."""
+    points = crossing_rectangle(5000, 0)
+    engine = learn(
+        points[1000:2000],
+        size=1000,
+        warm_up=1000,
+        n_components=4,
+        scaling=None,
+        kernel="gaussian",
+        bandwidth=0.5,
+    )
+    previous, swapped, epochs = engine.snapshot(), False, set()
+    for start in range(2000, 4000, 50):
+        engine.learn(points[start : start + 50])
+        snapshot = engine.snapshot()
+        unit = np.sqrt((snapshot.coordinates**2).sum(axis=1).mean())
+        moved = snapshot.coordinates[:-50] - previous.coordinates[50:]
+        assert np.linalg.norm(moved, axis=1).max() < 0.1 * 5**0.5 * unit  # fifty events, not ten
+        overlap = np.abs(snapshot.rotation[:2, 0])
+        swapped |= bool(overlap[1] > overlap[0])
+        epochs.add(snapshot.frame.epoch)
+        previous = snapshot
+    assert len(epochs) == 1
+    assert swapped  # else the test would show nothing
+
+
+def test_a_stationary_stream_keeps_its_epoch() -> None:
+    """Four turnovers: no epoch begins, and new points stay where they were."""
+    engine = learn(stationary(400))
+    first, held = engine.snapshot(), stationary(200, seed=9)
+    engine.learn(stationary(800, seed=5))
+    last = engine.snapshot()
+    assert last.frame.epoch == first.frame.epoch
+    assert last.frame.fidelity > 0.95
+    before, after = first.transform(held), last.transform(held)
+    assert 1.0 - ((after - before) ** 2).sum() / (before**2).sum() > 0.9
+
+
+def test_noise_has_no_axes_to_keep() -> None:
+    """Thirty normal features: five of thirty equal axes cannot be kept, and epochs say so."""
+    engine = learn(np.random.default_rng(0).standard_normal((400, 30)), n_components=5)
+    first = engine.snapshot().frame.epoch
+    engine.learn(np.random.default_rng(1).standard_normal((1000, 30)))
+    frame = engine.snapshot().frame
+    assert frame.epoch - first >= 3
+    assert frame.since > 400
+    assert frame.lost
+
+
+@pytest.mark.parametrize("axes", ["steady", "eigen"])
+def test_another_half_of_the_clusters_ends_the_epoch(axes: str) -> None:
+    """Within one turnover after the change, and the lost axes are named."""
+    rng = np.random.default_rng(2)
+    before = np.vstack([stationary(400), stationary(200, seed=4)])
+    other = rng.standard_normal((7, 6)) * 2.0
+    after = other[rng.integers(7, size=200)] + rng.standard_normal((200, 6))
+    engine = learn(before, axes=axes)
+    epoch = engine.snapshot().frame.epoch
+    engine.learn(after)
+    frame = engine.snapshot().frame
+    assert frame.epoch > epoch
+    assert 600 < frame.since <= 800
+    assert frame.lost
+
+
+def test_a_slow_change_of_the_plane_has_a_price() -> None:
+    """Without the bound on the price, axes would be kept for ever that show less and less."""
+    rng = np.random.default_rng(3)
+    engine, worst, epochs = None, 0.0, set()
+    for step in range(30):
+        stretch = np.linspace(3.0, 0.5, 6)
+        stretch = np.roll(stretch, step // 5)
+        points = rng.uniform(-1, 1, (60, 6)) * stretch
+        if engine is None:
+            engine = se.Engine(size=200, n_components=2, scaling=None, warm_up=60)
+        engine.learn(points)
+        snapshot = engine.snapshot()
+        worst, epochs = max(worst, snapshot.frame.price), {*epochs, snapshot.frame.epoch}
+    assert len(epochs) > 2
+    assert worst < 0.9
+
+
+def test_large_coordinates_are_turned() -> None:
+    """Products of squares once overflowed: correlations were NaN."""
+    engine = learn(stationary(600) * 1e70, method="pca", scaling=None)
+    frame = engine.snapshot().frame
+    assert np.isfinite([frame.fidelity, frame.price, *frame.correlations]).all()
+    assert frame.fidelity > 0.9
+
+
+def test_fewer_columns_than_axes() -> None:
+    """Two features have two principal axes: the others are zeros, and nothing is NaN."""
+    engine = learn(stationary(600)[:, :2], method="pca", n_components=4)
+    snapshot = engine.snapshot()
+    assert not snapshot.coordinates[:, 2:].any()
+    assert snapshot.frame.price == 0.0
+    assert np.isfinite(snapshot.frame.correlations).all()
