@@ -112,8 +112,7 @@ def choose_divisors(
 def _find_varying(center: Floats, extent: Floats, count: float) -> Bools:
     """Which features of ``count`` points vary by more than the rounding of their mean."""
     rounding = max(FEWEST_BITS, count) * EPS
-    varies: Bools = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
-    return varies
+    return extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
 
 
 def _choose_divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:

@@ -115,5 +115,4 @@ def find_stale(masses: Floats, ages: Ints, size: int) -> Bools:
     Relative to the others of their own cover: in a merged one ages are unknown.
     """
     light = masses < absorption.STALE * masses.mean() if len(masses) else np.zeros(0, dtype=bool)
-    is_stale: Bools = light & (ages > absorption.STALE_AFTER * size)
-    return is_stale
+    return light & (ages > absorption.STALE_AFTER * size)

@@ -69,8 +69,7 @@ class Landmarks:
     def order(self) -> Ints:
         """Indices by coordinates, partition, position and mass, shape (n,)."""
         position, partition = self.keys[:, 1], self.keys[:, 0]
-        indices: Ints = np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
-        return indices
+        return np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
 
 
 def union(parts: Sequence[Landmarks]) -> Landmarks:

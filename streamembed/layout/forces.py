@@ -53,8 +53,7 @@ def compute_affinities(d2: Floats) -> Floats:
     mean = excess.sum(axis=1) / np.maximum(np.count_nonzero(is_neighbor, axis=1), 1)
     p = np.exp(-excess / np.where(mean > 0.0, mean, 1.0)[:, None]) * is_neighbor
     total = p.sum(axis=1, keepdims=True)
-    result: Floats = p / np.where(total > 0.0, total, 1.0)
-    return result
+    return p / np.where(total > 0.0, total, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -235,5 +235,4 @@ def _pad_rows(array: Floats, n: int) -> Floats:
 
 
 def _compute_lengths(steps: Floats) -> Floats:
-    lengths: Floats = np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])
-    return lengths
+    return np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])

@@ -329,8 +329,7 @@ def _factorise(M: csr_array, shift: float) -> SuperLU:
 
 def _orthonormalise(constant: Floats, block: Floats) -> Floats:
     """An orthonormal basis of the block's columns without the constant: both to the last digit."""
-    basis: Floats = np.linalg.qr(np.column_stack([constant, block]))[0][:, 1:]
-    return basis
+    return np.linalg.qr(np.column_stack([constant, block]))[0][:, 1:]
 
 
 def _compute_ritz_pairs(B: csr_array, basis: Floats, count: int) -> tuple[Floats, Floats, Floats]:

@@ -87,8 +87,7 @@ def view(vectors: Array, values: Floats, masses: Floats, count: int) -> Centered
 
 def deflate(block: Floats, constant: Floats) -> Floats:
     """``block`` (n, c) without its part along v_0."""
-    deflated: Floats = block - np.outer(constant, constant @ block)
-    return deflated
+    return block - np.outer(constant, constant @ block)
 
 
 def center_rows(rows: Floats, mean_row: Floats, shares: Floats) -> Floats:

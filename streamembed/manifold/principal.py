@@ -277,8 +277,7 @@ def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
     basis = basis @ turn[:, : len(sizes)][:, sizes > ROUNDING * scale]
     # rounding leaves a little of the axes in a small direction
     basis -= axes @ (axes.T @ basis)
-    clean: Floats = np.linalg.qr(basis)[0]
-    return clean
+    return np.linalg.qr(basis)[0]
 
 
 # --------------------------------------------------------------------------------------------- view
@@ -460,8 +459,7 @@ def _compute_residuals(product: Floats, vectors: Floats, values: Floats) -> Floa
 
 def _multiply(scatter: Floats, block: Floats) -> Floats:
     """S times a block, by S^T = S: two thirds of the time, with few long rows."""
-    product: Floats = (block.T @ scatter).T
-    return product
+    return (block.T @ scatter).T
 
 
 def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
@@ -519,8 +517,7 @@ class Axes(Protocol):
 def compute_whitening(principal: Axes) -> Floats:
     """Factors that give each coordinate variance 1, (k,); 0 where it has none."""
     deviations = np.sqrt(principal.explained_variance)
-    scale: Floats = np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
-    return scale
+    return np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
 
 
 def transform(principal: Axes, points: Floats, whiten: bool = False) -> Floats:
@@ -533,5 +530,4 @@ def inverse_transform(principal: Axes, coordinates: Floats, whiten: bool = False
     """The points (n, d) in the span of the axes that have these coordinates (n, k)."""
     if whiten:
         coordinates = coordinates * np.sqrt(principal.explained_variance)
-    points: Floats = coordinates @ principal.components + principal.mean
-    return points
+    return coordinates @ principal.components + principal.mean

@@ -181,8 +181,7 @@ def _certify(
     basis = np.concatenate([constant[:, None], vectors], axis=1)
 
     def project_out(column: Floats) -> Floats:
-        rest: Floats = column - basis @ (basis.T @ column)
-        return rest
+        return column - basis @ (basis.T @ column)
 
     # of (M + shift)^-1, in units of its largest; theta = u / (mu + u) in terms of that
     largest = 1.0 / report.shift

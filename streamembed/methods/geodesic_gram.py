@@ -277,8 +277,7 @@ def _label_parts(graph: csr_array, support: Support, sources: Ints | None) -> In
     first = int(np.argmax(np.bincount(labels[sources])))
     names = np.arange(labels.max() + 1)
     names[[0, first]] = first, 0
-    renamed: Ints = names[labels]
-    return renamed
+    return names[labels]
 
 
 def _build_matrix(geodesics: Geodesics, labels: Ints) -> KernelMatrix:

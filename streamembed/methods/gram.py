@@ -143,8 +143,7 @@ def estimate_negative_mass(inputs: GramInput, seed: int) -> float:
     negative = float(np.maximum(-np.linalg.eigvalsh(0.5 * (inside + inside.T)), 0.0).sum())
 
     def project_out(block: Floats) -> Floats:
-        rest: Floats = block - basis @ (basis.T @ block)
-        return rest
+        return block - basis @ (basis.T @ block)
 
     generator = np.random.default_rng((seed, inputs.position, len(masses)))
     starts = project_out(generator.standard_normal((len(masses), COLUMNS)) * (masses > 0)[:, None])

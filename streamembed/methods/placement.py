@@ -235,8 +235,7 @@ def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> 
     """Coordinates by centred rows; 0 for what leaves the doubles."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         coordinates = centering.center_rows(rows, mean_row, shares) @ targets
-    result: Floats = np.nan_to_num(coordinates, nan=0.0)
-    return result
+    return np.nan_to_num(coordinates, nan=0.0)
 
 
 def compute_coverage(d2: Floats, n_neighbors: int, typical: float) -> Floats:

@@ -327,8 +327,7 @@ def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
     """diag(m) Y / v, 0 for the columns that are none."""
     values = snapshot.eigenvalues
     safe = np.where(values > 0, values, np.inf)
-    dual: Floats = masses[:, None] * snapshot.coordinates / safe
-    return dual
+    return masses[:, None] * snapshot.coordinates / safe
 
 
 # ---------------------------------------------------------------------- kernel PCA

@@ -28,13 +28,11 @@ class FeatureMoments:
     def scale(self) -> Floats:
         """Population deviations (d,); 1 for a feature that does not vary."""
         deviations = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
-        scale: Floats = np.where(deviations > 0, deviations, 1.0)
-        return scale
+        return np.where(deviations > 0, deviations, 1.0)
 
     def fill_gaps(self, values: Floats) -> Floats:
         """The values (n, d) with the mean in the place of every NaN; 0 before any value."""
-        full: Floats = np.where(np.isnan(values), self.means, values)
-        return full
+        return np.where(np.isnan(values), self.means, values)
 
 
 def init(n_features: int) -> FeatureMoments:

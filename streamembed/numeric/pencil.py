@@ -121,8 +121,7 @@ def fix_signs(vectors: Floats, scale: Floats) -> Floats:
     loadings = np.abs(vectors) * scale[:, None]
     ties = loadings >= (1.0 - SIGN_TIE) * loadings.max(axis=0, initial=0.0)
     deciding = np.take_along_axis(vectors, np.argmax(ties, axis=0)[None], axis=0)
-    turned: Floats = vectors * np.where(deciding < 0, -1.0, 1.0)
-    return turned
+    return vectors * np.where(deciding < 0, -1.0, 1.0)
 
 
 def scaled_identity(spread: Floats) -> Floats:

@@ -120,8 +120,7 @@ def _complement_basis(left: Floats, rest: Floats, scale: float) -> Floats:
     basis = basis @ turn[:, sizes > RANK_CUT * scale]
     # Of span(U), eps * |B| is left in rest: in a direction of size 1e-13 |B| that is a part in 1e3.
     basis -= left @ (left.T @ basis)
-    clean: Floats = np.linalg.qr(basis)[0]
-    return clean
+    return np.linalg.qr(basis)[0]
 
 
 def append_rows(svd: TruncatedSVD, rows: Floats, rank: int) -> TruncatedSVD:

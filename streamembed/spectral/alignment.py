@@ -253,5 +253,4 @@ def _partial_rotation(planes: list[tuple[float, int, int]], basis: Floats, share
     for theta, i, j in planes:
         c, s = np.cos(share * theta), np.sin(share * theta)
         block[i, i], block[i, j], block[j, i], block[j, j] = c, -s, s, c
-    turned: Floats = basis @ block @ basis.T
-    return turned
+    return basis @ block @ basis.T

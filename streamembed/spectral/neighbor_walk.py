@@ -286,5 +286,4 @@ def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
     levels[np.arange(1, count), np.arange(count - 1)] = np.sqrt(shares_before / own_shares / sums)
     levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
     index = np.where(member & (labels < count), labels, count)
-    columns: Floats = levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]
-    return columns
+    return levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]

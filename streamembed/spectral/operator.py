@@ -64,8 +64,7 @@ class Normalisation:
 
 def compute_density_weights(degrees: Floats, alpha: float) -> Floats:
     """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
-    weights: Floats = degrees**-alpha
-    return weights
+    return degrees**-alpha
 
 
 def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
