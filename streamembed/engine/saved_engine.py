@@ -48,12 +48,7 @@ COUNTS = (
     "counts.rows_since_refresh",
     "counts.refilled",
 )
-FINITE = (
-    "scaling.bandwidth",
-    "frame.displacement",
-    "frame.movement",
-    "counts.rows_since_frame",
-)
+FINITE = ("scaling.bandwidth", "frame.displacement", "frame.movement", "counts.rows_since_frame")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -129,15 +129,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     shapes = {
         **dict.fromkeys(("coordinates", "psi"), (n, k)),
         **dict.fromkeys(
-            (
-                "masses",
-                "stationary",
-                "density_weights",
-                "degrees",
-                "widths",
-                "reaches",
-            ),
-            (n,),
+            ("masses", "stationary", "density_weights", "degrees", "widths", "reaches"), (n,)
         ),
         **dict.fromkeys(("center", "scale"), (d,)),
         "eigenvalues": (k,),

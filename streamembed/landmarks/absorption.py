@@ -203,12 +203,7 @@ class Absorption:
 
 
 def absorb(
-    cover: Cover,
-    masses: Floats,
-    geometry: SlotGeometry,
-    weights: Floats,
-    size: int,
-    ages: Ints,
+    cover: Cover, masses: Floats, geometry: SlotGeometry, weights: Floats, size: int, ages: Ints
 ) -> Absorption:
     """Take a chunk of events into a cover of at most ``size`` landmarks.
 

@@ -81,13 +81,7 @@ def _attract(
 
 
 def _repel(
-    x: Array,
-    y: Array,
-    one: Any,
-    own_x: Array,
-    own_y: Array,
-    pushed_x: Array,
-    pushed_y: Array,
+    x: Array, y: Array, one: Any, own_x: Array, own_y: Array, pushed_x: Array, pushed_y: Array
 ) -> None:
     lane_x, lane_y, sum_x, sum_y = np.zeros((4, LANES), dtype=x.dtype)
     for start in range(0, len(own_x), LANES):

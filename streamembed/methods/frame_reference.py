@@ -97,12 +97,7 @@ def align(
     runs = certificate.find_clusters(residuals.values[:mixing], 0.1 * (limit - largest_norm))
     runs += [range(i, i + 1) for i in range(mixing, c)]
     rotation_plan = alignment.align(
-        overlap,
-        residuals,
-        runs,
-        k,
-        limit,
-        TURN_PER_CHUNK * chunks if mix else np.inf,
+        overlap, residuals, runs, k, limit, TURN_PER_CHUNK * chunks if mix else np.inf
     )
     rotation = rotation_plan.rotation[:, :k]
     inner = weighted.T @ psi[: len(old)]  # Gram matrices give the distances without the points

@@ -62,7 +62,5 @@ def merge(left: FeatureMoments, right: FeatureMoments) -> FeatureMoments:
     step = np.where((left.counts > 0) & (right.counts > 0), right.means - left.means, 0.0)
     base = np.where(left.counts > 0, left.means, right.means)
     return FeatureMoments(
-        counts,
-        base + share * step,
-        left.squares + right.squares + left.counts * share * step**2,
+        counts, base + share * step, left.squares + right.squares + left.counts * share * step**2
     )

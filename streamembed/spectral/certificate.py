@@ -270,11 +270,7 @@ def invert_certificate(certificate: Certificate, unit: float) -> Certificate:
     """
     outside, bound, last = invert_values(
         np.array(
-            [
-                certificate.outside,
-                certificate.outside_bound,
-                certificate.gap + certificate.outside,
-            ]
+            [certificate.outside, certificate.outside_bound, certificate.gap + certificate.outside]
         ),
         unit,
     ).tolist()

@@ -160,9 +160,7 @@ def estimate_bound(residual_bound: ResidualBound, image: Floats) -> ResidualBoun
 
 
 def tighten_bound(
-    residual_bound: ResidualBound,
-    apply: Callable[[Floats], Floats],
-    level: float,
+    residual_bound: ResidualBound, apply: Callable[[Floats], Floats], level: float
 ) -> ResidualBound:
     """Multiply until the bound falls to ``level``, an estimate exceeds it, or no step is left.
 
