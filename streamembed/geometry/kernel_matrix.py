@@ -12,6 +12,7 @@ Symbols: W = kernel matrix, m = masses, q = W m = degrees. W has ones on its dia
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +90,8 @@ class _RingBuffer:
 class SavedKernelMatrix:
     """The saved form of a matrix: a copy of W, shape (n, n), and the capacity in slots."""
 
-    weights: Array
-    capacity: int
+    weights: Annotated[Array, "slots slots", "float32 or float64", "finite"]
+    capacity: Annotated[int, "at least 0"]
 
 
 class KernelMatrix:

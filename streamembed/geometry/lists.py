@@ -45,9 +45,9 @@ class NeighborLists:
         Whether duplicates, at a distance of 0, are no neighbours.
     """
 
-    near: Annotated[Slots, "n w"]
-    d2: Annotated[Floats, "n w"]
-    reach: Annotated[Floats, "n"]
+    near: Annotated[Slots, "slots w", "one of its rows or -1"]
+    d2: Annotated[Floats, "slots w", "at least 0"]
+    reach: Annotated[Floats, "slots", "at least 0"]
     n_neighbors: int
     positive: bool
 
@@ -101,13 +101,9 @@ class NeighborLists:
 
     @classmethod
     def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
-        """ValueError for lists that name slots that do not exist."""
-        n, width = packed.near.shape
-        if (
-            not 1 <= packed.n_neighbors <= width
-            or not ((packed.near >= -1) & (packed.near < n)).all()
-        ):
-            raise ValueError(f"lists of {packed.n_neighbors} in {width} entries among {n} slots")
+        """ValueError for lists without so many entries."""
+        if not 1 <= packed.n_neighbors <= packed.near.shape[1]:
+            raise ValueError(f"lists of {packed.n_neighbors} in {packed.near.shape[1]} entries")
         return packed
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -37,8 +37,8 @@ class Scaling:
         sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
     """
 
-    center: Floats
-    scale: Floats
+    center: Annotated[Floats, "d", "finite"]
+    scale: Annotated[Floats, "d", "finite", "positive"]
     bandwidth: float
 
     def apply(self, points: Floats) -> Floats:

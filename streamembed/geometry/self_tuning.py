@@ -65,9 +65,9 @@ class LocalWidths:
         Of the reaches, kept running: the unit of the least width. 0 before any was positive.
     """
 
-    reaches: Annotated[Floats, "n"]
-    widths: Annotated[Floats, "n"]
-    median: float
+    reaches: Annotated[Floats, "slots", "finite", "at least 0"]
+    widths: Annotated[Floats, "slots", "finite", "positive"]
+    median: Annotated[float, "finite", "at least 0"]
 
     @classmethod
     def empty(cls) -> LocalWidths:

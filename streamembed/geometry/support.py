@@ -8,6 +8,7 @@ reused, so that a full support is a fixed set of arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +35,11 @@ class Support:
         Positive.
     """
 
-    points: Floats
+    points: Annotated[Floats, "slots d", "finite"]
     scaled: Floats = field(metadata=NOT_SAVED)
-    ids: Array
-    births: Ints
-    masses: Floats
+    ids: Annotated[Array, "slots"]
+    births: Annotated[Ints, "slots"]
+    masses: Annotated[Floats, "slots", "finite", "positive"]
 
     @classmethod
     def empty(cls, width: int, ids_dtype: npt.DTypeLike) -> Support:

@@ -17,7 +17,7 @@ one that is shared among the neighbours on all sides hardly at all (measured on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -52,8 +52,8 @@ class Cover:
         Squared distance to it, inf for a landmark that is alone.
     """
 
-    nearest: Ints
-    nearest_d2: Floats
+    nearest: Annotated[Ints, "slots", "one of its rows or -1"]
+    nearest_d2: Annotated[Floats, "slots", "at least 0"]
 
     @classmethod
     def empty(cls) -> Cover:

@@ -59,13 +59,13 @@ class Layout:
         Affinities of the neighbours.
     """
 
-    places: Annotated[Floats, "n 2"]
-    breath: Annotated[Floats, "n 2"]
-    moved: Annotated[Floats, "n"]
+    places: Annotated[Floats, "slots 2", "finite"]
+    breath: Annotated[Floats, "slots 2", "finite"]
+    moved: Annotated[Floats, "slots", "finite", "at least 0"]
     gamma: float
     laid_out: int
-    age: int
-    epoch: int
+    age: Annotated[int, "at least 0"]
+    epoch: Annotated[int, "at least 0"]
     kept_then: float
     lists: NeighborLists | None
     p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)

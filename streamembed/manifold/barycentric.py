@@ -59,8 +59,8 @@ class BottomPairs:
         mu, ascending, at least 0.
     """
 
-    vectors: Annotated[Floats, "n m"]
-    values: Annotated[Floats, "m"]
+    vectors: Annotated[Floats, "slots m", "finite"]
+    values: Annotated[Floats, "m", "finite", "at least 0"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

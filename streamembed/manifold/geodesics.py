@@ -54,7 +54,7 @@ class Geodesics:
         stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
     """
 
-    lengths: Annotated[Floats, "m n"]
+    lengths: Annotated[Floats, "m slots", "at least 0"]
     sources: Annotated[Ints, "m"] | None = None
     parents: Slots | None = field(default=None, metadata=NOT_SAVED)
 

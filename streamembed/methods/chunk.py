@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -80,11 +80,11 @@ class AcceptedEvents:
         As in `Chunk`.
     """
 
-    points: Floats
-    ids: Array
-    rows: tuple[Floats, ...] | None = None
-    classes: Ints | None = None
-    times: Floats | None = field(default=None, metadata=SAVED_IF_SET)
+    points: Annotated[Floats, "c d", "finite"]
+    ids: Annotated[Array, "c"]
+    rows: tuple[Annotated[Floats, "*", "finite"], ...] | None = None
+    classes: Annotated[Ints, "c"] | None = None
+    times: Annotated[Floats, "c", "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -32,6 +32,9 @@ from streamembed.spectral.tracker import Factor
 
 LARGEST = float(np.finfo(np.float64).max)
 
+Count = Annotated[int, "at least 0"]
+Extent = Annotated[float, "finite", "at least 0"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameReference:
@@ -60,16 +63,16 @@ class FrameReference:
         Which event was in each slot then.
     """
 
-    columns: Floats
-    eigenvalues: Floats
-    births: Ints
-    position: int
-    epoch: int
+    columns: Annotated[Floats, "m c", "finite"]
+    eigenvalues: Annotated[Floats, "c", "finite"]
+    births: Annotated[Ints, "m"]
+    position: Count
+    epoch: Count
     restless: bool
-    displacement: float
-    movement: float
-    anchor: Floats
-    anchor_births: Ints
+    displacement: Annotated[float, "finite"]
+    movement: Annotated[float, "finite"]
+    anchor: Annotated[Floats, "a *", "finite"]
+    anchor_births: Annotated[Ints, "a"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,11 @@ class UpdateCounts:
         Slots filled again because their width had drifted, since the first event.
     """
 
-    refreshes: int
-    rebuilds: int
-    rows_since_refresh: int
-    rows_since_frame: float
-    refilled: int = 0
+    refreshes: Count
+    rebuilds: Count
+    rows_since_refresh: Count
+    rows_since_frame: Annotated[float, "finite"]
+    refilled: Count = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +117,7 @@ class KernelMap:
     """
 
     graph: KernelMatrix
-    degrees: Floats
+    degrees: Annotated[Floats, "slots", "finite"]
     factor: Factor
     centred: bool = False
 
@@ -143,11 +146,11 @@ class GraphMap:
     """
 
     weights: str
-    scale: float
+    scale: Annotated[float, "finite", "positive"]
     edges: RadiusEdges | None
     block: Block
-    low_rows: int
-    count_rows: int
+    low_rows: Count
+    count_rows: Count
     counted: int
     missed: int | None
     walk: Walk = field(metadata=NOT_SAVED)
@@ -194,9 +197,9 @@ class AlignmentMap:
         Slots filled since that solve.
     """
 
-    weights: Annotated[Floats, "n k"]
+    weights: Annotated[Floats, "slots k", "finite"]
     bottom: BottomPairs
-    rows: int
+    rows: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,11 +222,11 @@ class GeodesicMap:
     """
 
     geodesics: Geodesics
-    labels: Annotated[Ints, "n"]
+    labels: Annotated[Ints, "slots", "one of its rows"]
     factor: Factor
     edges: RadiusEdges | None
-    rows: int
-    stale: int
+    rows: Count
+    stale: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,7 +266,7 @@ class State:
         With a clock of event times: of the newest event, as of which masses are.
     """
 
-    position: int
+    position: Count
     scaling: Scaling
     scales: LocalWidths | None
     lists: NeighborLists | None
@@ -274,12 +277,12 @@ class State:
     sparse: GraphMap | None
     frame: FrameReference
     counts: UpdateCounts
-    apart: tuple[float, float] = (0.0, 0.0)
+    apart: tuple[Extent, Extent] = (0.0, 0.0)
     metrics: Learners | None = None
     rebuilt: AlignmentMap | None = None
     curved: GeodesicMap | None = None
     picture: Layout | None = None
-    time: float | None = field(default=None, metadata=SAVED_IF_SET)
+    time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property
     def is_centred(self) -> bool:

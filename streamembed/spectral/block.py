@@ -15,6 +15,7 @@ Differs: psi is stored, not V: where a degree changes, the eigenfunction stays.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -61,9 +62,9 @@ class Block:
         At most the least eigenvalue of S, or nearly; -1 always is.
     """
 
-    psi: Array
-    values: Floats
-    labels: Ints
+    psi: Annotated[Array, "slots m", "float32 or float64", "finite"]
+    values: Annotated[Floats, "m", "finite"]
+    labels: Annotated[Ints, "slots", "one of its rows or -1"]
     low: float
 
 

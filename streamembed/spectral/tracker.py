@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -84,9 +85,9 @@ class Factor:
         The frozen normalisation f of each slot.
     """
 
-    vectors: Array
-    values: Floats
-    scaling: Floats
+    vectors: Annotated[Array, "slots r", "finite"]
+    values: Annotated[Floats, "r", "finite"]
+    scaling: Annotated[Floats, "slots", "finite", "positive"]
 
     @property
     def largest(self) -> float:
