@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol, Self
@@ -89,6 +89,24 @@ class PictureContents:
     epoch: int
 
 
+class Immutable:
+    """A value whose attributes are set once, in ``vars``; a copy is the value itself."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a {kind} never changes")
+
+    def __delattr__(self, name: str) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot delete {name!r}: a {kind} never changes")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
 class PictureSource(Protocol):
     """What a picture needs of its snapshot."""
 
@@ -102,7 +120,7 @@ class PictureSource(Protocol):
     def _read_rows(self, rows: Any) -> Floats: ...
 
 
-class Picture:
+class Picture(Immutable):
     """Places in the plane that keep neighbours together, and that keep still. Immutable.
 
     It stands beside the coordinates of its snapshot and is not certified: the best picture is
@@ -146,32 +164,11 @@ class Picture:
     def __init__(self, contents: PictureContents, source: PictureSource) -> None:
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
-        vars(self).update(
-            coordinates=freeze(contents.coordinates),
-            ids=source.ids,
-            moved=freeze(contents.moved),
-            age=contents.age,
-            epoch=contents.epoch,
-            kept_then=contents.kept_then,
-            n_neighbors=contents.n_neighbors,
-            spread=contents.spread,
-            gamma=contents.gamma,
-            _contents=contents,
-            _source=source,
-        )
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to {name!r}: a picture never changes")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete {name!r}: a picture never changes")
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
+        parts = {field.name: getattr(contents, field.name) for field in fields(contents)}
+        del parts["kept"], parts["balance"], parts["neighbours"]
+        vars(self).update(parts, ids=source.ids, _contents=contents, _source=source)
+        freeze(contents.coordinates)
+        freeze(contents.moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with its snapshot."""

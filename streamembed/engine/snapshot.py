@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
-from streamembed.engine.picture import Picture, PictureContents, PictureNeighbours
-from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
+from streamembed.engine.picture import Immutable, Picture, PictureContents, PictureNeighbours
+from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, FACTS, IN_HEADER, check
 from streamembed.errors import FeatureError, InputError, quote
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import select_neighbors
@@ -38,8 +38,6 @@ from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
 from streamembed.validation import check_bytes, check_whole
-
-Record = TypeVar("Record", Certificate, "Frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Frame:
     movement: float
 
 
-class Snapshot:
+class Snapshot(Immutable):
     """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
@@ -195,52 +193,20 @@ class Snapshot:
         """
         # attributes are set once, past `__setattr__`
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
+        vars(self).update({name: kind(numbers[name]) for name, (kind, *_) in FACTS.items()})
         vars(self).update(
             _ordered=bool(numbers["ordered"]),
             feature_names=tuple(numbers["feature_names"]),
-            method=str(numbers["method"]),
-            position=int(numbers["position"]),
-            kernel=str(numbers["kernel"]),
-            bandwidth=float(numbers["bandwidth"]),
-            radius=float(numbers["radius"]),
-            n_neighbors=int(numbers["n_neighbors"]),
-            width=float(numbers["width"]),
-            least_width=float(numbers["least_width"]),
-            typical_coverage=float(numbers["typical_coverage"]),
-            alpha=float(numbers["alpha"]),
-            diffusion_time=float(numbers["diffusion_time"]),
-            degree=int(numbers["degree"]),
-            coef0=float(numbers["coef0"]),
-            gamma=float(numbers["gamma"]),
-            reg=float(numbers["reg"]),
-            certificate=_to_plain_numbers(numbers["certificate"]),
-            frame=_to_plain_numbers(numbers["frame"]),
-            rung=str(numbers["rung"]),
-            resolution=float(numbers["resolution"]),
-            n_connected=int(numbers["n_connected"]),
             _metrics=dict(numbers["metrics"]),
             _source=freeze(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
         vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to {name!r}: a snapshot never changes")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete {name!r}: a snapshot never changes")
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
         kept = vars(self)
         arrays = {name: kept[name] for name in ARRAYS}
-        numbers = {name: kept[name] for name in NUMBERS}
+        numbers = {name: kept[name] for name in FACTS}
         numbers.update(ordered=self._ordered, metrics=self._metrics)
         drawn = None if self.picture is None else self.picture._counted()
         return type(self), (arrays, numbers, self._tracked, drawn)
@@ -561,15 +527,14 @@ class Snapshot:
         for name, column in COLUMNS.items():
             array = getattr(self, name)
             if array.shape[1:] != (0,):
-                matrix = array.ndim == 2
-                columns[column] = archive.to_list_column(array) if matrix else pa.array(array)
+                columns[column] = snapshot_contents.to_column(array)
         drawn = None
         if self.picture is not None:
             places, drawn = snapshot_contents.pack_picture(self.picture._counted())
             columns |= places
         header = {
             "picture": drawn,
-            **{name: getattr(self, name) for name in NUMBERS},
+            **{name: getattr(self, name) for name in FACTS},
             **{name: getattr(self, name).tolist() for name in IN_HEADER},
             "ordered": self._ordered,
             "certificate": codec.pack(self.certificate)[1],
@@ -614,9 +579,7 @@ class Snapshot:
         arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
         for name, column in COLUMNS.items():
             if column in table.column_names:
-                values = table.column(column)
-                lists = pa.types.is_fixed_size_list(values.type)
-                arrays[name] = archive.to_matrix(values) if lists else values.to_numpy().copy()
+                arrays[name] = snapshot_contents.to_array(table.column(column))
         for name in ("points", "lengths"):
             arrays.setdefault(name, np.zeros((len(arrays["ids"]), 0)))
         numbers = {
@@ -711,12 +674,6 @@ def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, 
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
-
-
-def _to_plain_numbers(facts: Record) -> Record:
-    """A dataclass with Python's numbers instead of numpy's."""
-    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return replace(facts, **{n: v.item() for n, v in values.items() if isinstance(v, np.generic)})
 
 
 codec.prepare(Certificate, Frame, PictureContents)
