@@ -137,7 +137,8 @@ class NeighborLists:
             )
             return lists, self._find_changed(lists.near, lists.d2, np.arange(n), slots)
         width = self.near.shape[1]
-        near, d2, reach = arrays = self._grow(n - len(self))
+        near, d2, reach = arrays = _make_empty(n, width)
+        near[: len(self)], d2[: len(self)], reach[: len(self)] = self.near, self.d2, self.reach
         is_replaced = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
         is_replaced[slots] = True
         removed = np.flatnonzero(is_replaced.take(near, mode="wrap"))
@@ -155,29 +156,15 @@ class NeighborLists:
         is_touched[removed // width] = is_touched[into] = True
         is_touched[slots] = False
         rows = np.flatnonzero(is_touched)
+        at = np.searchsorted(rows, into)
         near[rows], d2[rows], reach[rows] = _merge(
-            near[rows],
-            d2[rows],
-            reach[rows],
-            np.searchsorted(rows, into),
-            arriving,
-            entry_d2,
-            positions,
+            near[rows], d2[rows], reach[rows], at, arriving, entry_d2, positions
         )
         too_short = rows[(near[rows, k - 1] < 0) & (reach[rows] < np.inf)]
         for tile in split_slots(too_short, n):
             _fill(arrays, geometry.rows(tile), positions, self.positive)
         lists = NeighborLists(freeze(near), freeze(d2), freeze(reach), k, self.positive)
         return lists, self._find_changed(near, d2, rows, slots)
-
-    def _grow(self, n_new: int) -> tuple[Slots, Floats, Floats]:
-        """Copies of near, d2 and reach, with ``n_new`` more slots."""
-        near, d2, reach = _make_empty(n_new, self.near.shape[1])
-        return (
-            np.concatenate([self.near, near]),
-            np.concatenate([self.d2, d2]),
-            np.concatenate([self.reach, reach]),
-        )
 
     def _find_changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
         """``slots``, and those among ``rows`` whose K nearest are others than here."""
@@ -270,9 +257,8 @@ class RadiusEdges:
         for tile in split_slots(slots, n):
             row, ends, d2 = geometry.rows(tile).within(self.radius2)
             heads = tile[row]
-            is_first = (heads < ends) | ~is_replaced[
-                ends
-            ]  # of two that arrive, from the smaller one only
+            # of two that arrive, from the smaller one only
+            is_first = (heads < ends) | ~is_replaced[ends]
             heads, ends = heads[is_first].astype(np.int32), ends[is_first].astype(np.int32)
             parts.append((np.minimum(heads, ends), np.maximum(heads, ends), d2[is_first]))
         i, j, d2 = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -297,12 +283,8 @@ def _fill(
     a, i, entry_d2 = a[order], i[order], entry_d2[order]
     rank = np.arange(len(a)) - np.searchsorted(a, a)
     is_listed = rank < width
-    a, i, entry_d2, rank = (
-        block.slots[a[is_listed]],
-        i[is_listed],
-        entry_d2[is_listed],
-        rank[is_listed],
-    )
+    i, entry_d2, rank = i[is_listed], entry_d2[is_listed], rank[is_listed]
+    a = block.slots[a[is_listed]]
     near[block.slots], d2[block.slots] = -1, np.inf
     near[a, rank], d2[a, rank] = i, entry_d2
     # a list that is not full has all that there are: then it is inf
@@ -341,12 +323,8 @@ def _merge(
     # Those just at the reach are known only before one that stays.
     n_left = np.count_nonzero(near >= 0, axis=1)
     is_known = (entry_d2 < reach[into]) | (ahead < n_left[into])
-    into, arriving, entry_d2, ahead = (
-        into[is_known],
-        arriving[is_known],
-        entry_d2[is_known],
-        ahead[is_known],
-    )
+    into, arriving = into[is_known], arriving[is_known]
+    entry_d2, ahead = entry_d2[is_known], ahead[is_known]
     # Indices of flat lists, behind which the last is for what does not fit.
     start, end = np.arange(r) * width, r * width
     position = ahead + np.arange(len(into)) - np.searchsorted(into, into)

@@ -22,7 +22,7 @@ from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.layout.placing import place_newcomers
 from streamembed.layout.relaxation import displace_all, lay_out, relax, spread_out
-from streamembed.numeric.arrays import Floats, Ints, freeze
+from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
 from streamembed.numeric.codec import NOT_SAVED
 
 # Events of the stream for which all points take one step.
@@ -170,12 +170,12 @@ def update(
     (near, d2), n = select_neighbors(lists), len(lists)
     changed = lists.find_changed(before, slots)
     if layout.p.shape[1] == near.shape[1]:
-        p = _pad_rows(layout.p, n)
+        p = pad_rows(layout.p, n)
         p[changed] = compute_affinities(d2[changed])
     else:  # the support has grown so far that more neighbours attract
         p, changed = compute_affinities(d2), np.arange(n)
     links = Links.of(near, p)
-    old_places, displacement = _pad_rows(layout.places, n), _pad_rows(layout.breath, n)
+    old_places, displacement = pad_rows(layout.places, n), pad_rows(layout.breath, n)
     displacement[slots] = 0.0
     places = place_newcomers(links, old_places, slots, arrivals, rho, layout.gamma)
     places = relax(links, places, changed, slots, rho, layout.gamma)
@@ -225,13 +225,6 @@ def _rank_columns(columns: Floats, arrivals: Ints) -> Floats:
         start[np.lexsort(keys), j] = (np.arange(n) + 0.5) / n - 0.5
     start *= np.sqrt(12.0)
     return start
-
-
-def _pad_rows(array: Floats, n: int) -> Floats:
-    """A copy with rows of zeros behind its own."""
-    padded = np.zeros((n, array.shape[1]))
-    padded[: len(array)] = array
-    return padded
 
 
 def _compute_lengths(steps: Floats) -> Floats:

@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import Slots
 from streamembed.geometry.pairwise import CELLS
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.spectral.inertia import Inertia, count_above
 
 # Columns beyond the wanted ones: guards. Every solve draws the last of them again, to find a part
@@ -149,9 +149,8 @@ def compute_weights_between(new: Floats, points: Floats, near: Slots, reg: float
 def _solve_weights(differences: Floats, is_neighbor: Array, reg: float) -> Floats:
     """Weights (b, K) of the differences (b, K, d) to neighbours, which are written over."""
     differences[~is_neighbor] = 0.0
-    size: Floats = np.abs(differences).max(
-        axis=(1, 2), initial=0.0
-    )  # no square over- or underflows
+    # no square over- or underflows
+    size: Floats = np.abs(differences).max(axis=(1, 2), initial=0.0)
     differences /= np.where(size > 0, size, 1.0)[:, None, None]
     gram = differences @ differences.transpose(0, 2, 1)
     trace = np.einsum("bii->b", gram)
@@ -230,7 +229,7 @@ def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats
     mean; 0 where none did.
     """
     n = len(near)
-    result = np.concatenate([vectors, np.zeros((n - len(vectors), vectors.shape[1]))])
+    result = pad_rows(vectors, n)
     is_unchanged = np.ones(n + 1, dtype=bool)  # the last for the slot -1
     is_unchanged[slots], is_unchanged[-1] = False, False
     is_known = is_unchanged[near[slots]]

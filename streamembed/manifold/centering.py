@@ -22,6 +22,7 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral.operator import deflate
 
 # Of the largest square of a direction of the centred factor, below which it is rounding.
 NO_DIRECTION = 1e-14
@@ -83,11 +84,6 @@ def view(vectors: Array, values: Floats, masses: Floats, count: int) -> Centered
     n_vectors = min(count, int(np.count_nonzero(eigenvalues > 0.0)))
     leading: Floats = centred @ (whitener @ mix[:, :n_vectors])
     return CenteredView(eigenvalues, deflate(leading, np.sqrt(shares)), centred, values)
-
-
-def deflate(block: Floats, constant: Floats) -> Floats:
-    """``block`` (n, c) without its part along v_0."""
-    return block - np.outer(constant, constant @ block)
 
 
 def center_rows(rows: Floats, mean_row: Floats, shares: Floats) -> Floats:

@@ -23,6 +23,7 @@ from scipy.linalg.blas import dgemm
 
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
+from streamembed.spectral.alignment import choose_signs
 
 EPS = float(np.finfo(np.float64).eps)
 # Singular values below this share of the largest have no direction in double precision.
@@ -467,12 +468,12 @@ def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
     if not len(values):
         return vectors
     if reference is None or not reference.shape[1]:
-        return vectors * _compute_signs(vectors)
+        return vectors * choose_signs(vectors)
     overlap = vectors.T @ reference  # (k, m)
     best_overlap = overlap[np.arange(len(overlap)), np.abs(overlap).argmax(axis=1)]
     signs = np.where(best_overlap < 0, -1.0, 1.0)
     if np.abs(best_overlap).min() < LEAST_OVERLAP:
-        signs = np.where(np.abs(best_overlap) < LEAST_OVERLAP, _compute_signs(vectors), signs)
+        signs = np.where(np.abs(best_overlap) < LEAST_OVERLAP, choose_signs(vectors), signs)
     aligned = vectors * signs
     if (values[:-1] - values[1:] > NEAR * values[1:]).all():
         return aligned
@@ -490,12 +491,6 @@ def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
             aligned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
         start = stop
     return aligned
-
-
-def _compute_signs(vectors: Floats) -> Floats:
-    """Signs that make the largest loading of each column positive, (k,)."""
-    largest = np.abs(vectors).argmax(axis=0)
-    return np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
 
 # -------------------------------------------------------------------------------------- coordinates

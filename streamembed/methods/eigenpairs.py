@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -53,6 +54,13 @@ class Eigenpairs:
     unit: float = 1.0
     floor: float = certificate.NEGLIGIBLE
     negative_mass: float | None = None
+
+    @classmethod
+    def none(cls, normal: Normalisation) -> Self:
+        """Those of points that do not differ: the constant is all there is."""
+        empty = np.zeros((len(normal.stationary), 0))
+        outside = Outside(0.0, 0.0, np.zeros(0))
+        return cls(np.zeros(0), empty, empty, outside, normal, 0.0, "view")
 
     @property
     def residuals(self) -> Residuals:

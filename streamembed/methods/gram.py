@@ -33,7 +33,7 @@ from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import probes, tracker
 from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.operator import Normalisation, deflate
 from streamembed.spectral.quadrature import estimate_negative_trace
 from streamembed.spectral.tracker import Factor
 
@@ -137,7 +137,7 @@ def estimate_negative_mass(inputs: GramInput, seed: int) -> float:
     unit = float(np.abs(row).max())  # of entries of one sign, as here, a bound on the norm
     operator = _CentredOperator(inputs.matrix, normal, unit)
     leading = normal.scaling[:, None] * inputs.factor.vectors[:, :LEADING]
-    leading_basis = orthonormal_basis(centering.deflate(leading, constant))
+    leading_basis = orthonormal_basis(deflate(leading, constant))
     basis = np.column_stack([constant, leading_basis])
     inside = leading_basis.T @ operator.apply(leading_basis)
     negative = float(np.maximum(-np.linalg.eigvalsh(0.5 * (inside + inside.T)), 0.0).sum())
@@ -173,8 +173,8 @@ class _CentredOperator:
     def apply(self, block: Floats) -> Floats:
         """S @ block / unit, for any (n, c)."""
         constant, root = self.normal.constant, self.normal.scaling[:, None]
-        image = self.matrix.product(root * centering.deflate(block, constant)).astype(np.float64)
-        return centering.deflate(root * image, constant) / self.unit
+        image = self.matrix.product(root * deflate(block, constant)).astype(np.float64)
+        return deflate(root * image, constant) / self.unit
 
 
 def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
@@ -317,7 +317,7 @@ def _polish(
 ) -> tuple[Eigenpairs, Floats]:
     """The Ritz pairs of the block, its errors and the probes' directions: one more step."""
     whole = np.concatenate([pairs.vectors, pairs.errors, directions], axis=1)
-    basis = orthonormal_basis(centering.deflate(whole, operator.normal.constant))
+    basis = orthonormal_basis(deflate(whole, operator.normal.constant))
     image = operator.apply(basis)
     values, mix = descending_eigh(basis.T @ image)
     n_kept = min(config.n_components + 1, int(np.count_nonzero(values > NEGLIGIBLE)))
@@ -337,7 +337,7 @@ def decompose(inputs: GramInput, config: Config) -> Eigenpairs:
     floor = max(NEGLIGIBLE, rounding)
     is_real = values > floor
     n_kept = min(config.n_components + 1, int(np.count_nonzero(is_real)))
-    leading = centering.deflate(vectors[:, :n_kept], normal.constant)
+    leading = deflate(vectors[:, :n_kept], normal.constant)
     errors = dense @ leading - leading * values[:n_kept]
     n_shown = min(n_kept, config.n_components)
     following = float(values[n_shown]) if n_shown < len(values) else 0.0
@@ -380,7 +380,7 @@ def _solve(
         )
     except ArpackError:
         return pairs
-    basis = orthonormal_basis(centering.deflate(vectors, operator.normal.constant))
+    basis = orthonormal_basis(deflate(vectors, operator.normal.constant))
     image = operator.apply(basis)
     values, mix = descending_eigh(basis.T @ image)
     # only the block itself counts as known

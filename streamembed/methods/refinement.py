@@ -67,10 +67,8 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
         yield _decompose(state, config)
         return
     operator, draws, images, strength = _normalise(state, config)
-    if state.coincide:  # all weights are 1, and the constant is all there is
-        outside = Outside(0.0, 0.0, np.zeros(0))
-        empty = np.zeros((n, 0))
-        yield Eigenpairs(np.zeros(0), empty, empty, outside, operator.normal, 0.0, "view")
+    if state.coincide:  # all weights are 1
+        yield Eigenpairs.none(operator.normal)
         return
     factor, refinement = state.factor, "view"
     for attempt in range(REFRESHES + 1):
@@ -322,9 +320,5 @@ def _filter_block(
     residual_bound = probes.tighten_bound(
         residual_bound, apply_rest, 0.9 * pairs.outside_limit(config)
     )
-    return replace(
-        pairs,
-        outside=bound_following(
-            vectors, image, residual_bound.bound, config.n_components, operator.rounding
-        ),
-    )
+    bound, k = residual_bound.bound, config.n_components
+    return replace(pairs, outside=bound_following(vectors, image, bound, k, operator.rounding))

@@ -24,3 +24,10 @@ def freeze(array: Array) -> Array:
     """
     array.flags.writeable = False
     return array
+
+
+def pad_rows(array: Array, n: int) -> Array:
+    """A copy with n rows: zeros behind its own."""
+    padded = np.zeros((n, *array.shape[1:]), dtype=array.dtype)
+    padded[: len(array)] = array
+    return padded

@@ -79,7 +79,7 @@ class Turn:
 
 
 def choose_signs(columns: Floats) -> Floats:
-    """Signs, shape (c,), that make the largest entry of each column positive (the first frame)."""
+    """Signs, shape (c,), that make the largest entry of each column positive."""
     rows = np.argmax(np.abs(columns), axis=0)
     return np.where(columns[rows, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
