@@ -45,42 +45,26 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureNeighbours:
-    """Neighbours that the quality measures of a picture are computed from.
+    """Neighbours that the quality measures of a picture are computed from."""
 
-    Attributes
-    ----------
-    near, d2 : (N, K)
-        The nearest of every point, oldest first, -1 behind the end of a list.
-    duplicates : (N,) or None
-        See `streamembed.layout.measures.measure_kept`; None where the points of the snapshot tell.
-    """
-
+    # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
     near: Slots
     d2: Floats
+    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
+    # tell.
     duplicates: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureContents:
-    """The contents of a picture; points in the order of the snapshot.
+    """The contents of a picture; points in the order of the snapshot."""
 
-    Attributes
-    ----------
-    coordinates : (N, 2)
-    moved : (N,)
-    kept, balance : (N,) or None
-        None where they are still to be counted.
-    neighbours : Neighbours or None
-        By which they are.
-    gamma, spread, kept_then : float
-    n_neighbors, age, epoch : int
-    """
-
-    coordinates: Floats
-    moved: Floats
+    coordinates: Floats  # (N, 2)
+    moved: Floats  # (N,)
+    # (N,): None where they are still to be counted.
     kept: Floats | None
     balance: Floats | None
-    neighbours: PictureNeighbours | None
+    neighbours: PictureNeighbours | None  # by which they are
     gamma: float
     spread: float
     kept_then: float

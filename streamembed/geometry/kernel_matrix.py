@@ -62,18 +62,12 @@ def choose_capacity(n: int, size: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Journal:
-    """Which matrix the ring belongs to, and how to roll it back to the previous one.
+    """Which matrix the ring belongs to, and how to roll it back to the previous one."""
 
-    Attributes
-    ----------
-    current, previous : object
-        Identities of matrices; ``previous`` is None where there is no way back.
-    slots, rows : (b,), (b, n)
-        The previous matrix's rows of the slots that were written.
-    """
-
+    # Identities of matrices; ``previous`` is None where there is no way back.
     current: object
     previous: object | None
+    # (b,), (b, n): the previous matrix's rows of the slots that were written.
     slots: Ints
     rows: Array
 

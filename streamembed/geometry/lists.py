@@ -28,28 +28,16 @@ MOST_REPLACED = 1 / 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeighborLists:
-    """The nearest others of every slot: a value, whose arrays are never written.
+    """The nearest others of every slot: a value, whose arrays are never written."""
 
-    Attributes
-    ----------
-    near : (n, w)
-        Slots, ascending by (d2, arrival); -1 behind the end.
-    d2 : (n, w)
-        Squared distances to them; inf behind the end.
-    reach : (n,)
-        Every other that is nearer than this, in squared distance, is in the list; of those just so
-        near, some of the oldest. inf where the list has all that there are.
-    n_neighbors : int
-        K: a list holds as many, or all that there are.
-    positive : bool
-        Whether duplicates, at a distance of 0, are no neighbours.
-    """
-
+    # Slots, ascending by (d2, arrival); -1 behind the end.
     near: Annotated[Slots, "slots w", "one of its rows or -1"]
-    d2: Annotated[Floats, "slots w", "at least 0"]
+    d2: Annotated[Floats, "slots w", "at least 0"]  # squared distances to them; inf behind the end
+    # Every other that is nearer than this, in squared distance, is in the list; of those just so
+    # near, some of the oldest. inf where the list has all that there are.
     reach: Annotated[Floats, "slots", "at least 0"]
-    n_neighbors: int
-    positive: bool
+    n_neighbors: int  # K: a list holds as many, or all that there are
+    positive: bool  # whether duplicates, at a distance of 0, are no neighbours
 
     @classmethod
     def build(
@@ -222,20 +210,12 @@ class NeighborLists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RadiusEdges:
-    """All pairs of slots within a radius: a value, whose arrays are never written.
+    """All pairs of slots within a radius: a value, whose arrays are never written."""
 
-    Attributes
-    ----------
-    i, j : (m,)
-        Slots, i < j, ascending by (i, j).
-    d2 : (m,)
-        Squared distances, at most ``radius2``.
-    radius2 : float
-    """
-
+    # Slots, i < j, ascending by (i, j).
     i: Annotated[Slots, "m"]
     j: Annotated[Slots, "m"]
-    d2: Annotated[Floats, "m"]
+    d2: Annotated[Floats, "m"]  # squared distances, at most ``radius2``
     radius2: float
 
     @classmethod

@@ -26,19 +26,13 @@ LEAST_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """The input scaling of the kernel: (x - center) / scale, at this bandwidth.
+    """The input scaling of the kernel: (x - center) / scale, at this bandwidth."""
 
-    Attributes
-    ----------
-    center, scale : (d,)
-        In the caller's units; the scale is 1 where nothing is scaled.
-    bandwidth : float
-        sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
-        sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
-    """
-
+    # In the caller's units; the scale is 1 where nothing is scaled.
     center: Annotated[Floats, "d", "finite"]
     scale: Annotated[Floats, "d", "finite", "positive"]
+    # sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
+    # sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
     bandwidth: float
 
     def apply(self, points: Floats) -> Floats:

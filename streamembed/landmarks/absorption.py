@@ -42,17 +42,11 @@ LEAST_MASS = 1e-15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cover:
-    """The nearest other landmark of each, and so the closest pair.
+    """The nearest other landmark of each, and so the closest pair."""
 
-    Attributes
-    ----------
-    nearest : (n,)
-        Slot, int64; -1 for a landmark that is alone.
-    nearest_d2 : (n,)
-        Squared distance to it, inf for a landmark that is alone.
-    """
-
+    # Slot, int64; -1 for a landmark that is alone.
     nearest: Annotated[Ints, "slots", "one of its rows or -1"]
+    # Squared distance to it, inf for a landmark that is alone.
     nearest_d2: Annotated[Floats, "slots", "at least 0"]
 
     @classmethod
@@ -178,26 +172,14 @@ class DistanceGeometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absorption:
-    """The result of a chunk.
+    """The result of a chunk."""
 
-    Attributes
-    ----------
-    slots : (b,)
-        Slots that hold another event than before, ascending, int64.
-    events : (b,)
-        The event of the chunk in each.
-    masses : (n',)
-        Of all landmarks, afterwards.
-    cover : Cover
-    near, near_d2 : (c,)
-        For every event the nearest slot at the start of the chunk, and the squared distance; empty
-        where there was no landmark.
-    """
-
-    slots: Ints
-    events: Ints
-    masses: Floats
+    slots: Ints  # (b,): slots that hold another event than before, ascending, int64
+    events: Ints  # (b,): the event of the chunk in each
+    masses: Floats  # (n',): of all landmarks, afterwards
     cover: Cover
+    # (c,): for every event the nearest slot at the start of the chunk, and the squared distance;
+    # empty where there was no landmark.
     near: Ints
     near_d2: Floats
 

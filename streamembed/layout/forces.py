@@ -58,22 +58,12 @@ def compute_affinities(d2: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """A = (P + P^T) / 2: a row's own list, and then the rows that list it.
+    """A = (P + P^T) / 2: a row's own list, and then the rows that list it."""
 
-    Attributes
-    ----------
-    near : (n, K)
-        Slots; -1 past the end of a list.
-    weights : (n, K)
-        P / 2.
-    starts : (n + 1,)
-    slots, back : (starts[-1],)
-        For each row the rows that list it, ascending, and their P / 2.
-    """
-
-    near: Slots
-    weights: Floats
-    starts: Ints
+    near: Slots  # (n, K): slots; -1 past the end of a list
+    weights: Floats  # (n, K): P / 2
+    starts: Ints  # (n + 1,)
+    # (starts[-1],): for each row the rows that list it, ascending, and their P / 2.
     slots: Ints
     back: Floats
 

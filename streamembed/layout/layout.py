@@ -36,39 +36,21 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Places of all slots in the plane: a value whose arrays are never written.
+    """Places of all slots in the plane: a value whose arrays are never written."""
 
-    Attributes
-    ----------
-    places, breath : (n, 2)
-        Where every slot is, and its last global displacement: the step that it took with all
-        others.
-    moved : (n,)
-        How far the last chunk has moved it; 0 for what the chunk brought.
-    gamma : float
-        Strength of the repulsion, frozen when the layout was spread out.
-    laid_out, age : int
-        Slots at that time, and chunks since.
-    epoch : int
-        How often it was spread out or laid out again.
-    kept_then : float
-        Mean share of neighbours that were kept when it was last spread out.
-    lists : Lists or None
-        Nearest neighbours; None where the method has lists of its own.
-    p : (n, K)
-        Affinities of the neighbours.
-    """
-
+    # Where every slot is, and its last global displacement: the step that it took with all others.
     places: Annotated[Floats, "slots 2", "finite"]
     breath: Annotated[Floats, "slots 2", "finite"]
+    # How far the last chunk has moved it; 0 for what the chunk brought.
     moved: Annotated[Floats, "slots", "finite", "at least 0"]
-    gamma: float
+    gamma: float  # strength of the repulsion, frozen when the layout was spread out
+    # Slots at that time, and chunks since.
     laid_out: int
     age: Annotated[int, "at least 0"]
-    epoch: Annotated[int, "at least 0"]
-    kept_then: float
-    lists: NeighborLists | None
-    p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)
+    epoch: Annotated[int, "at least 0"]  # how often it was spread out or laid out again
+    kept_then: float  # mean share of neighbours that were kept when it was last spread out
+    lists: NeighborLists | None  # nearest neighbours; None where the method has lists of its own
+    p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)  # affinities of the neighbours
 
     def __len__(self) -> int:
         return len(self.places)

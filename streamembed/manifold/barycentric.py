@@ -49,47 +49,27 @@ SLACK_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BottomPairs:
-    """The bottom of M without v_0: what persists from one solve to the next.
+    """The bottom of M without v_0: what persists from one solve to the next."""
 
-    Attributes
-    ----------
-    vectors : (n, m)
-        Orthonormal, orthogonal to v_0, by slot: the wanted columns first, then guards.
-    values : (m,)
-        mu, ascending, at least 0.
-    """
-
+    # Orthonormal, orthogonal to v_0, by slot: the wanted columns first, then guards.
     vectors: Annotated[Floats, "slots m", "finite"]
-    values: Annotated[Floats, "m", "finite", "at least 0"]
+    values: Annotated[Floats, "m", "finite", "at least 0"]  # mu, ascending, at least 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SolveReport:
-    """The report of a solve.
+    """The report of a solve."""
 
-    Attributes
-    ----------
-    errors : (n, c)
-        M v - mu v of the wanted columns, absolute.
-    relative : (c,)
-        Their norms relative to mu of the column after the wanted ones: with a gap there, about the
-        sine of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any of
-        a larger null space, of parts or of duplicates.
-    steps : int
-        Of inverse iteration.
-    met : bool
-        Whether all of ``relative`` is within the tolerance.
-    inverse : callable
-        (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
-    norm, shift : float
-        A bound on the norm of M, and what is added to its diagonal before it is factorised.
-    """
-
-    errors: Floats
+    errors: Floats  # (n, c): M v - mu v of the wanted columns, absolute
+    # (c,): their norms relative to mu of the column after the wanted ones: with a gap there, about
+    # the sine of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any
+    # of a larger null space, of parts or of duplicates.
     relative: Floats
-    steps: int
-    met: bool
+    steps: int  # of inverse iteration
+    met: bool  # whether all of ``relative`` is within the tolerance
+    # (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
     inverse: Callable[[Floats], Floats]
+    # A bound on the norm of M, and what is added to its diagonal before it is factorised.
     norm: float
     shift: float
 

@@ -32,24 +32,12 @@ NEARLY_DEPENDENT = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CenteredView:
-    """A factor of S, and the eigenpairs of S by this factor.
+    """A factor of S, and the eigenpairs of S by this factor."""
 
-    Attributes
-    ----------
-    values : (q,)
-        v, descending, signed.
-    vectors : (n, c)
-        V of the first c, orthonormal and orthogonal to v_0.
-    root : (n, r)
-        F = diag(sqrt(m)) J U, so that S ~ F diag(lambda) F^T.
-    weights : (r,)
-        lambda.
-    """
-
-    values: Floats
-    vectors: Floats
-    root: Floats
-    weights: Floats
+    values: Floats  # (q,): v, descending, signed
+    vectors: Floats  # (n, c): V of the first c, orthonormal and orthogonal to v_0
+    root: Floats  # (n, r): F = diag(sqrt(m)) J U, so that S ~ F diag(lambda) F^T
+    weights: Floats  # (r,): lambda
 
 
 def view(vectors: Array, values: Floats, masses: Floats, count: int) -> CenteredView:

@@ -41,21 +41,13 @@ SAMPLE = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geodesics:
-    """The lengths of shortest paths to all slots: a value whose arrays are never written.
+    """The lengths of shortest paths to all slots: a value whose arrays are never written."""
 
-    Attributes
-    ----------
-    lengths : (m, n)
-        A row a source: from it to all; 0 to itself, inf where there is no path.
-    sources : (m,) or None
-        Slots, ascending; None where every slot is one.
-    parents : (m, n) or None
-        The slot before t on a shortest path from s, -1 where there is none; None where rows are
-        stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
-    """
-
+    # A row a source: from it to all; 0 to itself, inf where there is no path.
     lengths: Annotated[Floats, "m slots", "at least 0"]
-    sources: Annotated[Ints, "m"] | None = None
+    sources: Annotated[Ints, "m"] | None = None  # slots, ascending; None where every slot is one
+    # (m, n): the slot before t on a shortest path from s, -1 where there is none; None where rows
+    # are stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
     parents: Slots | None = field(default=None, metadata=NOT_SAVED)
 
     @classmethod

@@ -65,20 +65,11 @@ def choose_rank(n_components: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Count, mean and scatter of rows, exact up to rounding.
+    """Count, mean and scatter of rows, exact up to rounding."""
 
-    Attributes
-    ----------
-    count : float
-        n, the sum of the weights.
-    mean : (d,)
-    scatter : (d, d)
-        S, symmetric up to the rounding of a product.
-    """
-
-    count: float
+    count: float  # n, the sum of the weights
     mean: Annotated[Floats, "d"]
-    scatter: Annotated[Floats, "d d"]
+    scatter: Annotated[Floats, "d d"]  # S, symmetric up to the rounding of a product
 
     @classmethod
     def init(cls, n_features: int) -> Self:
@@ -143,29 +134,14 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneSided:
-    """Count, mean and leading axes of rows: S ~ V diag(s^2) V^T, of which only V is kept.
+    """Count, mean and leading axes of rows: S ~ V diag(s^2) V^T, of which only V is kept."""
 
-    Attributes
-    ----------
-    count : float
-        n, the sum of the weights.
-    mean : (d,)
-    values : (r,)
-        s, positive, descending.
-    axes : (d, r)
-        V, orthonormal columns.
-    tail : float
-        What was cut off, as a sum of squares: with the sum of s^2, the exact trace of S.
-    rank : int
-        The most columns to keep.
-    """
-
-    count: float
+    count: float  # n, the sum of the weights
     mean: Annotated[Floats, "d"]
-    values: Annotated[Floats, "r"]
-    axes: Annotated[Floats, "d r"]
-    tail: float
-    rank: int
+    values: Annotated[Floats, "r"]  # s, positive, descending
+    axes: Annotated[Floats, "d r"]  # V, orthonormal columns
+    tail: float  # what was cut off, as a sum of squares: with the sum of s^2, the exact trace of S
+    rank: int  # the most columns to keep
 
     @classmethod
     def init(cls, n_features: int, rank: int) -> Self:
@@ -286,41 +262,20 @@ def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalView:
-    """Principal axes of a state.
+    """Principal axes of a state."""
 
-    Attributes
-    ----------
-    components : (k, d)
-        Unit rows, by descending variance; rows of zeros where there is no variance.
-    explained_variance : (k,)
-        theta / (n - 1); 0 where n is at most 1.
-    explained_variance_ratio : (k,)
-        Shares of the total variance, in [0, 1].
-    singular_values : (k,)
-        s.
-    mean : (d,)
-    count : float
-        n.
-    total_variance : float
-        Of all features together, exact whatever was cut off.
-    residual : float or None
-        max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
-    tail : float
-        Share of the total variance whose directions are not stored, in [0, 1].
-    cut : tuple of int
-        Components without variance.
-    """
-
+    # (k, d): unit rows, by descending variance; rows of zeros where there is no variance.
     components: Floats
-    explained_variance: Floats
-    explained_variance_ratio: Floats
-    singular_values: Floats
-    mean: Floats
-    count: float
-    total_variance: float
+    explained_variance: Floats  # (k,): theta / (n - 1); 0 where n is at most 1
+    explained_variance_ratio: Floats  # (k,): shares of the total variance, in [0, 1]
+    singular_values: Floats  # (k,): s
+    mean: Floats  # (d,)
+    count: float  # n
+    total_variance: float  # of all features together, exact whatever was cut off
+    # max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
     residual: float | None
-    tail: float
-    cut: tuple[int, ...]
+    tail: float  # share of the total variance whose directions are not stored, in [0, 1]
+    cut: tuple[int, ...]  # components without variance
 
 
 def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> PrincipalView:

@@ -35,61 +35,29 @@ LARGEST_SHRINKAGE = 1e4
 
 @dataclass(frozen=True, slots=True)
 class PrincipalSettings:
-    """The options: ``solver`` is "moments" or "svd", and a window needs moments.
-
-    Attributes
-    ----------
-    n_components : int
-    solver : str
-    rank : int
-        Columns of a one-sided SVD.
-    window : int or None
-        Events that count.
-    half_life : float or None
-        Events after which one counts half.
-    """
+    """The options: ``solver`` is "moments" or "svd", and a window needs moments."""
 
     n_components: int
     solver: str
-    rank: int
-    window: int | None
-    half_life: float | None
+    rank: int  # columns of a one-sided SVD
+    window: int | None  # events that count
+    half_life: float | None  # events after which one counts half
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalStream:
-    """The state of a stream.
+    """The state of a stream."""
 
-    Attributes
-    ----------
-    spread : Spread
-        Means of the features over all whole chunks, with which gaps are filled.
-    waiting : (b, d)
-        Rows of the chunk that is filling, NaN where a value is missing.
-    learned : int
-        Events in whole chunks.
-    state : Moments or OneSided
-    blocks : tuple of (b, d)
-        A window's rows, oldest first, without gaps.
-    gone : int
-        Rows of the first block that have left.
-    turned : int
-        Rows that have left since the moments were last computed from scratch.
-    peak : float
-        Largest trace of the scatter since then.
-    reference : (d, m)
-        Axes that views are aligned to; m is 0 before the first chunk.
-    """
-
+    # Means of the features over all whole chunks, with which gaps are filled.
     spread: FeatureMoments
-    waiting: Floats
-    learned: int
+    waiting: Floats  # (b, d): rows of the chunk that is filling, NaN where a value is missing
+    learned: int  # events in whole chunks
     state: Moments | OneSided
-    blocks: tuple[Floats, ...]
-    gone: int
-    turned: int
-    peak: float
-    reference: Floats
+    blocks: tuple[Floats, ...]  # (b, d) each: a window's rows, oldest first, without gaps
+    gone: int  # rows of the first block that have left
+    turned: int  # rows that have left since the moments were last computed from scratch
+    peak: float  # largest trace of the scatter since then
+    reference: Floats  # (d, m): axes that views are aligned to; m is 0 before the first chunk
 
     @property
     def position(self) -> int:

@@ -23,37 +23,19 @@ LARGEST_EXACT = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eigenpairs:
-    """Up to k + 1 leading pairs with their residual block, and bounds on all others.
+    """Up to k + 1 leading pairs with their residual block, and bounds on all others."""
 
-    Attributes
-    ----------
-    values, vectors, errors : (c,), (n, c), (n, c)
-        lambda, V and E = S V - V diag(lambda), descending.
-    outside : Outside
-        lambda_(k+1) of S, whatever the pairs are.
-    normal : Normalisation
-    rounding : float
-        See `certificate.certify`.
-    refinement : str
-        The level that computed them.
-    unit : float
-        Values, errors and everything else here are in units of it.
-    floor : float
-        See `certificate.certify`.
-    negative_mass : float or None
-        See `Certificate`, where all eigenvalues are known.
-    """
-
+    # (c,), (n, c), (n, c): lambda, V and E = S V - V diag(lambda), descending.
     values: Floats
     vectors: Floats
     errors: Floats
-    outside: Outside
+    outside: Outside  # lambda_(k+1) of S, whatever the pairs are
     normal: Normalisation
-    rounding: float
-    refinement: str
-    unit: float = 1.0
-    floor: float = certificate.NEGLIGIBLE
-    negative_mass: float | None = None
+    rounding: float  # see `certificate.certify`
+    refinement: str  # the level that computed them
+    unit: float = 1.0  # values, errors and everything else here are in units of it
+    floor: float = certificate.NEGLIGIBLE  # see `certificate.certify`
+    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
     @classmethod
     def none(cls, normal: Normalisation) -> Self:

@@ -39,24 +39,15 @@ LEAST_SHARED = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameAlignment:
-    """A rotation towards the frame, and its effect.
+    """A rotation towards the frame, and its effect."""
 
-    Attributes
-    ----------
-    rotation : (c, c)
-        The columns to publish are psi @ rotation.
-    displacement : float
-        Root mean square (pi-weighted, shared slots) of the part that it removed from the
-        eigenfunctions, beyond signs and bases of near-equal eigenvalues, which are arbitrary.
-    movement : float
-        The same of the difference that remains between the turned columns and the frame's.
-    lag : float
-        Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
-    """
-
-    rotation: Floats
+    rotation: Floats  # (c, c): the columns to publish are psi @ rotation
+    # Root mean square (pi-weighted, shared slots) of the part that it removed from the
+    # eigenfunctions, beyond signs and bases of near-equal eigenvalues, which are arbitrary.
     displacement: float
+    # The same of the difference that remains between the turned columns and the frame's.
     movement: float
+    # Radians between the eigenfunctions and the frame's columns, signs and clusters apart.
     lag: float
 
 

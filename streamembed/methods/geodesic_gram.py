@@ -53,18 +53,10 @@ PROBES, MOVED = 2, 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paths:
-    """The paths of a snapshot.
+    """The paths of a snapshot."""
 
-    Attributes
-    ----------
-    lengths : (n, w)
-        From every slot; inf between parts.
-    ends : (w,)
-        To these slots: all, or the landmarks that have a part in the map.
-    """
-
-    lengths: Floats
-    ends: Ints
+    lengths: Floats  # (n, w): from every slot; inf between parts
+    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
 
 
 def build(
@@ -139,21 +131,11 @@ def has_changed_part(state: State) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeodesicInput:
-    """The paths of a snapshot, and their Gram matrix.
+    """The paths of a snapshot, and their Gram matrix."""
 
-    Attributes
-    ----------
-    geodesics : Geodesics
-        Fresh enough.
-    stale : float
-        See `Certificate.stale`.
-    gram : GramInput
-        -G^2 / 2 between the sources of these paths.
-    """
-
-    geodesics: Geodesics
-    stale: float
-    gram: GramInput
+    geodesics: Geodesics  # fresh enough
+    stale: float  # see `Certificate.stale`
+    gram: GramInput  # -G^2 / 2 between the sources of these paths
 
 
 def read_input(state: State, config: Config) -> GeodesicInput:

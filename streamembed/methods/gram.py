@@ -57,24 +57,12 @@ LEADING, COLUMNS, STEPS = 24, 8, 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GramInput:
-    """The input of the refinement: H, its factor, and the masses.
+    """The input of the refinement: H, its factor, and the masses."""
 
-    Attributes
-    ----------
-    matrix : KernelMatrix
-        H.
-    factor : Factor
-        Of H, with a scaling of 1.
-    masses : (n,)
-        m; 0 where a slot has no part in the map.
-    position : int
-        Of the stream: with the seed it decides all draws.
-    """
-
-    matrix: KernelMatrix
-    factor: Factor
-    masses: Floats
-    position: int
+    matrix: KernelMatrix  # H
+    factor: Factor  # of H, with a scaling of 1
+    masses: Floats  # (n,): m; 0 where a slot has no part in the map
+    position: int  # of the stream: with the seed it decides all draws
 
     @property
     def normal(self) -> Normalisation:

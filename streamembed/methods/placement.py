@@ -26,28 +26,15 @@ MOST_PLACES = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TiledPlacement:
-    """The part that all of them share: the support, and a typical distance to neighbours.
+    """The part that all of them share: the support, and a typical distance to neighbours."""
 
-    Attributes
-    ----------
-    points : (N, d)
-        As distances see them.
-    center, scale : (d,)
-        Of the caller's units.
-    targets : (N, k)
-        What weights of the support's points are applied to.
-    n_neighbors : int
-        Coverage looks at the distance to this neighbour, ...
-    typical : float
-        ... relative to that of a typical point.
-    """
-
-    points: Floats
+    points: Floats  # (N, d): as distances see them
+    # (d,): of the caller's units.
     center: Floats
     scale: Floats
-    targets: Floats
-    n_neighbors: int
-    typical: float
+    targets: Floats  # (N, k): what weights of the support's points are applied to
+    n_neighbors: int  # coverage looks at the distance to this neighbour, ...
+    typical: float  # ... relative to that of a typical point.
 
     def coordinates(self, points: Floats) -> Floats:
         """Shape (n, k), of points (n, d) in the caller's units."""

@@ -41,38 +41,22 @@ NEAR_ONE = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedColumns:
-    """The published columns of a snapshot, by slot.
+    """The published columns of a snapshot, by slot."""
 
-    Attributes
-    ----------
-    psi : (n, k)
-        Right eigenvectors of P, sum(pi psi^2) = 1; columns beyond the operator's rank are zero.
-    eigenvalues : (k,)
-        Descending, of P.
-    certificate : Certificate
-    normal : Normalisation
-    displacement, movement : float
-        See `frame_reference.FrameAlignment`.
-    refinement : str
-        ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
-    n_connected : int
-        Components of the kernel's graph.
-    paths : Paths or None
-        Of Isomap: the shortest paths that were used.
-    negative_mass : float or None
-        See `Certificate`, where all eigenvalues are known.
-    """
-
+    # (n, k): right eigenvectors of P, sum(pi psi^2) = 1; columns beyond the operator's rank are
+    # zero.
     psi: Floats
-    eigenvalues: Floats
+    eigenvalues: Floats  # (k,): descending, of P
     certificate: Certificate
     normal: Normalisation
+    # See `frame_reference.FrameAlignment`.
     displacement: float
     movement: float
+    # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
     refinement: str
-    n_connected: int
-    paths: Paths | None = None
-    negative_mass: float | None = None
+    n_connected: int  # components of the kernel's graph
+    paths: Paths | None = None  # of Isomap: the shortest paths that were used
+    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
 
 def publish(state: State, config: Config, counted: bool = False) -> PublishedColumns:

@@ -138,27 +138,15 @@ def _find_parts(state: State, normal: Normalisation, most: int) -> Floats:
 
 @dataclass(slots=True, eq=False)
 class _FactorView:
-    """A factor's leading pairs, the product that measures them, and the probes' bound on the rest.
-
-    Attributes
-    ----------
-    pairs : Pairs
-    block, image : (n, m)
-        Leading vectors and the probes' directions, orthonormal, and S @ block.
-    residual_bound : ResidualBound
-        On the part that neither the vectors nor the factor span.
-    remaining : float
-        The first eigenvalue of the factor that is not in the block, 0 where all are.
-    apply_rest : callable
-        (block, S @ block) -> its image under that part.
-    operator : Operator
-    """
+    """A factor's leading pairs, the product that measures them, and a bound on the rest."""
 
     pairs: Eigenpairs
+    # (n, m): leading vectors and the probes' directions, orthonormal, and S @ block.
     block: Floats
     image: Floats
-    residual_bound: ResidualBound
-    remaining: float
+    residual_bound: ResidualBound  # on the part that neither the vectors nor the factor span
+    remaining: float  # the first eigenvalue of the factor that is not in the block, 0 where all are
+    # (block, S @ block) -> its image under that part.
     apply_rest: Callable[[Floats, Floats], Floats]
     operator: Operator
 

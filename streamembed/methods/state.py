@@ -38,121 +38,68 @@ Extent = Annotated[float, "finite", "at least 0"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameReference:
-    """The columns with which later snapshots are aligned.
+    """The columns with which later snapshots are aligned."""
 
-    Attributes
-    ----------
-    columns : (n, c)
-        psi of n_components and one more, as they were published, by slot.
-    eigenvalues : (c,)
-        Of these columns, by the plain view.
-    births : (n,)
-        Which event was in each slot then.
-    position : int
-        Stream position at which they were taken.
-    epoch : int
-        Raised whenever the axes start from scratch: at every rescaling, and where a column has
-        turned so far that it does not compare with its earlier values.
-    restless : bool
-        True where the columns turn so fast that the frame must be renewed with every chunk.
-    displacement, movement : float
-        The movement that turning removed from these columns when they were computed, and the rest.
-    anchor : (m, c)
-        Columns of this epoch, half a turnover ago at most, with which others are compared.
-    anchor_births : (m,)
-        Which event was in each slot then.
-    """
-
+    # psi of n_components and one more, as they were published, by slot.
     columns: Annotated[Floats, "m c", "finite"]
-    eigenvalues: Annotated[Floats, "c", "finite"]
-    births: Annotated[Ints, "m"]
-    position: Count
+    eigenvalues: Annotated[Floats, "c", "finite"]  # of these columns, by the plain view
+    births: Annotated[Ints, "m"]  # which event was in each slot then
+    position: Count  # stream position at which they were taken
+    # Raised whenever the axes start from scratch: at every rescaling, and where a column has turned
+    # so far that it does not compare with its earlier values.
     epoch: Count
+    # True where the columns turn so fast that the frame must be renewed with every chunk.
     restless: bool
+    # The movement that turning removed from these columns when they were computed, and the rest.
     displacement: Annotated[float, "finite"]
     movement: Annotated[float, "finite"]
+    # Columns of this epoch, half a turnover ago at most, with which others are compared.
     anchor: Annotated[Floats, "a *", "finite"]
-    anchor_births: Annotated[Ints, "a"]
+    anchor_births: Annotated[Ints, "a"]  # which event was in each slot then
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """How often the state was made more exact than by bordering.
+    """How often the state was made more exact than by bordering."""
 
-    Attributes
-    ----------
-    refreshes, rebuilds : int
-        One-product refreshes, and factors made from scratch, since the first event.
-    rows_since_refresh : int
-        Slots filled since the last refresh.
-    rows_since_frame : float
-        By how many rows the support has changed since the frame was taken; among landmarks the
-        mass that moved counts too.
-    refilled : int
-        Slots filled again because their width had drifted, since the first event.
-    """
-
+    # One-product refreshes, and factors made from scratch, since the first event.
     refreshes: Count
     rebuilds: Count
-    rows_since_refresh: Count
+    rows_since_refresh: Count  # slots filled since the last refresh
+    # By how many rows the support has changed since the frame was taken; among landmarks the mass
+    # that moved counts too.
     rows_since_frame: Annotated[float, "finite"]
-    refilled: Count = 0
+    refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelMap:
-    """The map of a kernel: all weights, and a factor of them.
+    """The map of a kernel: all weights, and a factor of them."""
 
-    Attributes
-    ----------
-    graph : KernelMatrix
-        The kernel rows. Those of the next state lie in the same ring: once that state is
-        committed, it alone can be read.
-    degrees : (n,)
-        q = W m, exact.
-    factor : Factor
-    centred : bool
-        Whether the factor is of W itself, and the mean is taken out in the view; see
-        `streamembed.methods.gram`.
-    """
-
+    # The kernel rows. Those of the next state lie in the same ring: once that state is committed,
+    # it alone can be read.
     graph: KernelMatrix
-    degrees: Annotated[Floats, "slots", "finite"]
+    degrees: Annotated[Floats, "slots", "finite"]  # q = W m, exact
     factor: Factor
+    # Whether the factor is of W itself, and the mean is taken out in the view; see
+    # `streamembed.methods.gram`.
     centred: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphMap:
-    """The map of a graph: a walk among neighbours, and a block of its leading pairs.
+    """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
 
-    Attributes
-    ----------
-    weights : str
-        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
-    scale : float
-        What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
-    edges : RadiusEdges or None
-        Of a graph of all within a radius; None where neighbours are joined.
-    block : Block
-    low_rows, count_rows : int
-        Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
-    counted : int
-        Stream position of the last count; -1 before one.
-    missed : int or None
-        Its result; see `streamembed.spectral.inertia`.
-    walk : Walk
-    parts : Parts
-    """
-
-    weights: str
+    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
+    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
     scale: Annotated[float, "finite", "positive"]
-    edges: RadiusEdges | None
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     block: Block
+    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
     low_rows: Count
     count_rows: Count
-    counted: int
-    missed: int | None
+    counted: int  # stream position of the last count; -1 before one
+    missed: int | None  # its result; see `streamembed.spectral.inertia`
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
 
@@ -185,103 +132,54 @@ class GraphMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignmentMap:
-    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs.
+    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs."""
 
-    Attributes
-    ----------
-    weights : (n, K)
-        Of the lists' neighbours, in their order.
-    bottom : Bottom
-        By the last solve; at slots that were filled since from their neighbours.
-    rows : int
-        Slots filled since that solve.
-    """
-
-    weights: Annotated[Floats, "slots k", "finite"]
-    bottom: BottomPairs
-    rows: Count
+    weights: Annotated[Floats, "slots k", "finite"]  # of the lists' neighbours, in their order
+    bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
+    rows: Count  # slots filled since that solve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeodesicMap:
-    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2.
+    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2."""
 
-    Attributes
-    ----------
-    geodesics : Geodesics
-        Exact where they are repaired; without a compiler rows grow stale.
-    labels : (n,)
-        Parts of the graph, the largest 0: only that one has coordinates.
-    factor : Factor
-        By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
-        rows, 0 at all other slots.
-    edges : RadiusEdges or None
-        Of a graph of all within a radius; None where neighbours are joined.
-    rows, stale : int
-        Slots filled since the factor was refreshed, and since all rows were fresh.
-    """
-
-    geodesics: Geodesics
+    geodesics: Geodesics  # exact where they are repaired; without a compiler rows grow stale
+    # Parts of the graph, the largest 0: only that one has coordinates.
     labels: Annotated[Ints, "slots", "one of its rows"]
+    # By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
+    # rows, 0 at all other slots.
     factor: Factor
-    edges: RadiusEdges | None
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
+    # Slots filled since the factor was refreshed, and since all rows were fresh.
     rows: Count
     stale: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """The engine's state between two chunks.
+    """The engine's state between two chunks."""
 
-    Attributes
-    ----------
-    position : int
-        Events learned.
-    scaling : Scaling
-    scales : LocalWidths or None
-        Where every slot has a width of its own: these.
-    lists : NeighborLists or None
-        And its nearest neighbours, from which they come.
-    support : Support
-    cover : Cover or None
-        Nearest neighbours of the landmarks; None for other memories.
-    distances : KernelMatrix or None
-        The ring of unsquared distances, for objects without coordinates; written in place like the
-        kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
-    dense : KernelMap or None
-    sparse : GraphMap or None
-    rebuilt : AlignmentMap or None
-    curved : GeodesicMap or None
-        The map of the method: one of them.
-    frame : FrameReference
-    counts : Counts
-    apart : (float, float)
-        Among landmarks with widths of their own: of the last events, the sum of their squared
-        distances to the nearest landmark, in its widths, and how many they are.
-    metrics : Learners or None
-        None where no metric is learned.
-    picture : Layout or None
-        Places in the plane, where they were asked for.
-    time : float or None
-        With a clock of event times: of the newest event, as of which masses are.
-    """
-
-    position: Count
+    position: Count  # events learned
     scaling: Scaling
-    scales: LocalWidths | None
-    lists: NeighborLists | None
+    scales: LocalWidths | None  # where every slot has a width of its own: these
+    lists: NeighborLists | None  # and its nearest neighbours, from which they come
     support: Support
-    cover: Cover | None
+    cover: Cover | None  # nearest neighbours of the landmarks; None for other memories
+    # The ring of unsquared distances, for objects without coordinates; written in place like the
+    # kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     distances: KernelMatrix | None
     dense: KernelMap | None
     sparse: GraphMap | None
     frame: FrameReference
     counts: UpdateCounts
+    # Among landmarks with widths of their own: of the last events, the sum of their squared
+    # distances to the nearest landmark, in its widths, and how many they are.
     apart: tuple[Extent, Extent] = (0.0, 0.0)
-    metrics: Learners | None = None
+    metrics: Learners | None = None  # None where no metric is learned
     rebuilt: AlignmentMap | None = None
-    curved: GeodesicMap | None = None
-    picture: Layout | None = None
+    curved: GeodesicMap | None = None  # the map of the method: one of them
+    picture: Layout | None = None  # places in the plane, where they were asked for
+    # With a clock of event times: of the newest event, as of which masses are.
     time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property

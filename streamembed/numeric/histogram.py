@@ -49,21 +49,11 @@ _EDGES, _MIDDLES = _compute_powers(PARTS), _compute_powers(2 * PARTS)[1::2]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """How much weight fell into which bucket. Memory O(buckets met).
+    """How much weight fell into which bucket. Memory O(buckets met)."""
 
-    Attributes
-    ----------
-    buckets : (m,)
-        k, ascending, int64.
-    counts : (m,)
-        Weight in each, positive, int64, in units of 2^-20.
-    zeros : int
-        Weight of the values 0, in the same units.
-    """
-
-    buckets: Annotated[Ints, "m"]
-    counts: Annotated[Ints, "m"]
-    zeros: int
+    buckets: Annotated[Ints, "m"]  # k, ascending, int64
+    counts: Annotated[Ints, "m"]  # weight in each, positive, int64, in units of 2^-20
+    zeros: int  # weight of the values 0, in the same units
 
 
 def init() -> Histogram:

@@ -33,18 +33,10 @@ SIGN_TIE = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whitening:
-    """A basis in which a symmetric positive semidefinite matrix D is the identity.
+    """A basis in which a symmetric positive semidefinite matrix D is the identity."""
 
-    Attributes
-    ----------
-    basis : (d, r)
-        B, with B^T D B = I; r is the rank of D.
-    scale : (d,)
-        s, square roots of the diagonal of D; 0 where a feature is constant.
-    """
-
-    basis: Floats
-    scale: Floats
+    basis: Floats  # (d, r): B, with B^T D B = I; r is the rank of D
+    scale: Floats  # (d,): s, square roots of the diagonal of D; 0 where a feature is constant
 
     @property
     def rank(self) -> int:

@@ -33,21 +33,11 @@ BISECTIONS = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """Enough to compute the residual of any rotation of a few orthonormal columns V.
+    """Enough to compute the residual of any rotation of a few orthonormal columns V."""
 
-    Attributes
-    ----------
-    values : (c,)
-        Rayleigh quotients lambda of the columns.
-    cross : (c, c)
-        V^T E, E = S V - V diag(lambda).
-    gram : (c, c)
-        E^T E.
-    """
-
-    values: Floats
-    cross: Floats
-    gram: Floats
+    values: Floats  # (c,): Rayleigh quotients lambda of the columns
+    cross: Floats  # (c, c): V^T E, E = S V - V diag(lambda)
+    gram: Floats  # (c, c): E^T E
 
     @classmethod
     def none(cls, values: Floats) -> Residuals:
@@ -58,23 +48,14 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """A rotation of new columns towards a frame.
+    """A rotation of new columns towards a frame."""
 
-    Attributes
-    ----------
-    rotation : (c, c)
-        Orthogonal R.
-    angle : float
-        Radians by which the columns are still off eigenfunctions (beyond clusters and signs).
-    lag : float
-        Radians between eigenfunctions and the frame: what ``angle`` would be without any limit.
-    near : (c, c)
-        What leads to the nearest eigenfunctions: only signs, and bases within clusters.
-    """
-
-    rotation: Floats
+    rotation: Floats  # (c, c): orthogonal R
+    # Radians by which the columns are still off eigenfunctions (beyond clusters and signs).
     angle: float
+    # Radians between eigenfunctions and the frame: what ``angle`` would be without any limit.
     lag: float
+    # (c, c): what leads to the nearest eigenfunctions: only signs, and bases within clusters.
     near: Floats
 
 

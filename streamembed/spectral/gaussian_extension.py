@@ -26,30 +26,16 @@ TILE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianExtension:
-    """Everything about a support that the coordinates of a new point need.
+    """Everything about a support that the coordinates of a new point need."""
 
-    Attributes
-    ----------
-    points : (N, d)
-        X, as the kernel sees them.
-    exponents : (N, d + 1) or None
-        [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the extent
-        that this form would cancel: differences are then taken one by one.
-    targets : (N, k + 2)
-        [m a lambda^(t-1) psi | m a | m].
-    bandwidth2 : float
-        sigma^2.
-    typical : float
-        Median of the support's degrees.
-    center, scale : (d,)
-        Of the caller's units.
-    """
-
-    points: Floats
+    points: Floats  # (N, d): X, as the kernel sees them
+    # (N, d + 1): [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the
+    # extent that this form would cancel: differences are then taken one by one.
     exponents: Floats | None
-    targets: Floats
-    bandwidth2: float
-    typical: float
+    targets: Floats  # (N, k + 2): [m a lambda^(t-1) psi | m a | m]
+    bandwidth2: float  # sigma^2
+    typical: float  # median of the support's degrees
+    # (d,): of the caller's units.
     center: Floats
     scale: Floats
 

@@ -48,22 +48,15 @@ SKETCH_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How many columns a factor keeps.
+    """How many columns a factor keeps."""
 
-    Attributes
-    ----------
-    most, least : int
-        Never more, never fewer (unless the operator's own rank is smaller).
-    level : float
-        In between, eigenvalues above ``level`` times the second one (the first is the constant
-        vector's, whose eigenvalue carries no information). 0 keeps ``most``.
-    by_magnitude : bool
-        For matrices that are not positive: the largest in size are kept, with their signs.
-    """
-
+    # Never more, never fewer (unless the operator's own rank is smaller).
     most: int
     least: int
+    # In between, eigenvalues above ``level`` times the second one (the first is the constant
+    # vector's, whose eigenvalue carries no information). 0 keeps ``most``.
     level: float
+    # For matrices that are not positive: the largest in size are kept, with their signs.
     by_magnitude: bool = False
 
     def sizes(self, values: Floats) -> Floats:
@@ -73,20 +66,13 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """T ~ U diag(lambda) U^T.
+    """T ~ U diag(lambda) U^T."""
 
-    Attributes
-    ----------
-    vectors : (n, r)
-        Orthonormal columns, C-contiguous, in the precision of the kernel ring.
-    values : (r,)
-        Positive, descending; with signs, and by size, where the cut is by magnitude.
-    scaling : (n,)
-        The frozen normalisation f of each slot.
-    """
-
+    # Orthonormal columns, C-contiguous, in the precision of the kernel ring.
     vectors: Annotated[Array, "slots r", "finite"]
+    # Positive, descending; with signs, and by size, where the cut is by magnitude.
     values: Annotated[Floats, "r", "finite"]
+    # The frozen normalisation f of each slot.
     scaling: Annotated[Floats, "slots", "finite", "positive"]
 
     @property
