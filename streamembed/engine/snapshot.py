@@ -615,25 +615,24 @@ class _KernelWidths:
 
 def _build_kernel_widths(state: State, config: Config) -> _KernelWidths:
     n, lists, scales = len(state.support), state.lists, state.scales
-    widths = np.full(n, state.scaling.bandwidth)
+    least, width = state.scaling.bandwidth, 1.0
+    widths, reaches = np.full(n, least), np.zeros(n)
     if scales is not None and config.rule is not None:
-        least = self_tuning.LEAST_WIDTH * scales.median
-        return _KernelWidths("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
-    if state.is_centred or state.rebuilt is not None:
+        name, least = "self_tuning", self_tuning.LEAST_WIDTH * scales.median
+        widths, reaches, width = scales.widths, scales.reaches, config.rule.width
+    elif state.is_centred or state.rebuilt is not None:
         name = config.kernel if config.embedding.kernels else "distance"
-        return _KernelWidths(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
-    if state.sparse is None:
-        return _KernelWidths("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
-    reaches = np.full(n, config.radius or 0.0)
-    width, least = 1.0, state.scaling.bandwidth
-    if lists is not None:
-        d2 = lists.d2[:, : lists.n_neighbors]
+    elif state.sparse is None:
+        name = "gaussian"
+    elif lists is None:
+        name, reaches = config.weights, np.full(n, config.radius or 0.0)
+    else:
+        name, (_, d2) = config.weights, lists.nearest
         reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
-        if config.weights == "self_tuning":
+        if name == "self_tuning":
             widths, width = neighbor_walk.compute_local_scales(d2), state.sparse.scale
-            positive = widths[widths > 0]
-            least = neighbor_walk.LEAST_SCALE * float(np.median(positive))
-    return _KernelWidths(config.weights, widths, reaches, width, least)
+            least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
+    return _KernelWidths(name, widths, reaches, width, least)
 
 
 def _build_picture_contents(state: State, order: Ints, config: Config) -> PictureContents:

@@ -83,16 +83,16 @@ def init(
     zeros = np.zeros_like(places)
     preserved = float(measures.measure_kept(places, near, duplicates).mean())
     return Layout(
-        freeze(places),
-        freeze(zeros),
-        freeze(zeros[:, 0].copy()),
-        gamma,
-        len(places),
-        0,
-        0,
-        preserved,
-        lists if own else None,
-        freeze(p),
+        places=freeze(places),
+        breath=freeze(zeros),
+        moved=freeze(zeros[:, 0].copy()),
+        gamma=gamma,
+        laid_out=len(places),
+        age=0,
+        epoch=0,
+        kept_then=preserved,
+        lists=lists if own else None,
+        p=freeze(p),
     )
 
 

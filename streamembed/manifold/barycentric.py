@@ -30,7 +30,6 @@ from scipy.spatial.distance import cdist
 from streamembed.geometry.lists import Slots
 from streamembed.geometry.pairwise import CELLS
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.spectral.inertia import Inertia, count_above
 
 # Columns beyond the wanted ones: guards. Every solve draws the last of them again, to find a part
 # that arrived whole and is in no older column.
@@ -43,8 +42,6 @@ SHIFT, LEAST_SHIFT = 1e-10, 1e-13
 LEAST, COLD = 2, 24
 # Of the tolerance, for random columns: their slow modes are farther than their residual says.
 COLD_SHARE = 0.1
-# Of the width of a gap, what the factors of a count may be off by.
-SLACK_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -319,51 +316,6 @@ def _compute_ritz_pairs(B: csr_array, basis: Floats, count: int) -> tuple[Floats
     vectors = basis @ rotation
     errors = B.T @ (image @ rotation[:, :count]) - vectors[:, :count] * values[:count]
     return values, vectors, errors
-
-
-def count_missed(M: csr_array, values: Floats, error: float, margin: float = np.inf) -> Inertia:
-    """Whether a smaller eigenvalue of M is missing among published ones: a proof by inertia.
-
-    Parameters
-    ----------
-    M
-        Of `build_alignment`.
-    values
-        mu of orthonormal columns that are orthogonal to v_0, ascending, shape (k,), k at least 1;
-        with a guard's value after them, all wanted ones can be covered.
-    error
-        Spectral norm of `SolveReport.errors`, or a bound on it.
-    margin
-        By how much a missing eigenvalue may be smaller than the last value without being counted.
-
-    Returns
-    -------
-    ``missed`` are the eigenvalues below ``cut`` that are not among the values, None where that
-    cannot be decided; ``cut`` is in the widest gap among 0 and the values, and ``covered`` of them
-    are below it.
-
-    Notes
-    -----
-    As `streamembed.spectral.inertia.missed`, whose proof holds here, of -M. The factors may be off
-    by a tenth of the distance to the next value. Their error is 1e-12 to 1e-9, so that gaps below
-    1e-8 often decide nothing.
-    """
-    last = float(values[-1])
-    below = np.append(0.0, values[:-1])
-    middle = np.maximum(0.5 * (below + values), last - margin)
-    distance = np.minimum(values - middle, middle - below)
-    covered = int(np.argmax(distance))
-    cut, gap = float(middle[covered]), float(distance[covered])
-    if not gap > 0.0:
-        return Inertia(None, cut, covered)
-    slack = SLACK_SHARE * gap
-    count = count_above(-M, -cut, slack)
-    if count is None or count < covered + 1:
-        return Inertia(None, cut, covered)
-    n_missed = count - covered - 1
-    if n_missed and gap <= error + slack:
-        return Inertia(None, cut, covered)
-    return Inertia(n_missed, cut, covered)
 
 
 def extend(

@@ -53,11 +53,11 @@ class PrincipalStream:
     waiting: Floats  # (b, d): rows of the chunk that is filling, NaN where a value is missing
     learned: int  # events in whole chunks
     state: Moments | OneSided
-    blocks: tuple[Floats, ...]  # (b, d) each: a window's rows, oldest first, without gaps
-    gone: int  # rows of the first block that have left
-    turned: int  # rows that have left since the moments were last computed from scratch
-    peak: float  # largest trace of the scatter since then
     reference: Floats  # (d, m): axes that views are aligned to; m is 0 before the first chunk
+    blocks: tuple[Floats, ...] = ()  # (b, d) each: a window's rows, oldest first, without gaps
+    gone: int = 0  # rows of the first block that have left
+    turned: int = 0  # rows that have left since the moments were last computed from scratch
+    peak: float = 0.0  # largest trace of the scatter since then
 
     @property
     def position(self) -> int:
@@ -67,15 +67,11 @@ class PrincipalStream:
 
 def init(n_features: int, settings: PrincipalSettings) -> PrincipalStream:
     """Before any event."""
-    state = _init_state(n_features, settings)
-    no_rows = np.zeros((0, n_features))
-    return PrincipalStream(spread.init(n_features), no_rows, 0, state, (), 0, 0, 0.0, no_rows.T)
-
-
-def _init_state(d: int, settings: PrincipalSettings) -> Moments | OneSided:
+    state: Moments | OneSided = OneSided.init(n_features, settings.rank)
     if settings.solver == "moments":
-        return Moments.init(d)
-    return OneSided.init(d, settings.rank)
+        state = Moments.init(n_features)
+    no_rows = np.zeros((0, n_features))
+    return PrincipalStream(spread.init(n_features), no_rows, 0, state, no_rows.T)
 
 
 def extend(stream: PrincipalStream, rows: Floats, settings: PrincipalSettings) -> PrincipalStream:

@@ -123,10 +123,7 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
     if epoch is not None:
         # in one memory layout, as after loading: products with another differ in their last bits
         signed = np.ascontiguousarray(psi * alignment.choose_signs(psi))
-        still = False, 0.0, 0.0
-        return FrameReference(
-            signed, values, positions, state.position, epoch, *still, signed, positions
-        )
+        return FrameReference.of(signed, values, positions, state.position, epoch)
     unit = gram.choose_unit(values) if state.is_centred else 1.0
     residuals = Residuals.none(values / unit)
     turned = align(state, config, normal, psi, residuals)
@@ -135,16 +132,16 @@ def renew(state: State, config: Config, epoch: int | None = None) -> FrameRefere
         state.frame, columns, positions, config.n_components
     )
     return FrameReference(
-        columns,
-        alignment.rotate_residuals(residuals, turned.rotation)[0] * unit,
-        positions,
-        state.position,
-        epoch,
-        bool(turned.lag > UNSTABLE_ANGLE),
-        turned.displacement,
-        turned.movement,
-        anchor,
-        anchor_positions,
+        columns=columns,
+        eigenvalues=alignment.rotate_residuals(residuals, turned.rotation)[0] * unit,
+        births=positions,
+        position=state.position,
+        epoch=epoch,
+        restless=bool(turned.lag > UNSTABLE_ANGLE),
+        displacement=turned.displacement,
+        movement=turned.movement,
+        anchor=anchor,
+        anchor_births=anchor_positions,
     )
 
 
@@ -158,13 +155,9 @@ def adopt_columns(
     columns
         Eigenfunctions of another state, extended to the points of this one, (n, k).
     """
-    positions = state.support.births
     # as if they were taken a chunk ago: published columns may turn back by a few degrees
     position = state.position - config.chunk_size
-    still = False, 0.0, 0.0
-    return FrameReference(
-        columns, eigenvalues, positions, position, epoch, *still, columns, positions
-    )
+    return FrameReference.of(columns, eigenvalues, state.support.births, position, epoch)
 
 
 def is_comparable(columns: Floats, others: Floats) -> bool:

@@ -67,8 +67,7 @@ class GramInput:
     @property
     def normal(self) -> Normalisation:
         """Every event weighs the same: pi = m / sum(m)."""
-        masses = self.masses
-        return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
+        return _weigh_equally(self.masses)
 
 
 def read_input(state: State) -> GramInput:
@@ -78,7 +77,10 @@ def read_input(state: State) -> GramInput:
 
 def compute_normalisation(state: State) -> Normalisation:
     """Every event that has a part in the map weighs the same."""
-    masses = state.active_masses
+    return _weigh_equally(state.active_masses)
+
+
+def _weigh_equally(masses: Floats) -> Normalisation:
     return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
 
 
@@ -86,11 +88,10 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the factor has them."""
     factor = state.factor
     spectrum = centering.view(factor.vectors, factor.values, state.active_masses, count)
-    n_kept = spectrum.vectors.shape[1]
-    n_kept = int(np.count_nonzero(spectrum.values[:n_kept] > NEGLIGIBLE * _compute_norm(spectrum)))
-    return spectrum.values[:n_kept], compute_normalisation(state).eigenfunctions(
-        spectrum.vectors[:, :n_kept]
-    )
+    values = spectrum.values[: spectrum.vectors.shape[1]]
+    n_kept = int(np.count_nonzero(values > NEGLIGIBLE * _compute_norm(spectrum)))
+    normal = compute_normalisation(state)
+    return values[:n_kept], normal.eigenfunctions(spectrum.vectors[:, :n_kept])
 
 
 def compute_mean_row(state: State) -> Floats:
@@ -152,11 +153,12 @@ def _compute_negative_share(values: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CentredOperator:
-    """S in units of ``unit``."""
+    """S in units of ``unit``, known to ``rounding`` of them."""
 
     matrix: KernelMatrix
     normal: Normalisation
     unit: float
+    rounding: float = 0.0
 
     def apply(self, block: Floats) -> Floats:
         """S @ block / unit, for any (n, c)."""
@@ -178,18 +180,17 @@ def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
     if norm <= max(loss, TINY):  # nothing differs
         yield decompose(inputs, config)
         return
-    operator = _CentredOperator(graph, normal, 2.0 * norm)
-    rounding = loss / operator.unit
+    operator = _CentredOperator(graph, normal, 2.0 * norm, loss / (2.0 * norm))
     for attempt in range(REFRESHES + 1):
         width = _choose_width(spectrum, config)
         pairs, directions = _measure_view(
-            operator, spectrum, width, inputs.position, config, refinement, rounding, attempt
+            operator, spectrum, width, inputs.position, config, refinement, attempt
         )
         yield pairs
         if config.tolerance is None:
             return
         if not pairs.meets_tolerance(config):
-            pairs, directions = _polish(operator, pairs, directions, config, rounding)
+            pairs, directions = _polish(operator, pairs, directions, config)
             yield pairs
         if attempt == REFRESHES:
             break
@@ -203,7 +204,7 @@ def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
     if n <= LARGEST_EXACT:
         yield decompose(inputs, config)
     else:
-        yield _solve(operator, pairs, inputs.position, config, rounding)
+        yield _solve(operator, pairs, inputs.position, config)
 
 
 def _compute_norm(spectrum: CenteredView) -> float:
@@ -226,14 +227,13 @@ def _measure_view(
     position: int,
     config: Config,
     refinement: str,
-    rounding: float,
     attempt: int,
 ) -> tuple[Eigenpairs, Floats]:
     """A view's pairs, a bound beyond the first ``width`` by probes, and the probes' directions.
 
     Where the tolerance is None, nothing is probed.
     """
-    k, values = config.n_components, spectrum.values / operator.unit
+    k, rounding, values = config.n_components, operator.rounding, spectrum.values / operator.unit
     vectors = spectrum.vectors[:, :width]
     remaining = max(float(values[width]), 0.0) if len(values) > width else 0.0
     basis = np.concatenate([operator.normal.constant[:, None], vectors], axis=1)
@@ -246,11 +246,10 @@ def _measure_view(
 
     if config.tolerance is None:
         image = operator.apply(vectors)
-        pairs = _measure(operator, vectors, image, config, refinement, rounding)
-        return pairs, vectors[:, :0]
+        return _measure(operator, vectors, image, config, refinement), vectors[:, :0]
     draws = probes.draw_probes(len(vectors), config.seed + attempt, position)
     images = operator.apply(np.concatenate([vectors, draws], axis=1))
-    pairs = _measure(operator, vectors, images[:, :width], config, refinement, rounding)
+    pairs = _measure(operator, vectors, images[:, :width], config, refinement)
     residual, level = apply_residual(draws, images[:, width:]), pairs.outside_limit(config)
     beyond = remaining + probes.bound_by_one_product(residual)
     if pairs.meets_tolerance(config) and beyond < level:  # the factor has all that matters
@@ -279,7 +278,6 @@ def _measure(
     image: Floats,
     config: Config,
     refinement: str,
-    rounding: float,
 ) -> Eigenpairs:
     """The first k + 1 of orthonormal columns as pairs, by their Rayleigh quotients."""
     quotients = np.einsum("ij,ij->j", vectors, image)
@@ -290,10 +288,9 @@ def _measure(
     k = config.n_components
     outside = Outside(float(values[k]) if len(values) > k else 0.0, 1.0, values[:k])
     # the unit may be of rounding alone: zeros are certified by `decompose` alone
-    normal, unit = operator.normal, operator.unit
-    return Eigenpairs(
-        values, vectors, errors, outside, normal, rounding, refinement, unit, floor=0.0
-    )
+    normal, rounding = operator.normal, operator.rounding
+    leading = values, vectors, errors, outside
+    return Eigenpairs(*leading, normal, rounding, refinement, unit=operator.unit, floor=0.0)
 
 
 def _polish(
@@ -301,7 +298,6 @@ def _polish(
     pairs: Eigenpairs,
     directions: Floats,
     config: Config,
-    rounding: float,
 ) -> tuple[Eigenpairs, Floats]:
     """The Ritz pairs of the block, its errors and the probes' directions: one more step."""
     whole = np.concatenate([pairs.vectors, pairs.errors, directions], axis=1)
@@ -311,7 +307,7 @@ def _polish(
     n_kept = min(config.n_components + 1, int(np.count_nonzero(values > NEGLIGIBLE)))
     vectors, image = basis @ mix[:, :n_kept], image @ mix[:, :n_kept]
     refinement = "polish" if pairs.refinement == "view" else pairs.refinement
-    polished = _measure(operator, vectors, image, config, refinement, rounding)
+    polished = _measure(operator, vectors, image, config, refinement)
     return replace(polished, outside=pairs.outside), basis @ mix
 
 
@@ -331,10 +327,9 @@ def decompose(inputs: GramInput, config: Config) -> Eigenpairs:
     following = float(values[n_shown]) if n_shown < len(values) else 0.0
     following = following if following > rounding else 0.0
     outside = Outside(following, following, values[:n_shown])
-    mass, leading_values = _compute_negative_share(values), values[:n_kept]
-    return Eigenpairs(
-        leading_values, leading, errors, outside, normal, rounding, "exact", unit, floor, mass
-    )
+    pairs = Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
+    share = _compute_negative_share(values)
+    return replace(pairs, unit=unit, floor=floor, negative_mass=share)
 
 
 def _build_dense(inputs: GramInput) -> Floats:
@@ -352,7 +347,7 @@ def _bound_entries(inputs: GramInput) -> float:
 
 
 def _solve(
-    operator: _CentredOperator, pairs: Eigenpairs, position: int, config: Config, rounding: float
+    operator: _CentredOperator, pairs: Eigenpairs, position: int, config: Config
 ) -> Eigenpairs:
     """The last level of large supports: Lanczos on the whole operator, and probes beside it."""
     assert config.tolerance is not None
@@ -374,6 +369,4 @@ def _solve(
     # only the block itself counts as known
     spectrum = CenteredView(values * operator.unit, basis @ mix, basis, np.zeros(basis.shape[1]))
     width = spectrum.vectors.shape[1]
-    return _measure_view(
-        operator, spectrum, width, position, config, "batch", rounding, REFRESHES + 1
-    )[0]
+    return _measure_view(operator, spectrum, width, position, config, "batch", REFRESHES + 1)[0]

@@ -84,20 +84,13 @@ class CentredExtension(_TiledPlacement):
 
     y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
     coordinates, and new points of the same space keep their distances. O(N (d + k)) a point.
-
-    Attributes
-    ----------
-    targets : (N, k)
-        diag(m) Y / v.
-    rows : callable
-        (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
-    mean_row, shares : (N,)
-        p^T H, and p = m / M.
+    ``targets`` are diag(m) Y / v.
     """
 
+    # (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
     rows: Callable[[Floats, Floats], Floats]
-    mean_row: Floats
-    shares: Floats
+    mean_row: Floats  # (N,): p^T H
+    shares: Floats  # (N,): p = m / M
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
@@ -116,17 +109,10 @@ class CentredExtension(_TiledPlacement):
 class BarycentricExtension(_TiledPlacement):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
-    O(N d + K^3) a point.
-
-    Attributes
-    ----------
-    targets : (N, k)
-        Coordinates.
-    reg : float
-        The ridge.
+    O(N d + K^3) a point. ``targets`` are the coordinates of the support.
     """
 
-    reg: float
+    reg: float  # the ridge
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances to the support do not determine how neighbours lie to one another."""
@@ -143,12 +129,8 @@ class BarycentricExtension(_TiledPlacement):
 class PictureExtension(_TiledPlacement):
     """Places of new points in a picture: the best of their neighbours' places, brought to rest.
 
-    Attributes
-    ----------
-    targets : (N, 2)
-        The places.
-    rho, gamma : float
-        See `streamembed.layout.forces`.
+    ``targets`` are the places of the support, (N, 2); for rho and gamma see
+    `streamembed.layout.forces`.
     """
 
     rho: float
@@ -159,10 +141,8 @@ class PictureExtension(_TiledPlacement):
         neighbors = np.argpartition(d2, k - 1, axis=1)[:, :k]
         near_d2 = np.take_along_axis(d2, neighbors, 1)
         order = np.lexsort((neighbors, near_d2))
-        neighbors, near_d2 = (
-            np.take_along_axis(neighbors, order, 1),
-            np.take_along_axis(near_d2, order, 1),
-        )
+        neighbors = np.take_along_axis(neighbors, order, 1)
+        near_d2 = np.take_along_axis(near_d2, order, 1)
         places, step = np.empty((len(neighbors), 2)), max(1, MOST_PLACES // k)
         for start in range(0, len(neighbors), step):
             tile = slice(start, start + step)
@@ -177,32 +157,19 @@ class GeodesicExtension(_TiledPlacement):
 
     0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.
 
-    Attributes
-    ----------
-    targets, mean_row, shares
-        As in `CentredExtension`.
-    lengths : (N, w)
-        Of shortest paths, to all points or to landmarks, as ``mean_row`` and ``shares`` (w,); inf
-        between parts.
-    radius : float
-        Neighbours are all within it, and the nearest; 0 where there are n_neighbors of them.
+    ``targets``, ``mean_row`` and ``shares`` are as in `CentredExtension`.
     """
 
-    lengths: Floats
-    mean_row: Floats
-    shares: Floats
-    radius: float
+    lengths: Floats  # (N, w): of shortest paths, to all points or to landmarks; inf between parts
+    mean_row: Floats  # (w,)
+    shares: Floats  # (w,)
+    radius: float  # neighbours are all within it, and the nearest; 0 where there are n_neighbors
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         d = np.sqrt(d2)
-        n_candidates = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
-        neighbors = (
-            np.argpartition(d, n_candidates - 1, axis=1)[:, :n_candidates]
-            if n_candidates < d.shape[1]
-            else None
-        )
-        if neighbors is None:
-            neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        if not self.radius and self.n_neighbors < d.shape[1]:
+            neighbors = np.argpartition(d, self.n_neighbors - 1, axis=1)[:, : self.n_neighbors]
         d_near = np.take_along_axis(d, neighbors, axis=1)
         if self.radius:
             nearest = d_near.min(axis=1, keepdims=True)

@@ -164,7 +164,7 @@ def _estimate_columns(state: State, config: Config) -> PublishedColumns:
     norms = certificate.estimate_residuals(images, vectors[sample], shares[sample], values)
     following = float(values[k]) if len(values) > k else 0.0
     outside = Outside(following, 1.0, np.zeros(0))
-    pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit)
+    pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit=unit)
     residuals = Residuals(values, np.zeros((len(values),) * 2), np.diag(norms**2))
     return _align(state, config, psi, residuals, pairs, "sampled rows")
 
@@ -199,14 +199,14 @@ def _align(
         norms[eigenvalues == 0.0] = 0.0
         block_norm = float(np.sqrt(max(np.linalg.eigvalsh(products)[-1], 0.0)))
     certified = certificate.certify(
-        eigenvalues,
-        norms,
-        block_norm,
-        pairs.outside,
-        pairs.rounding,
-        config.tolerance,
-        method,
-        pairs.floor,
+        values=eigenvalues,
+        norms=norms,
+        block_norm=block_norm,
+        outside=pairs.outside,
+        rounding=pairs.rounding,
+        tolerance=config.tolerance,
+        method=method,
+        floor=pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
     if state.is_centred:
@@ -217,14 +217,14 @@ def _align(
         mu = certificate.invert_values(eigenvalues, pairs.unit)
         eigenvalues = np.where(eigenvalues > 0.0, mu, 0.0)  # columns of zeros
     return PublishedColumns(
-        columns,
-        eigenvalues,
-        certificate.describe(certified, columns, masses, stationary),
-        pairs.normal,
-        displacement,
-        movement,
-        pairs.refinement,
-        _count_components(state, config, residuals, pairs),
+        psi=columns,
+        eigenvalues=eigenvalues,
+        certificate=certificate.describe(certified, columns, masses, stationary),
+        normal=pairs.normal,
+        displacement=displacement,
+        movement=movement,
+        refinement=pairs.refinement,
+        n_connected=_count_components(state, config, residuals, pairs),
         negative_mass=pairs.negative_mass,
     )
 

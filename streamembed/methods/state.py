@@ -48,14 +48,21 @@ class FrameReference:
     # Raised whenever the axes start from scratch: at every rescaling, and where a column has turned
     # so far that it does not compare with its earlier values.
     epoch: Count
-    # True where the columns turn so fast that the frame must be renewed with every chunk.
-    restless: bool
-    # The movement that turning removed from these columns when they were computed, and the rest.
-    displacement: Annotated[float, "finite"]
-    movement: Annotated[float, "finite"]
     # Columns of this epoch, half a turnover ago at most, with which others are compared.
     anchor: Annotated[Floats, "a *", "finite"]
     anchor_births: Annotated[Ints, "a"]  # which event was in each slot then
+    # True where the columns turn so fast that the frame must be renewed with every chunk.
+    restless: bool = False
+    # The movement that turning removed from these columns when they were computed, and the rest.
+    displacement: Annotated[float, "finite"] = 0.0
+    movement: Annotated[float, "finite"] = 0.0
+
+    @classmethod
+    def of(
+        cls, columns: Floats, eigenvalues: Floats, births: Ints, position: int, epoch: int
+    ) -> Self:
+        """Columns that were not turned, and that later ones are compared with."""
+        return cls(columns, eigenvalues, births, position, epoch, columns, births)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +102,13 @@ class GraphMap:
     scale: Annotated[float, "finite", "positive"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     block: Block
-    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
-    low_rows: Count
-    count_rows: Count
-    counted: int  # stream position of the last count; -1 before one
-    missed: int | None  # its result; see `streamembed.spectral.inertia`
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
+    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
+    low_rows: Count = 0
+    count_rows: Count = 0
+    counted: int = -1  # stream position of the last count; -1 before one
+    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
 
     @classmethod
     def of(
@@ -116,18 +123,14 @@ class GraphMap:
         unequal = None if (masses == 1.0).all() else masses
         n = len(masses)
         if edges is not None:
-            walk = neighbor_walk.walk_on_edges(
-                edges.i, edges.j, edges.d2, n, weights, scale, masses=unequal
-            )
+            ends = edges.i, edges.j, edges.d2
+            walk = neighbor_walk.walk_on_edges(*ends, n, weights, scale, masses=unequal)
         else:
             assert lists is not None
-            k = lists.n_neighbors
-            walk = neighbor_walk.walk_on_lists(
-                lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal
-            )
+            walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
         parts = neighbor_walk.find_parts(walk)
         empty_block = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
-        return cls(weights, scale, edges, empty_block, 0, 0, -1, None, walk, parts)
+        return cls(weights, scale, edges, empty_block, walk, parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,23 +164,24 @@ class State:
 
     position: Count  # events learned
     scaling: Scaling
-    scales: LocalWidths | None  # where every slot has a width of its own: these
-    lists: NeighborLists | None  # and its nearest neighbours, from which they come
     support: Support
     cover: Cover | None  # nearest neighbours of the landmarks; None for other memories
     # The ring of unsquared distances, for objects without coordinates; written in place like the
     # kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     distances: KernelMatrix | None
-    dense: KernelMap | None
-    sparse: GraphMap | None
     frame: FrameReference
     counts: UpdateCounts
+    scales: LocalWidths | None = None  # where every slot has a width of its own: these
+    lists: NeighborLists | None = None  # and its nearest neighbours, from which they come
+    # The map of the method: one of them.
+    dense: KernelMap | None = None
+    sparse: GraphMap | None = None
+    rebuilt: AlignmentMap | None = None
+    curved: GeodesicMap | None = None
     # Among landmarks with widths of their own: of the last events, the sum of their squared
     # distances to the nearest landmark, in its widths, and how many they are.
     apart: tuple[Extent, Extent] = (0.0, 0.0)
     metrics: Learners | None = None  # None where no metric is learned
-    rebuilt: AlignmentMap | None = None
-    curved: GeodesicMap | None = None  # the map of the method: one of them
     picture: Layout | None = None  # places in the plane, where they were asked for
     # With a clock of event times: of the newest event, as of which masses are.
     time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
@@ -205,8 +209,7 @@ class State:
         active: Floats = masses * (self.curved.labels == 0)
         if self.curved.geodesics.sources is None:
             return active
-        result = np.zeros(len(masses))
-        slots = self.curved.geodesics.sources
+        result, slots = np.zeros(len(masses)), self.curved.geodesics.sources
         result[slots] = active[slots]
         return result
 
@@ -232,7 +235,7 @@ class State:
             return self.sparse.walk.degrees / self.support.masses
         if self.dense is None:
             return np.ones(len(self.support))
-        return self._dense.degrees
+        return self.dense.degrees
 
     def kernel_input(self, rule: WidthRule | None) -> KernelInput:
         """The input of the kernel."""

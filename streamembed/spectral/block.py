@@ -160,7 +160,7 @@ def update(
         inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
         psi = np.concatenate([(split * inverse[:, None]).astype(psi.dtype), psi], axis=1)
     extended = Block(psi, block.values, parts.labels, block.low)
-    return refine(extended, walk, parts, count, tolerance, (seed, position, n), ROUNDS, arrivals)
+    return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
 
 
 def refine(
