@@ -284,3 +284,29 @@ def test_arrays_have_the_shapes_that_are_declared() -> None:
         changed = np.ones(shape, arrays[name].dtype)
         with pytest.raises(ValueError, match=name.partition(".")[0]):
             codec.unpack(TwoShaped, {**arrays, name: changed}, numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ruled:
+    """Entries and a number with rules beside their types."""
+
+    near: Annotated[Ints, "n", "one of its rows or -1"]
+    widths: Annotated[Floats, "n", "finite", "positive"]
+    count: Annotated[int, "at least 0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"near": np.array([0, 2])}, "near must be one of its rows or -1"),
+        ({"widths": np.array([1.0, np.nan])}, "widths must be finite"),
+        ({"widths": np.array([1.0, 0.0])}, "widths must be positive"),
+        ({"count": -1}, "count must be at least 0"),
+    ],
+)
+def test_entries_that_break_a_rule_are_refused(changed: dict[str, Any], message: str) -> None:
+    """The message names the entry and the rule."""
+    value = Ruled(np.array([-1, 0]), np.ones(2), 0)
+    assert dict(leaves(through_a_file(Ruled, value))) == dict(leaves(value))
+    with pytest.raises(ValueError, match=message):
+        through_a_file(Ruled, replace(value, **changed))
