@@ -14,6 +14,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed import estimators
+from streamembed.estimators.estimator import PointEstimator
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 
 __all__ = ["ESTIMATORS", "EstimatorCase"]
@@ -143,7 +144,7 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield f"{len(value)}".encode()
         for part in value:
             yield from _parts(part)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type | PointEstimator):
         for each in dataclasses.fields(value):
             yield from _parts(getattr(value, each.name))
     elif type(value).__module__.startswith("streamembed"):

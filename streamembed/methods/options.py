@@ -44,6 +44,15 @@ SPREADS = 0.5, 20.0
 LIST_FAMILIES = ("graph", "alignment")
 # Parameters that not every method has.
 OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
+# Parameters that have an effect with one value of another.
+REQUIRED: Mapping[str, tuple[str, object]] = {
+    "half_life": ("memory", "landmarks"),
+    "max_skew": ("clock", EVENT_TIME),
+    "degree": ("kernel", "polynomial"),
+    "coef0": ("kernel", "polynomial"),
+    "gamma": ("kernel", "polynomial"),
+    "spread": ("picture", True),
+}
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
 # Share of the tolerance that turning may use up: published eigenvalues of turned columns can be off
@@ -183,17 +192,13 @@ class Config:
                 f"kernel={self.kernel!r} must be one of {quote(method.kernels)} with method="
                 f"{self.method!r}"
             )
-        for name in ("degree", "coef0", "gamma"):
+        for name, (other, needed) in REQUIRED.items():
             value = getattr(self, name)
-            if value != DEFAULTS[name] and self.kernel != "polynomial":
+            if value != DEFAULTS[name] and getattr(self, other) != needed:
                 raise ParameterError(
-                    f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
-                    f"{self.kernel!r}"
+                    f"{name}={value!r} is for {other}={needed!r}: leave it out with {other}="
+                    f"{getattr(self, other)!r}"
                 )
-        if self.spread != DEFAULTS["spread"] and not self.picture:
-            raise ParameterError(
-                f"spread={self.spread!r} is for picture=True (--picture): leave it out, or set that"
-            )
         self._check_landmarks()
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
@@ -245,21 +250,12 @@ class Config:
         set_fields(
             self, half_life=check_optional(check_real, "half_life", self.half_life, 1e-3, 1e15)
         )
-        if self.half_life is not None and self.memory != "landmarks":
-            raise ParameterError(
-                f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
-                "landmarks have masses that fade; try memory='landmarks'"
-            )
         if self.clock != POSITION and self.half_life is None:
             raise ParameterError(
                 f"clock={self.clock!r} is what masses fade by, and with half_life=None none does: "
                 "set half_life, in units of the times (seconds of timestamps), or leave it out"
             )
         set_fields(self, max_skew=check_optional(check_real, "max_skew", self.max_skew, 0.0, 1e15))
-        if self.max_skew is not None and self.clock == POSITION:
-            raise ParameterError(
-                f"max_skew={self.max_skew!r} is for clock='event_time': set that, or leave it out"
-            )
         if self.memory == "all":
             return
         if self.family in LIST_FAMILIES and self.size > LARGEST_GRAPH:
@@ -404,6 +400,35 @@ class Config:
 
 
 DEFAULTS = {item.name: item.default for item in fields(Config)}
+
+
+def describe_use(name: str, method: str | None = None) -> str:
+    """In one sentence with which methods and other parameters one has an effect; "" with all.
+
+    Parameters
+    ----------
+    method
+        The only one of which the sentence is to speak, as in the words of an estimator.
+
+    Examples
+    --------
+    >>> describe_use("degree"), describe_use("degree", "kernel_pca"), describe_use("size")
+    ("For kernel_pca with kernel='polynomial'.", "With kernel='polynomial'.", '')
+    """
+    parts = []
+    if method is None and name in OPTIONS:
+        uses = [key for key, spec in METHODS.items() if name in spec.options]
+        if name == "kernel":
+            uses = [f"{key} ({', '.join(METHODS[key].kernels)})" for key in uses]
+        *others, last = uses
+        parts.append(f"for {', '.join(others)} and {last}" if others else f"for {last}")
+    elif name == "kernel" and method is not None:
+        parts.append(f"here {' or '.join(METHODS[method].kernels)}")
+    if name in REQUIRED:
+        other, value = REQUIRED[name]
+        parts.append(f"with {other}={value!r}")
+    sentence = " ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
 def _is_auto(value: object) -> bool:
