@@ -72,7 +72,10 @@ def read_texts(doc: str | None) -> dict[str, str]:
 
 
 def write_texts(
-    doc: str | None, texts: Mapping[str, str], describe_use: Callable[[str], str]
+    doc: str | None,
+    texts: Mapping[str, str],
+    describe_use: Callable[[str], str],
+    base: str | None = None,
 ) -> str | None:
     """The docstring with these texts as its section Parameters; None where there is none.
 
@@ -80,15 +83,20 @@ def write_texts(
     ----------
     describe_use
         A name -> a sentence behind its text, or "".
+    base
+        A docstring of which all but the first paragraph and the parameters is added.
     """
     if doc is None:
         return None
     before, _, after = _split_section(doc)
+    shared, _, sections = _split_section(base)
     entries = [
         f"{name}\n{textwrap.indent(f'{text}{chr(10)}{describe_use(name)}'.strip(), '    ')}"
         for name, text in texts.items()
     ]
-    return "\n".join([before + "Parameters", "----------", *entries, "", after])
+    parameters = "\n".join(["Parameters", "----------", *entries])
+    parts = [before, shared.partition("\n\n")[2], parameters, sections, after]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
 def _split_section(doc: str | None) -> tuple[str, str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ def _describe(name: str) -> str:
 
 
 HELP = {parameter.name: _describe(parameter.name) for parameter in fields(Config)}
+
+# What an option may have beside a number, by the annotation of its parameter.
+WORDS = {"str": "auto", "None": "none"}
 
 
 class _NumberOrWord(click.ParamType[Any]):
@@ -58,30 +61,27 @@ class _CommaSeparatedNames(click.ParamType[Any]):
         return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def _choose_type(parameter: Field[Any]) -> Any:
+    """What an option reads, by the annotation of its parameter, such as ``float | None``."""
+    if parameter.name == "scaling":
+        return _NumberOrWord(str, ("none", "standard", "global"))
+    if parameter.name == "metrics":
+        return _CommaSeparatedNames()
+    kind, _, other = str(parameter.type).partition(" | ")
+    if not other:
+        return type(parameter.default)
+    return _NumberOrWord({"int": int, "float": float}[kind], (WORDS[other],))
+
+
 def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for every parameter of `Config`."""
-    special: dict[str, Any] = {
-        "bandwidth": _NumberOrWord(float, ("auto",)),
-        "alpha": _NumberOrWord(float, ("auto",)),
-        "width": _NumberOrWord(float, ("auto",)),
-        "radius": _NumberOrWord(float, ("none",)),
-        "gamma": _NumberOrWord(float, ("none",)),
-        "n_landmarks": _NumberOrWord(int, ("none",)),
-        "half_life": _NumberOrWord(float, ("none",)),
-        "max_skew": _NumberOrWord(float, ("none",)),
-        "rank": _NumberOrWord(int, ("auto",)),
-        "tolerance": _NumberOrWord(float, ("none",)),
-        "warm_up": _NumberOrWord(int, ("none",)),
-        "scaling": _NumberOrWord(str, ("none", "standard", "global")),
-        "metrics": _CommaSeparatedNames(),
-    }
     for parameter in reversed(fields(Config)):
         assert parameter.default is not MISSING
         default = "skip" if parameter.name == "on_bad_row" else parameter.default
         command = click.option(
             "--" + parameter.name.replace("_", "-"),
             parameter.name,
-            type=special.get(parameter.name, type(default)),
+            type=_choose_type(parameter),
             is_flag=isinstance(default, bool),
             default=default,
             show_default="none" if default is None or default == () else True,

@@ -17,11 +17,6 @@ class ClassicalMDS(MapEstimator):
     the centred matrix, and ``snapshot().certificate.negative_mass`` says how far they are from
     being Euclidean. Points are not scaled unless you ask for it: their distances are kept.
 
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
-
     Examples
     --------
     >>> model = ClassicalMDS(metric=lambda a, b: abs(len(a) - len(b)), warm_up=6, n_components=1)
@@ -38,7 +33,3 @@ class ClassicalMDS(MapEstimator):
     rank: int | str = "auto"
     _: KW_ONLY
     scaling: str | None = None
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}

@@ -11,26 +11,6 @@ from streamembed.estimators.map_estimator import MapEstimator, declare_map
 class DiffusionMap(MapEstimator):
     """Diffusion coordinates of a stream, kept up to date, as a river transformer.
 
-    ``learn_many`` in any split and ``learn_one`` n times give the same state, bit for bit. Three
-    policies are those of all estimators of maps; the engine inside is strict:
-
-    - *Cold start.* Until the warm-up ends ``transform_one`` returns zeros, of the final width.
-    - *Features.* The features are those seen during the warm-up, ordered by name, or by position
-      for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
-      have names, arrays are refused.
-    - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
-      replaced by its mean over the stream so far, 0 before anything was seen, and counted in
-      ``imputed``.
-
-    A snapshot is made when ``transform_one`` first needs it after a chunk was learned: a few
-    milliseconds for a window of 2,000, certified. If you transform after every event, use a larger
-    ``chunk_size`` or ``tolerance=None``.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
-
     Examples
     --------
     >>> from river import datasets

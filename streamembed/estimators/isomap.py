@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
@@ -14,11 +14,6 @@ class Isomap(MapEstimator):
 
     Coordinates are those of scikit-learn's ``Isomap`` up to signs, of the support, where its graph
     has one part; points outside of the largest part have zeros.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -37,7 +32,3 @@ class Isomap(MapEstimator):
     n_landmarks: int | None = None
     _: KW_ONLY
     size: int = 1000
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 14, "chunk_size": 6, "size": 40, "n_neighbors": 5}

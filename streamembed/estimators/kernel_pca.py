@@ -29,11 +29,6 @@ class KernelPCA(MapEstimator):
         callable events are any objects. It must be symmetric and positive semidefinite, and is
         called once for every object held.
 
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
-
     Notes
     -----
     Of a callable kernel the engine is given the distances that it makes, d(a, b)^2 = k(a, a) +

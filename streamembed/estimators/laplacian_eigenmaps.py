@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
@@ -13,11 +13,6 @@ class LaplacianEigenmaps(MapEstimator):
 
     No memory is held for pairs of points, so that windows may be large. Two coordinates of it tell
     clusters apart better than two of a kernel's map; ten do not.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -36,7 +31,3 @@ class LaplacianEigenmaps(MapEstimator):
     width: float | str = "auto"
     radius: float | None = None
     bandwidth: float | str = "auto"
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}

@@ -17,11 +17,6 @@ class LiveMap(MapEstimator):
     come and go, and newcomers come to rest among their neighbours. It is the picture of an engine
     (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``. Nothing is drawn at random.
 
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
-
     Examples
     --------
     >>> from river import datasets
@@ -67,7 +62,3 @@ class LiveMap(MapEstimator):
     def _parameters(self) -> dict[str, Any]:
         fixed = {"n_components": self.n_components, "tolerance": self.tolerance, "picture": True}
         return {**super()._parameters(), **fixed}
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_neighbors": 5}

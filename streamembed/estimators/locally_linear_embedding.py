@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
@@ -12,11 +12,6 @@ class LocallyLinearEmbedding(MapEstimator):
     """The smoothest map that keeps points rebuilt by their neighbours, as a river transformer.
 
     Coordinates are those of scikit-learn's ``LocallyLinearEmbedding`` up to signs, of the support.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -32,7 +27,3 @@ class LocallyLinearEmbedding(MapEstimator):
 
     n_neighbors: int = 12
     reg: float = 1e-3
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 14, "chunk_size": 6, "size": 48, "n_neighbors": 6}
