@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from streamembed.errors import UnknownParameterError
@@ -22,9 +22,9 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_neighbours", "k", "perplexity"), ("n_neighbors",)),
     **dict.fromkeys(("n_dims", "n_dimensions", "dim"), ("n_components",)),
     **dict.fromkeys(("sigma", "epsilon", "length_scale", "gamma"), ("bandwidth",)),
-    **dict.fromkeys(("batch_size", "grace"), ("chunk_size",)),
     **dict.fromkeys(("grace_period", "burn_in"), ("warm_up",)),
     **dict.fromkeys(("decay", "fading_factor", "halflife"), ("half_life",)),
+    "batch_size": ("chunk_size",),
     "delta": ("ert",),
     "min_dist": ("spread",),
     "t": ("diffusion_time",),
@@ -42,6 +42,7 @@ DIFFERENCES: Mapping[str, str] = {
     "decay": "in events",
     "fading_factor": "in events",
 }
+# What to do instead, where there is no such parameter.
 NOTES: Mapping[str, str] = {
     "n_jobs": "one thread computes; for several processes use streamembed.replay_partitions",
     "metric": "Engine.learn_distances takes distances, and the estimators of maps have metric=",
@@ -147,7 +148,7 @@ def check_names(cls: Class) -> Class:
         for name in parameters:
             if name not in own:
                 raise UnknownParameterError(
-                    f"{type(self).__name__} has no parameter {name!r}: {_suggest(name, own)}"
+                    f"{type(self).__name__} has no parameter {name!r}: {suggest_name(name, own)}"
                 )
         create(self, *args, **parameters)
 
@@ -156,8 +157,8 @@ def check_names(cls: Class) -> Class:
     return cls
 
 
-def _suggest(name: str, own: Mapping[str, object]) -> str:
-    """What a caller who gave that name may have meant."""
+def suggest_name(name: str, own: Collection[str]) -> str:
+    """What a caller may have meant who gave that name instead of one of these."""
     for synonym in SYNONYMS.get(name, ()):
         if synonym in own:
             difference = f" ({DIFFERENCES[name]})" if name in DIFFERENCES else ""

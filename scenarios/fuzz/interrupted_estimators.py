@@ -161,6 +161,11 @@ def learn_batch(model: Any, first: int, stop: int) -> object:
     return model.learn_many(ROWS[first:stop])
 
 
+def learn_batch_with_times(model: Any, first: int, stop: int) -> object:
+    rows = [{**ROWS[i], "event_time": float(i)} for i in range(first, stop)]
+    return model.learn_many(rows)
+
+
 def learn_single(model: Any, first: int, stop: int) -> object:
     return model.learn_one(ROWS[first])
 
@@ -265,6 +270,12 @@ def _cases() -> Iterator[EstimatorCase]:
         yield EstimatorCase(f"{name}, learn_many", made, learn_batch, learn_batch, 48, 57, 66, True)
         yield EstimatorCase(f"{name}, learn_one", made, learn_batch, learn_single, 44, 45, 56, True)
         yield EstimatorCase(f"{name}, flush", made, learn_batch, flush, 48, 48, 61, True)
+    times = {"memory": "landmarks", "half_life": 20.0, "clock": "event_time"}
+    timed, call = _of("DiffusionMap", **SMALL, **times), learn_batch_with_times
+    yield EstimatorCase(
+        "DiffusionMap, times, end of the warm-up", timed, call, call, 8, 19, 31, True
+    )
+    yield EstimatorCase("DiffusionMap, times", timed, call, call, 48, 57, 66, True)
     held = _of("DiffusionMap", **SMALL, hold=10)
     yield EstimatorCase("DiffusionMap, hold", held, learn_batch, learn_batch, 48, 62, 71, True)
     yield EstimatorCase("DiffusionMap, hold, flush", held, learn_batch, flush, 49, 49, 56, True)

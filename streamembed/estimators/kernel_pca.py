@@ -20,7 +20,8 @@ ROUNDING = 1e-9
 class KernelPCA(MapEstimator):
     """Kernel principal components of a stream, kept up to date, as a river transformer.
 
-    Coordinates are those of scikit-learn's ``KernelPCA`` up to signs, of the support.
+    Coordinates are those of scikit-learn's ``KernelPCA`` up to signs, of the support. Distances, by
+    ``metric``, are for the gaussian kernel.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class MapEstimator(ColdStartTransformer):
     """An engine of one method as a river transformer.
 
     ``learn_many`` in any split and ``learn_one`` n times give the same state, bit for bit. Three
-    policies are those of estimators; the engine inside is strict:
+    policies are specific to estimators; the engine inside is strict:
 
     - *Cold start.* Until the warm-up ends ``transform_one`` returns zeros, of the final width.
     - *Features.* The features are those seen during the warm-up, ordered by name, or by position
