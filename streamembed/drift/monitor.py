@@ -28,6 +28,7 @@ from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.parameters import check_names
 from streamembed.storage import archive
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import (
@@ -46,6 +47,7 @@ MIN_ERT = 10 * CHUNK
 N_COMPARED = 640  # events that are compared with the reference
 
 
+@check_names
 class Monitor:
     """Watches a stream for drift, at a false-alarm rate of your choice.
 

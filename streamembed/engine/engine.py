@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -34,11 +34,13 @@ from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.options import POSITION, Config
+from streamembed.methods.options import OPTIONS, POSITION, Config, describe_use
+from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_bytes, check_whole
@@ -68,101 +70,108 @@ def _points(X: Any, names: tuple[str, ...] | None) -> Any:
     return X if isinstance(X, Batch) else column_roles.split(X, names).points
 
 
-class Engine:
+@check_names
+class Engine(HintedAttributes):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
     Parameters
     ----------
     method
-        "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
-        neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
-        in two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances;
-        "pca": principal components of the support; "kernel_pca": in the feature space of a kernel.
+        Kind of map: diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or
+        lle. "diffusion_map": of a kernel between all points. "laplacian_eigenmaps": of a graph of
+        neighbours; no memory for all pairs of points, so windows of 50,000, and the better map in
+        two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances.
+        "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
+        "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
         "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
-        neighbours. "isomap": coordinates that keep the lengths of shortest paths on a graph of
         neighbours.
     n_components
-        Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
+        Number of coordinates, at least 1. The constant eigenvector is never one of them; those
+        beyond the rank of the data are zeros (`DegenerateMapWarning`).
     memory
-        "window": the last ``size`` events are the support; "landmarks": ``size`` points with masses
-        that cover every event ever seen; "all": every event (small data).
+        What stays: "window", the last ``size`` events; "landmarks", ``size`` points; "all", every
+        event. Landmarks have masses and cover every event ever seen; "all" is for small data.
     size
-        Slots of the window, or landmarks.
+        Events in the window, or number of landmarks.
     half_life
-        Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
+        Events after which a landmark's mass has halved; None: it stays.
     clock
-        What masses fade by: "position", the events themselves; "event_time", the times that come
-        with them, of which ``half_life`` is then a span: seconds of timestamps, else their unit.
-        Late events weigh less.
+        What masses decay by: "position", the events; "event_time", the times that come with them.
+        Of these ``half_life`` is then a span: seconds of timestamps, else their unit. Late events
+        weigh less.
     max_skew
-        With event times: an event so far beyond the newest one before it is a bad row, for it would
-        fade all others; None: no event is.
+        How far the time of an event may lie beyond the newest before it; None: any. One farther
+        off is a bad row, for it would fade all others.
     kernel
-        "self_tuning": exp(-d2 / (width s_i s_j)), where every point has a width s of its own
-        (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2). Kernel PCA:
-        "gaussian", which is then the default, "polynomial" or "cosine".
+        Similarity of two points: self_tuning, gaussian, polynomial or cosine. "self_tuning":
+        exp(-d2 / (width s_i s_j)), where every point has a width s of its own
+        (`streamembed.geometry.self_tuning`). "gaussian": exp(-d2 / bandwidth**2).
     n_neighbors
-        Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
-        Graphs: points are joined where either is among that many nearest of the other. Pictures: as
-        many attract a point.
+        Nearest neighbours of a point that count, 1 to 1,000. Self-tuning kernel: s is the distance
+        to the last of them, duplicates left out. Graphs: points are joined where either is among
+        that many nearest of the other. Pictures: as many attract a point.
     width
-        c of self-tuning weights, in [1e-3, 1e6]; "auto": 2 of the kernel, 1 in a graph.
+        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 2 of
+        the kernel, 1 in a graph.
     weights
-        Of a graph: "self_tuning"; "binary", all 1; "heat", exp(-d2 / bandwidth**2).
+        Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning":
+        exp(-d2 / (width s_i s_j)), s being the distance to the 7th neighbour; "binary": 1; "heat":
+        exp(-d2 / bandwidth**2).
     radius
-        Graphs: join all points within this distance, in scaled units, instead of neighbours; with
-        weights "binary" or "heat".
+        Distance within which a graph joins all points, in scaled units; None: it joins neighbours.
+        Laplacian eigenmaps take it with weights "binary" or "heat".
     bandwidth
-        Gaussian or heat: in scaled units, positive; "auto": the median distance to the 7th
-        neighbour among the warm-up events (`streamembed.geometry.kernel.choose_bandwidth`), or to
-        the last neighbour that a graph joins.
+        Width of gaussian and heat weights, in scaled units, positive, or "auto". "auto": the median
+        distance to the 7th neighbour among the warm-up events
+        (`streamembed.geometry.kernel.choose_bandwidth`); of a graph, to the last neighbour that it
+        joins, or the median length of edges within the radius.
     alpha
-        Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps
+        Density correction, 0 to 2, or "auto". 1 removes the sampling density from the map, 0 keeps
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
-        t >= 0 of the coordinates lambda**t psi.
+        Time t >= 0 of the coordinates lambda**t psi.
     degree
-        Of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
+        Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
     coef0
-        Polynomial: what is added to products, not negative.
+        Constant that the polynomial kernel adds to products, not negative.
     gamma
-        Polynomial: what products are multiplied by, positive; None: 1 / n_features.
+        Factor of products in the polynomial kernel, positive; None: 1 / n_features.
     reg
-        Locally linear embedding: the ridge of the weights, as a share of their Gram matrix.
+        Ridge of the weights, as a share of their Gram matrix.
     n_landmarks
-        Isomap: paths from at most this many points, by which all others are placed; None: between
-        all points. `docs/algorithms/isomap.md` says how far that is from Isomap.
+        Number of points from which paths are computed, to place all others; None: all points.
+        `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
-        Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
-        eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
+        Columns of the tracked factor, more than ``n_components``, or "auto". "auto": as many as
+        there are eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at
+        most 64.
     tolerance
-        Largest residual of a certified snapshot, relative to lambda_1; None: the plain view,
-        fastest, with an estimated certificate that claims nothing.
+        Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
+        Then it is the plain view, fastest, with an estimate that claims nothing.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call.
     warm_up
-        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), or ``size``
-        if that is smaller.
+        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
     scaling
-        "standard": divide features by their standard deviations; "global": all by one number;
-        None: not at all. Of the warm-up, then fixed. But for a gaussian diffusion map no
-        divisor is below 0.3 of the median deviation, and all are taken again, once, when the window
-        first fills or the last landmark is taken: a new epoch. Distances are never scaled.
+        Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
+        Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
+        median deviation, and all are taken again, once, when the window first fills or the last
+        landmark is taken: a new epoch. Distances are never scaled.
     metrics
-        Names of metrics to learn too: "itml", "eig_dml", "contrast", "geometric_mean",
-        "must_link", "fenn", "discriminant". They learn from labels and from `learn_pairs`, like
-        the estimators of these names; without either, all but the last two learn from pairs
-        generated from the embedding. Snapshots have them in ``metrics``.
+        Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
+        "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
+        `learn_pairs`, like the estimators of these names; without either, all but the last two
+        learn from pairs generated from the embedding. Snapshots have them in ``metrics``.
     picture
-        Keep a picture of the support in the plane, too: a layout of neighbours that stays where it
-        is, beside the coordinates. Snapshots have it as ``picture``.
+        Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
+        coordinates; snapshots have it as ``picture``.
     spread
-        Of the picture, in [0.5, 20]: attraction between neighbours. 1 is that of t-SNE, about 4
-        that of UMAP, whose islands are denser.
+        Attraction between neighbours of a picture, 0.5 to 20. 1 is that of t-SNE, about 4 that of
+        UMAP, whose islands are denser.
     on_bad_row
-        "raise": a call with a bad row is refused whole; "skip": the row is rejected and reported.
+        What a bad row does: "raise" refuses the call whole, "skip" rejects and reports the row.
     seed
-        Random seed; with the stream position it determines every draw.
+        Random seed. With the stream position it determines every draw.
 
     Raises
     ------
@@ -185,6 +194,15 @@ class Engine:
     >>> snapshot.coordinates.shape, snapshot.certificate.met
     ((100, 2), True)
     """
+
+    _hints: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("fit", "partial_fit", "learn_one", "learn_many", "update"), "learn(X)"),
+        **dict.fromkeys(
+            ("transform", "transform_one", "transform_many", "predict"), "snapshot().transform(X)"
+        ),
+        "fit_transform": "learn(X), then snapshot().transform(X)",
+        "embedding_": "snapshot().coordinates",
+    }
 
     def __init__(
         self,
@@ -219,38 +237,9 @@ class Engine:
         on_bad_row: str = "raise",
         seed: int = 0,
     ) -> None:
-        self.config = Config(
-            method=method,
-            n_components=n_components,
-            memory=memory,
-            size=size,
-            half_life=half_life,
-            clock=clock,
-            max_skew=max_skew,
-            kernel=kernel,
-            n_neighbors=n_neighbors,
-            width=width,
-            weights=weights,
-            radius=radius,
-            bandwidth=bandwidth,
-            alpha=alpha,
-            diffusion_time=diffusion_time,
-            degree=degree,
-            coef0=coef0,
-            gamma=gamma,
-            reg=reg,
-            n_landmarks=n_landmarks,
-            rank=rank,
-            tolerance=tolerance,
-            chunk_size=chunk_size,
-            warm_up=warm_up,
-            scaling=scaling,
-            metrics=metrics,  # type: ignore[arg-type]
-            picture=picture,
-            spread=spread,
-            on_bad_row=on_bad_row,
-            seed=seed,
-        )
+        parameters = dict(locals())
+        del parameters["self"]
+        self.config = Config(**parameters)
         self._buffer = EventBuffer(self.config)
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
@@ -979,3 +968,9 @@ class Engine:
 
 
 codec.prepare(Engine, *STATES.values())
+
+# The words of the parameters, which the estimators and the command line use, too.
+PARAMETERS = read_texts(Engine.__doc__)
+Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_use)
+OWNERS["Engine"] -= frozenset(OPTIONS)
+OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

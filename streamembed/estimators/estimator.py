@@ -12,9 +12,10 @@ from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import derive_prefix, name_columns, to_table
 from streamembed.errors import ColumnWarning, warn
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import HintedAttributes, check_names
 
 
-class PointEstimator:
+class PointEstimator(HintedAttributes):
     """A river transformer of points.
 
     Attributes
@@ -28,6 +29,16 @@ class PointEstimator:
     ignored_in_transform = 0
     _suspects: str | None = None
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
+    _hints: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
+        **dict.fromkeys(("transform", "predict", "predict_one"), "transform_many(X)"),
+        "fit_transform": "learn_many(X), then transform_many(X)",
+    }
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            check_names(cls)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""

@@ -13,6 +13,7 @@ from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.pairs import pair_memory, thresholds
 from streamembed.pairs.pair_memory import PairCounts, State
 from streamembed.pairs.thresholds import PairSettings
+from streamembed.parameters import check_names
 from streamembed.validation import (
     LARGEST_DRAW,
     LARGEST_TIME,
@@ -55,6 +56,7 @@ class GeneratedPairs:
         return len(self.d2)
 
 
+@check_names
 class PairGenerator:
     """Similar and dissimilar pairs from snapshots, by thresholds on diffusion distances.
 

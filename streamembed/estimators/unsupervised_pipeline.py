@@ -37,6 +37,7 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import PendingParts
 from streamembed.pairs import pair_memory, shrinkage
+from streamembed.parameters import check_names
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
@@ -71,6 +72,7 @@ class _SavedPipeline:
     strands: tuple[_SavedReplicate, ...]
 
 
+@check_names
 class UnsupervisedPipeline:
     """A Mahalanobis metric learned from a stream of points without labels.
 
