@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamembed import validation
-from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.metric_learners.class_moments import (
     ContrastLearner,
     DiscriminantLearner,
@@ -22,7 +22,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 
 
-class FENN(MergeableMetric):
+class FENN(MetricEstimator):
     """The metric of least free energy: similar pairs near, at a temperature that keeps it broad.
 
     Every class, and every pair of classes, counts the same, however many points it has. Distances
@@ -77,7 +77,7 @@ class FENN(MergeableMetric):
         return FennLearner(self.mu if isinstance(self.mu, str) else float(self.mu), int(self.seed))
 
 
-class DiscriminantAnalysis(MergeableMetric):
+class DiscriminantAnalysis(MetricEstimator):
     """Linear discriminant analysis: the directions that separate the classes, as a distance.
 
     (`river` calls something else LDA: latent Dirichlet allocation.) The metric has the rank of the
@@ -127,7 +127,7 @@ class DiscriminantAnalysis(MergeableMetric):
         return np.pad(info.directions, ((0, 0), (0, missing)))
 
 
-class ContrastMetric(MergeableMetric):
+class ContrastMetric(MetricEstimator):
     """(alpha I + C - F)^-1 made a metric: similar pairs near, dissimilar ones far, in one step.
 
     C and F are the means of the outer products of differences of similar and of dissimilar pairs:
@@ -178,7 +178,7 @@ class ContrastMetric(MergeableMetric):
         return ContrastLearner(float(self.alpha))
 
 
-class GeometricMeanMetric(MergeableMetric):
+class GeometricMeanMetric(MetricEstimator):
     """The metric between C^-1 and F: similar pairs shrunk, dissimilar ones stretched.
 
     A = C^-1/2 (C^1/2 F C^1/2)^t C^-1/2, with C and F as in `ContrastMetric`, of features divided by

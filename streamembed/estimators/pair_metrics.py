@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamembed import validation
 from streamembed.errors import ParameterError
-from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.metric_learners.class_moments import LeadingLearner
 from streamembed.metric_learners.eig_dml_learner import EigLearner
 from streamembed.metric_learners.itml_learner import ITMLLearner
@@ -20,7 +20,7 @@ from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.metric_learning.mahalanobis import parse_numbers
 
 
-class ITML(MergeableMetric):
+class ITML(MetricEstimator):
     """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
     min D(A, A_0) + gamma D(bounds moved, bounds), D being the LogDet divergence; one sweep over
@@ -135,7 +135,7 @@ class ITML(MergeableMetric):
         )
 
 
-class EigDML(MergeableMetric):
+class EigDML(MetricEstimator):
     """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
     The mean squared distance of similar pairs is fixed at the number of features. Each labelled
@@ -232,7 +232,7 @@ class EigDML(MergeableMetric):
         )
 
 
-class MustLinkMetric(MergeableMetric):
+class MustLinkMetric(MetricEstimator):
     """Must-link pairs near, cannot-link pairs far: directions by the ratio of their spreads.
 
     A = sum sqrt(f_i) u_i u_i^T over the directions with F u = f C u and u^T C u = 1, C and F being
