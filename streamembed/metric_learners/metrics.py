@@ -157,18 +157,13 @@ def learn_generated(
     if learners.all_fitted:
         return learners
     settings = thresholds.PairSettings(seed=seed)
-    before = learners.pairs.pairs
-    drawn, _ = thresholds.update(
+    pairs = thresholds.update(
         learners.pairs, coordinates, points, arrivals, masses, position, settings
     )
-    is_new = drawn.pairs.positions == position
-    judged, _ = thresholds.rejudge(drawn, coordinates, arrivals, settings)
-    flipped = _find_flipped(before, judged.pairs)
-    differences = np.concatenate(
-        [judged.pairs.differences[flipped], drawn.pairs.differences[is_new]]
-    )
-    similar = np.concatenate([judged.pairs.similar[flipped], drawn.pairs.similar[is_new]])
-    return _learn_guess(replace(learners, pairs=judged), differences, similar, position, seed)
+    is_new, is_flipped = pair_memory.compare(learners.pairs.pairs, pairs.pairs)
+    changed = pairs.pairs.take(is_new | is_flipped)
+    learners = replace(learners, pairs=pairs)
+    return _learn_guess(learners, changed.differences, changed.similar, position, seed)
 
 
 def _learn_guess(
@@ -201,15 +196,6 @@ def measure_reproduction(
         return learners
     factor = reproduction.measure(points, arrivals, embed, position, seed)
     return replace(learners, reproduced=factor)
-
-
-def _find_flipped(before: pair_memory.Pairs, after: pair_memory.Pairs) -> Bools:
-    """Which remembered pairs are of the other kind now, shape (len(after),)."""
-    old = zip(before.births.tolist(), before.similar.tolist(), strict=True)
-    old_kinds = {(left, right): kind for (left, right), kind in old}
-    new = zip(after.births.tolist(), after.similar.tolist(), strict=True)
-    changed = [old_kinds.get((left, right), kind) != kind for (left, right), kind in new]
-    return np.array(changed, dtype=bool)
 
 
 def rescale(learners: Learners, ratio: Floats, seed: int) -> Learners:
