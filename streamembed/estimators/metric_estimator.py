@@ -35,10 +35,11 @@ from streamembed.errors import (
 )
 from streamembed.estimators.estimator import ColdStart, PointEstimator
 from streamembed.metric_learners import labelled_examples, training_stream
-from streamembed.metric_learners.learner import MetricLearner, Totals
+from streamembed.metric_learners.learner import MetricLearner
 from streamembed.metric_learners.training_stream import TrainingStream
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import Totals
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
@@ -64,7 +65,7 @@ class MetricEstimator(
     _key: ClassVar[str] = "metric"
 
     def _begin(self) -> None:
-        """Check what all have, and start with nothing learned."""
+        """Check the parameters, and start with nothing learned."""
         validation.check_whole("chunk_size", self.chunk_size, 1)
         validation.check_whole("seed", self.seed, 0)
         self.unlabelled = 0
@@ -76,9 +77,13 @@ class MetricEstimator(
         self._read: tuple[Mahalanobis, Any] | None = None
         self._root: Floats | None = None
 
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"chunk_size": 4}
+
     @abc.abstractmethod
     def _make_learner(self) -> MetricLearner:
-        """The learner of these parameters, which are checked."""
+        """The learner of these parameters, which checks them."""
 
     # ------------------------------------------------------------------ reading
 

@@ -7,17 +7,26 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from streamembed.errors import FeatureError
+from streamembed.errors import FeatureError, ParameterError
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import NO_UPDATES, MeasuredMetric, MetricLearner, Totals
-from streamembed.metric_learning import itml, itml_numba
+from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
+from streamembed.metric_learning import bregman, itml, itml_numba
+from streamembed.metric_learning.mahalanobis import parse_numbers
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetrise
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
+from streamembed.validation import (
+    check_choice,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
 # Bounds are percentiles of distances between recent points: each new one with this many of the
 # last RECENT, two thousand distances after 200 points.
@@ -117,6 +126,27 @@ class ITMLLearner(MetricLearner):
     forgetting: float = 0.0
     prior: str | Floats = "identity"
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every parameter, and keep it as a plain value."""
+        set_fields(
+            self,
+            gamma=check_real("gamma", self.gamma, 1e-12, 1e12),
+            upper=check_optional(check_real, "upper", self.upper, 0.0, np.inf, opened=True),
+            lower=check_optional(check_real, "lower", self.lower, 0.0, np.inf, opened=True),
+            buffer=check_whole("buffer", self.buffer, 1),
+            sweeps=check_whole("sweeps", self.sweeps, 0),
+            forgetting=check_real("forgetting", self.forgetting, 0.0, 1.0 - 1e-12),
+            seed=check_whole("seed", self.seed, 0),
+        )
+        if self.upper is not None and self.lower is not None:
+            bregman.check_bounds(self.upper, self.lower)
+        if isinstance(self.prior, str):
+            check_choice("prior", self.prior, ("identity", "covariance"), " or a matrix")
+        else:
+            prior = parse_numbers(self.prior, "prior", ParameterError)
+            itml.init(prior)  # refuses what is no metric
+            set_fields(self, prior=prior)
 
     def init(self, examples: Examples, scale: Floats) -> ITMLState:
         """Features are divided by these deviations from now on."""

@@ -16,14 +16,9 @@ from typing import Any
 import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples, remap_codes
-from streamembed.metric_learners.learner import (
-    NO_UPDATES,
-    MetricLearner,
-    Totals,
-    build_certificate,
-    build_metric,
-)
+from streamembed.metric_learners.learner import MetricLearner, build_certificate, build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks, PendingParts

@@ -7,7 +7,7 @@ Streaming rests on the first optimality condition, which holds after every proje
 
     A^-1 = A_0^-1 + S + sum over the buffer of s lambda v v^T
 
-A is a function of the prior and the duals. Rounding can be repaired from it (`rebuild`), a pair
+A is a function of the prior and the duals. Rounding can be repaired from it, a pair
 can leave the buffer with A untouched (its dual goes into S and stays as it is), and forgetting is
 a convex combination of A^-1 and A_0^-1, positive definite in any case.
 
@@ -155,7 +155,7 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
     Raises
     ------
     ParameterError
-        The prior is not (d, d), finite, symmetric and positive definite, or gamma not positive.
+        The prior is not (d, d), finite, symmetric and positive definite.
 
     Examples
     --------
@@ -173,8 +173,6 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         raise ParameterError(
             "prior is not symmetric; use (prior + prior.T) / 2 if that is intended"
         )
-    if not (np.isfinite(gamma) and gamma > 0):
-        raise ParameterError(f"gamma={gamma} must be positive and finite: try 0.1")
     A = symmetrise(A)
     inverse = bregman.invert(A) if bregman.is_positive_definite(A) else None
     if inverse is None:
@@ -234,14 +232,13 @@ def update(
     InputError, FeatureError
         Differences are not finite, not of d features, or ``similar`` does not fit.
     ParameterError
-        A bound is not positive, upper is above lower, or an option is out of range.
+        A bound is not positive, or upper is above lower.
 
     Source: Davis et al. (2007), algorithm 1, over a buffer. Differs: 1. bounds are squared; the
     usual percentile defaults are not, and are compared with squared distances. 2. random order.
     3. Pairs that leave keep their dual. To take s lambda v v^T out of A^-1 instead, as exact
     windows would, makes A indefinite: what other pairs did was done in its presence. 4. Forgetting.
     """
-    _check_options(buffer, sweeps, forgetting, seed)
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
     order = _SweepOrder(seed, state)
     new, updates, residual, evicted = state, 0, 0.0, 0
@@ -321,9 +318,6 @@ def solve(
     width = np.shape(differences)[-1] if np.ndim(differences) == 2 else 0
     if prior is None and width == 0:
         raise InputError(f"differences have shape {np.shape(differences)}; they must be (n, d)")
-    if not 0 < tolerance < 1:
-        raise ParameterError(f"tolerance={tolerance} must be in (0, 1)")
-    _check_options(1, max_sweeps, 0.0, seed)
     start = init(np.eye(width) if prior is None else prior, gamma)
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
     order = _SweepOrder(seed, start)
@@ -444,17 +438,6 @@ def measure(state: State) -> Measures:
     return Measures(_compute_residual(state), gap, objective, drift)
 
 
-def rebuild(state: State) -> State:
-    """The state with A computed from the prior and the duals; O(n d^2 + d^3).
-
-    Where their sum is not positive definite in double precision, A is more accurate
-    than they are, and the state is returned unchanged; also where no dual is set and A is the
-    prior.
-    """
-    matrix = _build_from_duals(state)
-    return state if matrix is None else replace(state, matrix=matrix)
-
-
 def compute_percentile_bounds(
     distances: Histogram, percentiles: tuple[float, float] = (5.0, 95.0)
 ) -> tuple[float, float] | None:
@@ -471,18 +454,6 @@ def compute_percentile_bounds(
         return None
     upper, lower = (histogram.quantile(distances, p / 100.0) for p in percentiles)
     return (max(upper, LEAST_UPPER * lower), lower) if lower > 0 else None
-
-
-def _check_options(buffer: int, sweeps: int, forgetting: float, seed: int | None) -> None:
-    for name, value, least in (
-        ("buffer", buffer, 1),
-        ("sweeps", sweeps, 0),
-        ("seed", seed or 0, 0),
-    ):
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise ParameterError(f"{name}={value} must be a whole number of at least {least}")
-    if not 0 <= forgetting < 1:
-        raise ParameterError(f"forgetting={forgetting} must be in [0, 1): try 0.005")
 
 
 class _SweepOrder:
