@@ -34,7 +34,8 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.estimators.estimator import ColdStart, PointEstimator
-from streamembed.metric_learners import labelled_examples, training_stream
+from streamembed.metric_learners import training_stream
+from streamembed.metric_learners.labelled_examples import DISSIMILAR, NOT_LEARNED, SIMILAR
 from streamembed.metric_learners.learner import MetricLearner
 from streamembed.metric_learners.training_stream import TrainingStream
 from streamembed.metric_learning import balance
@@ -278,16 +279,10 @@ class MetricEstimator(
         for table, name in ((left, "X1"), (right, "X2")):
             with batch.rename_argument(name):
                 self._check_features(table, "this metric")
-        codes = [
-            labelled_examples.NOT_LEARNED
-            if answer is None
-            else labelled_examples.SIMILAR
-            if answer
-            else labelled_examples.DISSIMILAR
-            for answer in answers
-        ]
+        code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
+        codes = [code_of[answer] for answer in answers]
         with self._whole() as after:
-            after.unlabelled += codes.count(labelled_examples.NOT_LEARNED)
+            after.unlabelled += answers.count(None)
             after._take(left, right, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
@@ -315,11 +310,11 @@ class MetricEstimator(
         self._check_features(table, "this metric")
         self.unlabelled += sum(label is None for label in labels)
         codes, self._labels = self._labels.classes(labels)
-        self._take(table, None, np.where(codes == UNKNOWN, labelled_examples.NOT_LEARNED, codes))
+        self._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
-        chosen = np.flatnonzero(codes != labelled_examples.NOT_LEARNED).tolist()
+        chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
             i = chosen.pop(0)
             self._read = None

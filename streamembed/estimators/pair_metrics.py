@@ -137,11 +137,8 @@ class EigDML(MetricEstimator):
         Steps are never shorter than 2 / (step_cap + 2): smaller follows drift faster.
     decay
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` is as of the last whole chunk.
-    seed
-        Of what is drawn, together with the position.
+    chunk_size, seed
+        See `ITML`.
 
     Raises
     ------
@@ -216,7 +213,7 @@ class MustLinkMetric(MetricEstimator):
         True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
         optimum the metric is.
     chunk_size, seed
-        See `EigDML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
+        See `ITML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
 
     Raises
     ------

@@ -415,19 +415,10 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     ) -> PrincipalAxes:
         d = len(names)
         return PrincipalAxes(
-            components=view.components,
-            mean=view.mean,
-            explained_variance=view.explained_variance,
-            explained_variance_ratio=view.explained_variance_ratio,
-            singular_values=view.singular_values,
-            total_variance=view.total_variance,
-            residual=view.residual,
-            tail=view.tail,
-            cut=view.cut,
+            **{each.name: getattr(view, each.name) for each in fields(view)},
             met=None if view.residual is None else view.residual <= TOLERANCE,
             solver=settings.solver,
             rank=d if settings.solver == "moments" else min(settings.rank, d),
-            count=view.count,
             whiten=bool(self.whiten),
             position=self.position,
             feature_names=names,

@@ -180,7 +180,7 @@ class TemperedInfo:
     equilibrium : FennInfo
         Weights, energies, entropy, and the status.
     spectrum : Spectrum
-        Directions, and which are informative (`fenn.display` makes a picture of them).
+        Directions, and which are informative.
     choice : MuChoice or None
         With ``mu="cv"``: the temperatures tried.
     totals : Totals

@@ -151,15 +151,15 @@ class ITMLLearner(MetricLearner):
     def init(self, examples: Examples, scale: Floats) -> ITMLState:
         """Features are divided by these deviations from now on."""
         return ITMLState(
-            itml.init(self._prior(examples, scale), self.gamma),
-            reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
-            np.zeros((0, len(scale))),
-            histogram.init(),
-            scale,
-            None,
-            None,
-            "numba" if itml_numba.available else "numpy",
-            "no bounds",
+            core=itml.init(self._prior(examples, scale), self.gamma),
+            sample=reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
+            recent=np.zeros((0, len(scale))),
+            distances=histogram.init(),
+            scale=scale,
+            upper=None,
+            lower=None,
+            backend="numba" if itml_numba.available else "numpy",
+            status="no bounds",
             unbounded=0,
         )
 
@@ -208,10 +208,17 @@ class ITMLLearner(MetricLearner):
             )
             status = info.status
         upper, lower = bounds or (None, None)
-        after = ITMLState(
-            core, sample, recent, distances, state.scale, upper, lower, state.backend, status,
-            unbounded,
-        )  # fmt: skip
+        after = replace(
+            state,
+            core=core,
+            sample=sample,
+            recent=recent,
+            distances=distances,
+            upper=upper,
+            lower=lower,
+            status=status,
+            unbounded=unbounded,
+        )
         return after, info
 
     def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
@@ -276,18 +283,18 @@ class ITMLLearner(MetricLearner):
         )
         is_fitted = {left.status, right.status} != {"no bounds"}
         return ITMLState(
-            core,
-            drawn_pairs.merge_samples(
+            core=core,
+            sample=drawn_pairs.merge_samples(
                 converted_left.sample, converted_right.sample, indices, self.seed
             ),
-            recent,
-            distances,
-            scale,
-            upper,
-            lower,
-            left.backend,
-            "ok" if is_fitted else "no bounds",
-            left.unbounded + right.unbounded,
+            recent=recent,
+            distances=distances,
+            scale=scale,
+            upper=upper,
+            lower=lower,
+            backend=left.backend,
+            status="ok" if is_fitted else "no bounds",
+            unbounded=left.unbounded + right.unbounded,
         )
 
     def measure(self, state: ITMLState, scale: Floats) -> MeasuredMetric:

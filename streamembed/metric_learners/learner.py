@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learning import balance
-from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.totals import Totals
 from streamembed.numeric.arrays import Floats, Ints
 
@@ -100,11 +98,6 @@ def build_certificate(source: str, totals: Totals, summary: Any, **counts: Any) 
     own = {f.name: getattr(summary, f.name) for f in fields(summary) if f.name != "totals"}
     facts: dict[str, Any] = _to_json({"source": source, **counts, **asdict(totals), **own})
     return facts
-
-
-def build_metric(measured: MeasuredMetric, certificate: Mapping[str, Any]) -> Mahalanobis:
-    """The metric in the caller's units."""
-    return balance.build_metric(measured.matrix, certificate, measured.scale)
 
 
 def _to_json(value: Any) -> Any:

@@ -18,9 +18,10 @@ import numpy as np
 from streamembed.metric_learners import catalog, training_stream
 from streamembed.metric_learners.catalog import PAIR_METRICS
 from streamembed.metric_learners.labelled_examples import DISSIMILAR, SIMILAR, Examples
-from streamembed.metric_learners.learner import MeasuredMetric, build_certificate, build_metric
+from streamembed.metric_learners.learner import build_certificate
 from streamembed.metric_learners.training_stream import LearnerProgress, TrainingStream
 from streamembed.metric_learning import itml
+from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -239,7 +240,7 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         measured = learner.measure(state, ones)
     if not uses_pairs:
         facts = build_certificate("labels", progress.totals, measured.summary, labelled=0, pairs=0)
-        return build_metric(measured, facts)
+        return build_metric(measured.matrix, facts, measured.scale)
     facts = build_certificate(
         "generated",
         progress.totals,
@@ -249,4 +250,4 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         reproduced=learners.reproduced,
     )
     matrix = shrinkage.temper(measured.matrix, learners.reproduced)
-    return build_metric(MeasuredMetric(matrix, scale, measured.info, measured.summary), facts)
+    return build_metric(matrix, facts, scale)

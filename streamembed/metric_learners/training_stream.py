@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples, remap_codes
-from streamembed.metric_learners.learner import MetricLearner, build_certificate, build_metric
+from streamembed.metric_learners.learner import MetricLearner, build_certificate
+from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
@@ -249,7 +250,8 @@ def read_metric(
         labelled=current.labelled,
         pairs=current.pairs,
     )
-    return build_metric(measured, certificate), replace(measured.info, totals=totals)
+    metric = build_metric(measured.matrix, certificate, measured.scale)
+    return metric, replace(measured.info, totals=totals)
 
 
 def create_unfitted_metric(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:

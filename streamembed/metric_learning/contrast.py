@@ -183,9 +183,7 @@ def _compute_means(sums: PairSums) -> _PairMeans:
     )
 
 
-def contrast_metric(
-    sums: PairSums, alpha: float = 0.01, rank: int | None = None
-) -> tuple[Floats, ContrastInfo]:
+def contrast_metric(sums: PairSums, alpha: float = 0.01) -> tuple[Floats, ContrastInfo]:
     """M = (alpha I + C - F)^-1 as a metric: eigenvalues below a floor are raised to it first.
 
     Far pairs are farther apart, so C - F is mostly negative: as printed, the formula is indefinite
@@ -195,9 +193,6 @@ def contrast_metric(
     ----------
     alpha
         Positive, in squared units of the data, which should be standardised.
-    rank
-        Keep the ``rank`` most discriminating directions, those of the smallest eigenvalues of
-        alpha I + C - F. After the guard many tie; the original eigenvalues decide among them.
 
     Returns
     -------
@@ -205,7 +200,7 @@ def contrast_metric(
     ascending, all of them. Without close pairs: the identity. O(d^3).
 
     Source: Phillips, Metric Learning, section 17.3, "LDA Analog". Differs: 1. The guard, at .01
-    of the mean diagonal of C. 2. The notes take the top of M, printed for an M that is not one.
+    of the mean diagonal of C. 2. All of M, whose top the notes take.
     """
     means = _compute_means(sums)
     if means.no_close:
@@ -214,8 +209,7 @@ def contrast_metric(
     values, vectors = descending_eigh(alpha * np.eye(m) + means.close - means.far)
     values, vectors = values[::-1], vectors[:, ::-1]
     floor = GUARD * float(np.trace(means.close)) / m
-    k = m if rank is None else min(rank, m)
-    metric = means.metric(vectors[:, :k], 1.0 / np.maximum(values[:k], floor))
+    metric = means.metric(vectors, 1.0 / np.maximum(values, floor))
     return metric, means.info(values, floor, int(np.count_nonzero(values < floor)), means.no_far)
 
 

@@ -265,7 +265,9 @@ def update(
     state = replace(state, close=mean, mass=mass)
     scatter = compute_constraint(state)
     if first and state.close.any():
-        state = _restart(state, _invert(scatter))
+        matrix = _invert(scatter)
+        values = squared_distances(state.far, matrix)
+        state = replace(state, matrix=matrix, values=values, step=1)
     state, stretch = _rescale(state, scatter)
     if stretch < 1.0 / STALE:
         state = replace(state, step=1)
@@ -277,12 +279,6 @@ def update(
         state, _ = _rescale(state, scatter)
     state = replace(state, calls=state.calls + 1)
     return state, measure(state, settings)
-
-
-def _restart(state: State, matrix: Floats) -> State:
-    """The state at t = 1, with this metric."""
-    values = squared_distances(state.far, matrix)
-    return replace(state, matrix=matrix, values=values, step=1)
 
 
 def pool_rows(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:

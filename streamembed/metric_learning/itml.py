@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from streamembed.errors import InputError, ParameterError
 from streamembed.metric_learning import bregman
-from streamembed.metric_learning.bregman import Constraints, Sweep
+from streamembed.metric_learning.bregman import Constraints, Sweep, SweepResult
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
@@ -181,9 +181,19 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         )
     d, no_pairs = len(A), bregman.empty(len(A))
     return State(
-        A, inverse, np.zeros((d, d)), A.copy(), no_pairs.differences, no_pairs.similar,
-        no_pairs.bounds, np.zeros(0), float(gamma), seen=0, dropped=0, calls=0,
-    )  # fmt: skip
+        prior=A,
+        precision=inverse,
+        absorbed=np.zeros((d, d)),
+        matrix=A.copy(),
+        differences=no_pairs.differences,
+        similar=no_pairs.similar,
+        bounds=no_pairs.bounds,
+        duals=np.zeros(0),
+        gamma=float(gamma),
+        seen=0,
+        dropped=0,
+        calls=0,
+    )
 
 
 def update(
@@ -250,20 +260,28 @@ def update(
             new, n_leaving = _remember(new, batch, buffer)
             evicted += n_leaving
             for _ in range(sweeps):
-                swept = sweep(
-                    new.matrix, new.duals, new.constraints, new.gamma, order.draw(len(new))
-                )
-                new = replace(new, matrix=swept.matrix, duals=swept.duals)
+                new, swept = _sweep_once(new, sweep, order)
                 updates, residual = updates + swept.updates, swept.residual
         new, drift, status = _repair(new, order.generator(1))
-    added = len(arriving)
+    info = Info(
+        added=len(arriving),
+        dropped=dropped,
+        evicted=evicted,
+        sweeps=sweeps,
+        updates=updates,
+        residual=residual,
+        drift=drift,
+        status=status,
+    )
     if status == "refused":
-        return state, Info(0, dropped, 0, sweeps, 0, residual, drift, status)
+        return state, replace(info, added=0, evicted=0, updates=0)
     new = replace(
-        new, seen=state.seen + added + dropped, dropped=state.dropped + dropped,
+        new,
+        seen=state.seen + len(arriving) + dropped,
+        dropped=state.dropped + dropped,
         calls=state.calls + 1,
-    )  # fmt: skip
-    return new, Info(added, dropped, evicted, sweeps, updates, residual, drift, status)
+    )
+    return new, info
 
 
 def solve(
@@ -328,10 +346,7 @@ def solve(
     residual = _compute_residual(state)
     while residual > tolerance and n_sweeps < max_sweeps and status != "refused":
         with np.errstate(all="ignore"):
-            swept = sweep(
-                state.matrix, state.duals, state.constraints, gamma, order.draw(len(state))
-            )
-            state = replace(state, matrix=swept.matrix, duals=swept.duals)
+            state, swept = _sweep_once(state, sweep, order)
             n_sweeps, updates = n_sweeps + 1, updates + swept.updates
             if swept.residual <= tolerance or n_sweeps == max_sweeps:
                 state, drift, status = _repair(state, order.generator(1))
@@ -340,7 +355,16 @@ def solve(
         state = replace(start, seen=state.seen, dropped=dropped, calls=1)
     elif residual > tolerance:
         status = "not converged"
-    return state, Info(len(arriving), dropped, 0, n_sweeps, updates, residual, drift, status)
+    return state, Info(
+        added=len(arriving),
+        dropped=dropped,
+        evicted=0,
+        sweeps=n_sweeps,
+        updates=updates,
+        residual=residual,
+        drift=drift,
+        status=status,
+    )
 
 
 def merge(
@@ -398,10 +422,7 @@ def merge(
     order = _SweepOrder(seed, state)
     with np.errstate(all="ignore"):
         for _ in range(max_sweeps if size else 0):
-            swept = sweep(
-                state.matrix, state.duals, state.constraints, state.gamma, order.draw(len(state))
-            )
-            state = replace(state, matrix=swept.matrix, duals=swept.duals)
+            state, swept = _sweep_once(state, sweep, order)
             if swept.residual <= tolerance:
                 break
         state, _, status = _repair(state, order.generator(1))
@@ -468,6 +489,13 @@ class _SweepOrder:
 
     def draw(self, n: int) -> Ints:
         return np.arange(n) if self.seed is None else self.draws.permutation(n)
+
+
+def _sweep_once(state: State, sweep: Sweep, order: _SweepOrder) -> tuple[State, SweepResult]:
+    """The state after a sweep over the pairs remembered, and what it did."""
+    drawn = order.draw(len(state))
+    swept = sweep(state.matrix, state.duals, state.constraints, state.gamma, drawn)
+    return replace(state, matrix=swept.matrix, duals=swept.duals), swept
 
 
 def _compute_residual(state: State) -> float:

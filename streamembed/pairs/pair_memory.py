@@ -104,7 +104,7 @@ class State:
         Squared distances of the candidates in the embedding, and between the points themselves.
     position : int
         Stream position of the last call.
-    counts : Counts
+    counts : PairCounts
     """
 
     pairs: Pairs
