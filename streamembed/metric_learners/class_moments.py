@@ -46,15 +46,6 @@ class MomentState:
     sample: Reservoirs | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddedInfo:
-    """The Info of an update: how many labelled points and pairs joined the sums."""
-
-    points: int
-    pairs: int
-    status: str = "added"
-
-
 class _MomentLearner(MetricLearner):
     """A metric that is a closed form of class moments and pair sums."""
 
@@ -71,7 +62,7 @@ class _MomentLearner(MetricLearner):
         sample = reservoir.init(drawn_pairs.CAPACITY) if self.keeps_sample else None
         return MomentState(scatter.init(len(scale)), contrast.init(len(scale)), sample)
 
-    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, AddedInfo]:
+    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, str]:
         """The sums with these events."""
         sample, points, classes = state.sample, examples.points, examples.classes
         if sample is not None:
@@ -81,7 +72,7 @@ class _MomentLearner(MetricLearner):
             contrast.update(state.pairs, examples.differences, examples.similar),
             sample,
         )
-        return after, AddedInfo(len(points), len(examples) - len(points))
+        return after, "added"
 
     def merge(self, left: MomentState, right: MomentState, indices: Ints) -> MomentState:
         """The sums over the events of both."""

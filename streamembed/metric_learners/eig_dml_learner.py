@@ -10,7 +10,7 @@ from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
 from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
 from streamembed.metric_learning import eig_dml, must_link
-from streamembed.metric_learning.eig_dml import EigDMLSettings, Info
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
@@ -42,13 +42,13 @@ class EigLearner(MetricLearner):
         """No pair yet."""
         return EigState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY, self.recent))
 
-    def update(self, state: EigState, examples: Examples) -> tuple[EigState, Info]:
+    def update(self, state: EigState, examples: Examples) -> tuple[EigState, str]:
         """Steps of the core with these pairs."""
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, examples)
         core, info = eig_dml.update(
             state.core, differences[similar], differences[~similar], self.settings
         )
-        return EigState(core, sample), info
+        return EigState(core, sample), info.status
 
     def measure(self, state: EigState, scale: Floats) -> MeasuredMetric:
         """The core's metric and its gap."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -71,14 +71,6 @@ class ITMLState:
     backend: Literal["numpy", "numba"]
     status: str
     unbounded: int
-
-
-@dataclass(frozen=True, slots=True)
-class UnboundedInfo:
-    """The Info of an update whose pairs could not be learned: there was no bound yet."""
-
-    pairs: int
-    status: str = "no bounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +176,13 @@ class ITMLLearner(MetricLearner):
         )
         return symmetrise(inverse)
 
-    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, Any]:
+    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, str]:
         """The bounds updated, then sweeps over the pairs remembered."""
         chunk = examples.scaled(state.scale)
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, chunk)
         recent, distances = self._distances(state, chunk)
         bounds = chunk.bounds or self._bounds(distances)
         core, status, unbounded = state.core, state.status, state.unbounded
-        info: Any = UnboundedInfo(len(differences))
         if bounds is None:
             unbounded += len(differences)
         else:
@@ -219,7 +210,7 @@ class ITMLLearner(MetricLearner):
             status=status,
             unbounded=unbounded,
         )
-        return after, info
+        return after, "no bounds" if bounds is None else status
 
     def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
         """The last points, and squared distances of new ones to some of them, under the prior."""

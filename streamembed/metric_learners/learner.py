@@ -59,8 +59,8 @@ class MetricLearner(abc.ABC):
         """The state before the first chunk, which is passed in with the features' deviations."""
 
     @abc.abstractmethod
-    def update(self, state: Any, examples: Examples) -> tuple[Any, Any]:
-        """A new state after a chunk, and an Info with a ``status``; the old one stays as it is.
+    def update(self, state: Any, examples: Examples) -> tuple[Any, str]:
+        """A new state after a chunk, and the status that counts it; the old one stays as it is.
 
         Where the status is ``refused``, or `numpy.linalg.LinAlgError` is raised, or the new state
         is not finite, nothing of the chunk is learned.

@@ -9,9 +9,7 @@ its training stream has learned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -61,19 +59,6 @@ class Learners:
         """Whether a metric has learned from its training stream: one event, or one chunk."""
         learner = catalog.create_learner(name, self.course.seed)
         return (self.course.position if learner.additive else self.course.learned) > 0
-
-    @property
-    def infos(self) -> Mapping[str, Any]:
-        """The Info of every metric's last update; of those without one since loading, nothing."""
-        infos = {}
-        for name in self.names:
-            guessed = name in PAIR_METRICS and not self.is_fitted(name)
-            progress = (self.guess if guessed else self.course.progress)[
-                catalog.get_state_key(name)
-            ]
-            if progress.last is not None:
-                infos[name] = progress.last
-        return infos
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
