@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any
 
@@ -157,8 +157,8 @@ class LabelIndex:
     Attributes
     ----------
     known : tuple
-        Labels in the order of their first events: the index is that of the class. At most
-        `LARGEST_CLASSES`.
+        Labels in the order of their first events: the index is that of the class. Those of an
+        engine are plain values, those of an estimator anything that can be a key.
     unlearned : int
         Events so far with another label.
     index : dict
@@ -175,22 +175,29 @@ class LabelIndex:
             index = {label_key(label): i for i, label in enumerate(self.known)}
             object.__setattr__(self, "index", index)
 
-    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, LabelIndex]:
+    def classes(
+        self, labels: Sequence[Any], most: int = LARGEST_CLASSES
+    ) -> tuple[Ints, LabelIndex]:
         """Indices, shape (n,), and the labels known from now on.
 
-        `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
+        `UNKNOWN` for None, and for a new label where there are ``most`` already.
         """
         indices = np.full(len(labels), UNKNOWN, dtype=np.int64)
-        known, unlearned, index = list(self.known), self.unlearned, self.index
+        known, unlearned, index = self.known, self.unlearned, self.index
         for i, label in enumerate(labels):
             if label is None:
                 continue
             key = label_key(label)
             if key not in index:
-                if len(known) >= LARGEST_CLASSES:
+                if len(known) >= most:
                     unlearned += 1
                     continue
                 index = {**index, key: len(known)}
-                known.append(label)
+                known = (*known, label)
             indices[i] = index[key]
-        return indices, LabelIndex(tuple(known), unlearned, index)
+        return indices, LabelIndex(known, unlearned, index)
+
+    def merge(self, other: LabelIndex) -> tuple[Ints, LabelIndex]:
+        """Indices here of the other's classes, and the labels of both, however many these are."""
+        indices, joined = self.classes(other.known, len(self.known) + len(other.known))
+        return indices, replace(joined, unlearned=self.unlearned + other.unlearned)

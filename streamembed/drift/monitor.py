@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
-from streamembed.data.labels import LARGEST_CLASSES, label_key, list_labels
+from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.drift import explanation, monitor_timeline
 from streamembed.drift.advance import advance, start_watching
 from streamembed.drift.alarm import Alarm
@@ -315,19 +315,8 @@ class Monitor:
                 "labels=True needs labels: pass one per row (y=), None where it is unknown"
             )
         values = list_labels(y, n)
-        numbers = {label_key(label): i for i, label in enumerate(self._state.known)}
-        observed = list(self._state.known)
-        codes = np.full(len(kept), -1, dtype=np.int64)
-        for i, row in enumerate(kept.tolist()):
-            label = values[row]
-            if label is None:
-                continue
-            key = label_key(label)
-            if key not in numbers and len(numbers) < LARGEST_CLASSES:
-                numbers[key] = len(numbers)
-                observed.append(label)
-            codes[i] = numbers.get(key, -1)
-        return codes, tuple(observed)
+        codes, labels = LabelIndex(self._state.known).classes([values[i] for i in kept.tolist()])
+        return codes, labels.known
 
     def timeline(self) -> pa.Table:
         """Distance of the stream from its reference, in stretches of 100 events (later of more).

@@ -80,15 +80,11 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
         self.bandwidth = bandwidth
         self.seed = seed
         self._begin()
-        self._monitor = self._create_monitor()
+        self._monitor = Monitor(**self._get_params())
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"ert": 2_000, "n_reference": 100}
-
-    def _create_monitor(self) -> Monitor:
-        names = ("ert", "n_reference", "n_coordinates", "policy", "scaling", "bandwidth", "seed")
-        return Monitor(**{name: getattr(self, name) for name in names})
 
     @property
     def monitor(self) -> Monitor:

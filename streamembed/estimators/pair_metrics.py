@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from streamembed import validation
 from streamembed.errors import ParameterError
-from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.metric_learners.class_moments import LeadingLearner
-from streamembed.metric_learners.eig_dml_learner import EigLearner
+from streamembed.metric_learners.eig_dml_learner import DiagonalLearner, EigLearner
 from streamembed.metric_learners.itml_learner import ITMLLearner
 from streamembed.metric_learners.learner import MetricLearner
-from streamembed.metric_learners.must_link_learner import LinkLearner
-from streamembed.metric_learning import itml
+from streamembed.metric_learning import must_link
 from streamembed.metric_learning.eig_dml import EigDMLSettings
-from streamembed.metric_learning.mahalanobis import parse_numbers
 
 
-class ITML(MergeableMetric):
+class ITML(MetricEstimator):
     """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
     min D(A, A_0) + gamma D(bounds moved, bounds), D being the LogDet divergence; one sweep over
@@ -92,22 +90,6 @@ class ITML(MergeableMetric):
         self.prior = prior
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.check_real("gamma", gamma, 1e-12, 1e12)
-        for name, bound in (("upper", upper), ("lower", lower)):
-            if bound is not None:
-                validation.check_real(name, bound, 0.0, np.inf, " or None", opened=True)
-        if upper is not None and lower is not None and not upper <= lower:
-            raise ParameterError(
-                f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
-                "apart than dissimilar ones; swap them"
-            )
-        validation.check_whole("buffer", buffer, 1)
-        validation.check_whole("sweeps", sweeps, 0)
-        validation.check_real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
-        if isinstance(prior, str):
-            validation.check_choice("prior", prior, ("identity", "covariance"), " or a matrix")
-        else:
-            itml.init(parse_numbers(prior, "prior", ParameterError), gamma)  # says what is wrong
         self._begin()
 
     @classmethod
@@ -122,20 +104,11 @@ class ITML(MergeableMetric):
         }
 
     def _make_learner(self) -> ITMLLearner:
-        prior = self.prior if isinstance(self.prior, str) else np.asarray(self.prior, np.float64)
-        return ITMLLearner(
-            gamma=float(self.gamma),
-            upper=None if self.upper is None else float(self.upper),
-            lower=None if self.lower is None else float(self.lower),
-            buffer=int(self.buffer),
-            sweeps=int(self.sweeps),
-            forgetting=float(self.forgetting),
-            prior=prior,
-            seed=int(self.seed),
-        )
+        names = ("gamma", "upper", "lower", "buffer", "sweeps", "forgetting", "prior", "seed")
+        return ITMLLearner(**{name: getattr(self, name) for name in names})
 
 
-class EigDML(MergeableMetric):
+class EigDML(MetricEstimator):
     """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
     The mean squared distance of similar pairs is fixed at the number of features. Each labelled
@@ -164,11 +137,8 @@ class EigDML(MergeableMetric):
         Steps are never shorter than 2 / (step_cap + 2): smaller follows drift faster.
     decay
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` is as of the last whole chunk.
-    seed
-        Of what is drawn, together with the position.
+    chunk_size, seed
+        See `ITML`.
 
     Raises
     ------
@@ -204,13 +174,6 @@ class EigDML(MergeableMetric):
         self.decay = decay
         self.chunk_size = chunk_size
         self.seed = seed
-        validation.check_real("smoothing", smoothing, 0.0, np.inf, opened=True)
-        validation.check_whole("buffer", buffer, 2)
-        validation.check_choice("policy", policy, ("hard", "recent"))
-        validation.check_whole("steps", steps, 0)
-        validation.check_whole("step_cap", step_cap, 1)
-        if decay is not None:
-            validation.check_real("decay", decay, 0.0, 1.0, " or None", opened=True)
         self._begin()
 
     @classmethod
@@ -219,20 +182,12 @@ class EigDML(MergeableMetric):
         yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
 
     def _make_learner(self) -> EigLearner:
-        return EigLearner(
-            EigDMLSettings(
-                smoothing=float(self.smoothing),
-                buffer=int(self.buffer),
-                policy=cast(Literal["hard", "recent"], self.policy),
-                steps=int(self.steps),
-                step_cap=int(self.step_cap),
-                decay=None if self.decay is None else float(self.decay),
-                seed=int(self.seed),
-            )
-        )
+        names = ("smoothing", "buffer", "policy", "steps", "step_cap", "decay", "seed")
+        settings = EigDMLSettings(**{name: getattr(self, name) for name in names})
+        return EigLearner(settings, recent=settings.policy == "recent" or bool(settings.decay))
 
 
-class MustLinkMetric(MergeableMetric):
+class MustLinkMetric(MetricEstimator):
     """Must-link pairs near, cannot-link pairs far: directions by the ratio of their spreads.
 
     A = sum sqrt(f_i) u_i u_i^T over the directions with F u = f C u and u^T C u = 1, C and F being
@@ -258,7 +213,7 @@ class MustLinkMetric(MergeableMetric):
         True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
         optimum the metric is.
     chunk_size, seed
-        See `EigDML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
+        See `ITML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
 
     Raises
     ------
@@ -288,8 +243,6 @@ class MustLinkMetric(MergeableMetric):
         self.roots = roots
         self.chunk_size = chunk_size
         self.seed = seed
-        if rank is not None:
-            validation.check_whole("rank", rank, 1, " or None")
         validation.check_flag("diagonal", diagonal)
         validation.check_flag("roots", roots)
         if rank is not None and (diagonal or roots):
@@ -311,6 +264,9 @@ class MustLinkMetric(MergeableMetric):
         yield {"chunk_size": 4, "roots": True}
 
     def _make_learner(self) -> MetricLearner:
-        if self.diagonal or self.roots:
-            return LinkLearner("diagonal" if self.diagonal else "roots", int(self.seed))
-        return LeadingLearner(None if self.rank is None else int(self.rank))
+        settings = replace(must_link.SETTINGS, seed=self.seed)
+        if self.roots:
+            return EigLearner(settings)
+        if self.diagonal:
+            return DiagonalLearner(replace(settings, steps=0))
+        return LeadingLearner(self.rank)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
-from streamembed.data.table import sort_names
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.replicate import Fit
@@ -75,17 +72,7 @@ class UnsupervisedMetric(ColdStartTransformer):
         self.gamma = gamma
         self.shrunk = shrunk
         self.seed = seed
-        self._pipeline = UnsupervisedPipeline(
-            n_components=n_components,
-            diffusion_time=diffusion_time,
-            memory=memory,
-            size=size,
-            warm_up=warm_up,
-            chunk_size=chunk_size,
-            gamma=gamma,
-            shrunk=shrunk,
-            seed=seed,
-        )
+        self._pipeline = UnsupervisedPipeline(**self._get_params())
         self._begin()
         self._read: tuple[Mahalanobis, Floats] | None = None
 
@@ -139,8 +126,7 @@ class UnsupervisedMetric(ColdStartTransformer):
 
     def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
-            values = rows.align(self._observed_names or sort_names(rows.names))[0]
-            return np.where(np.isnan(values), 0.0, values)
+            return self._fill_with_zeros(rows)
         values = self._fill(self._count_missing(rows.align(self._names)))
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:

@@ -30,9 +30,10 @@ from streamembed.estimators.metric_settings import PipelineSettings
 from streamembed.estimators.replicate import Embedding, Fit, Replicate, learn_metric
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
-from streamembed.metric_learners.learner import NO_UPDATES, build_certificate
+from streamembed.metric_learners.learner import build_certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import NO_UPDATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import PendingParts

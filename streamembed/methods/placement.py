@@ -16,7 +16,7 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, TILE, sample_rows
+from streamembed.methods.extension import FARTHEST, Extension, sample_rows
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import squared_distances
 
@@ -25,61 +25,25 @@ MOST_PLACES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TiledPlacement:
-    """The part that all of them share: the support, and a typical distance to neighbours."""
+class _NeighborExtension(Extension):
+    """Coverage by the distance to a neighbour: 1 up to the typical one.
 
-    points: Floats  # (N, d): as distances see them
-    # (d,): of the caller's units.
-    center: Floats
-    scale: Floats
-    targets: Floats  # (N, k): what weights of the support's points are applied to
-    n_neighbors: int  # coverage looks at the distance to this neighbour, ...
-    typical: float  # ... relative to that of a typical point.
+    Attributes
+    ----------
+    n_neighbors : int
+        Coverage looks at the distance to this neighbour, ...
+    typical : float
+        ... relative to that of a typical point.
+    """
 
-    def coordinates(self, points: Floats) -> Floats:
-        """Shape (n, k), of points (n, d) in the caller's units."""
-        return self.with_coverage(points)[0]
+    n_neighbors: int
 
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates`, and coverage, shape (n,): 1 up to the typical distance."""
-
-        def read_tile(tile: slice) -> tuple[Floats, Floats]:
-            with np.errstate(over="ignore", under="ignore"):
-                scaled = (points[tile] - self.center) / self.scale
-                d2 = squared_distances(scaled, self.points, 0.0)
-            return scaled, np.minimum(d2, FARTHEST)
-
-        return self._place_tiles(len(points), read_tile)
-
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
-        no_points = np.zeros((len(d), 0))
-
-        def read_tile(tile: slice) -> tuple[Floats, Floats]:
-            with np.errstate(over="ignore"):
-                d2 = np.minimum(d[tile] ** 2, FARTHEST)
-            return no_points[tile], np.where(np.isfinite(d[tile]), d2, np.inf)
-
-        return self._place_tiles(len(d), read_tile)
-
-    def _place_tiles(
-        self, n: int, read_tile: Callable[[slice], tuple[Floats, Floats]]
-    ) -> tuple[Floats, Floats]:
-        coordinates, coverage = np.empty((n, self.targets.shape[1])), np.empty(n)
-        for start in range(0, n, TILE):
-            tile = slice(start, start + TILE)
-            scaled, d2 = read_tile(tile)
-            coordinates[tile] = self._place(scaled, d2)
-            coverage[tile] = compute_coverage(d2, self.n_neighbors, self.typical)
-        return coordinates, coverage
-
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
-        """Coordinates of points as distances see them, by squared distances to the support."""
-        raise NotImplementedError
+    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+        return compute_coverage(d2, self.n_neighbors, self.typical)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CentredExtension(_TiledPlacement):
+class CentredExtension(_NeighborExtension):
     """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
 
     y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
@@ -99,14 +63,14 @@ class CentredExtension(_TiledPlacement):
                 "a distance is inf, which this method cannot place: give all distances to the "
                 "support"
             )
-        return _TiledPlacement.from_distances(self, d)
+        return Extension.from_distances(self, d)
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         return project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BarycentricExtension(_TiledPlacement):
+class BarycentricExtension(_NeighborExtension):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
     O(N d + K^3) a point. ``targets`` are the coordinates of the support.
@@ -126,7 +90,7 @@ class BarycentricExtension(_TiledPlacement):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureExtension(_TiledPlacement):
+class PictureExtension(_NeighborExtension):
     """Places of new points in a picture: the best of their neighbours' places, brought to rest.
 
     ``targets`` are the places of the support, (N, 2); for rho and gamma see
@@ -152,7 +116,7 @@ class PictureExtension(_TiledPlacement):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeodesicExtension(_TiledPlacement):
+class GeodesicExtension(_NeighborExtension):
     """Coordinates of new points by their shortest paths: over their neighbours to all others.
 
     0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.

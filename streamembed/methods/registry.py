@@ -20,7 +20,8 @@ from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
-from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension
+from streamembed.methods.gaussian_extension import GaussianExtension
 from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
@@ -30,7 +31,6 @@ from streamembed.methods.placement import (
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
-from streamembed.spectral.gaussian_extension import GaussianExtension
 from streamembed.spectral.operator import Normalisation
 
 # W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
@@ -219,11 +219,8 @@ def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
     typical = float(np.median(positive)) if len(positive) else 1.0
     if snapshot.radius:
         typical = float(np.median(snapshot.degrees)) or 1.0
-    squares = np.einsum("ij,ij->i", points, points)
     return GraphExtension(
         points=points,
-        squares=squares,
-        fused=fuse(points, squares),
         finest=float(positive.min()) if len(positive) else 1.0,
         center=snapshot.center,
         scale=snapshot.scale,

@@ -145,17 +145,22 @@ def check_pairs(
     for name, bound in (("upper", upper), ("lower", lower)):
         if not (np.ndim(bound) == 0 and SMALLEST < bound < np.inf):
             raise ParameterError(f"{name}={bound} must be a positive squared distance")
-    if upper > lower:
-        raise ParameterError(
-            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
-            "than dissimilar ones; swap them"
-        )
+    check_bounds(upper, lower)
     is_distinct = squares >= SMALLEST
     distinct_similar = flags.astype(np.bool_)[is_distinct]
     bounds = np.where(distinct_similar, float(upper), float(lower))
     return Constraints(v[is_distinct], distinct_similar, bounds), int(
         np.count_nonzero(~is_distinct)
     )
+
+
+def check_bounds(upper: float, lower: float) -> None:
+    """Refuse an upper bound of similar pairs above the lower one of dissimilar pairs."""
+    if upper > lower:
+        raise ParameterError(
+            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
+            "than dissimilar ones; swap them"
+        )
 
 
 def join(first: Constraints, second: Constraints) -> Constraints:

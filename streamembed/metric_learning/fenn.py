@@ -340,42 +340,37 @@ def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
 
     Source: Inaba et al. (2019), Theorem 3.4 and eq. (16). Differs: the text restricts A to
     d = min(p, N - 1) directions, with which their Table 2 cannot be had (.05 lower on
-    balance-scale, .07 on glass); `display` gives those for pictures.
+    balance-scale, .07 on glass).
     """
-    counts = (
-        spectrum.n_informative,
-        spectrum.n_classes,
-        spectrum.n_thin,
-        spectrum.n_constant,
-        len(spectrum.energies),
-    )
+    counts = {
+        "n_informative": spectrum.n_informative,
+        "n_classes": spectrum.n_classes,
+        "n_thin": spectrum.n_thin,
+        "n_constant": spectrum.n_constant,
+        "rank": len(spectrum.energies),
+    }
     if spectrum.status != "measured":
-        empty_info = FennInfo(spectrum.status, mu, np.zeros(0), 0.0, 0.0, 0.0, 0.0, *counts)
+        empty_info = FennInfo(
+            status=spectrum.status,
+            mu=mu,
+            weights=np.zeros(0),
+            mean_energy=0.0,
+            entropy=0.0,
+            free_energy=0.0,
+            heat_capacity=0.0,
+            **counts,
+        )
         return scaled_identity(spectrum.within), empty_info
     weights = compute_boltzmann_weights(spectrum.energies, mu)
     factor = spectrum.directions * np.sqrt(weights)
     info = FennInfo(
-        "measured",
-        mu,
-        weights,
-        float(weights @ spectrum.energies),
-        compute_entropy(weights),
-        compute_free_energy(spectrum.energies, mu),
-        float(compute_heat_capacity(spectrum.energies, np.array([mu]))[0]),
-        *counts,
+        status="measured",
+        mu=mu,
+        weights=weights,
+        mean_energy=float(weights @ spectrum.energies),
+        entropy=compute_entropy(weights),
+        free_energy=compute_free_energy(spectrum.energies, mu),
+        heat_capacity=float(compute_heat_capacity(spectrum.energies, np.array([mu]))[0]),
+        **counts,
     )
     return factor @ factor.T, info
-
-
-def display(spectrum: Spectrum, mu: float) -> Floats:
-    """Columns sqrt(lambda_i) b_i of the informative directions, shape (p, min(r, N - 1)).
-
-    ``points @ display(...)`` is the picture: the weights are those among these directions alone.
-    """
-    k = spectrum.n_informative
-    if k == 0:
-        return spectrum.directions
-    columns: Floats = spectrum.directions[:, :k] * np.sqrt(
-        compute_boltzmann_weights(spectrum.energies[:k], mu)
-    )
-    return columns

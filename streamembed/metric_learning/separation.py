@@ -85,11 +85,6 @@ class Objective:
     bound: Callable[[float, Floats], float]
 
 
-def _smallest(values: Floats) -> float:
-    """min q."""
-    return float(values.min())
-
-
 def _smallest_weights(values: Floats, smoothing: float) -> Floats:
     """alpha of the soft minimum, sigma relative to the smallest q, without the negligible."""
     scale = max(float(values.min()), LEAST * float(values.mean()))
@@ -104,11 +99,6 @@ def _smallest_bound(top: float, weights: Floats) -> float:
     """min q <= sum alpha q = <G(alpha), A> <= d lambda, for any alpha of sum 1: weak duality."""
     total = float(weights.sum())
     return top / total if total > 0 else np.inf
-
-
-def _root(values: Floats) -> float:
-    """Mean of sqrt(q)."""
-    return float(np.sqrt(values).mean())
 
 
 def _root_weights(values: Floats) -> Floats:
@@ -126,6 +116,16 @@ def _root_bound(top: float, weights: Floats) -> float:
 
 
 OBJECTIVES = {
-    "smallest": Objective(_smallest, _smallest_weights, np.zeros_like, _smallest_bound),
-    "root": Objective(_root, lambda values, _: _root_weights(values), _root_weights, _root_bound),
+    "smallest": Objective(
+        value=lambda values: float(values.min()),
+        weights=_smallest_weights,
+        initial_weights=np.zeros_like,
+        bound=_smallest_bound,
+    ),
+    "root": Objective(
+        value=lambda values: float(np.sqrt(values).mean()),
+        weights=lambda values, _: _root_weights(values),
+        initial_weights=_root_weights,
+        bound=_root_bound,
+    ),
 }

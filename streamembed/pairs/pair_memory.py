@@ -46,6 +46,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.d2)
 
+    @property
+    def has_both_kinds(self) -> bool:
+        """Whether there are similar and dissimilar ones."""
+        return bool(self.similar.any() and not self.similar.all())
+
     def take(self, chosen: Array) -> Pairs:
         """The pairs selected by index or mask."""
         return Pairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
@@ -99,7 +104,7 @@ class State:
         Squared distances of the candidates in the embedding, and between the points themselves.
     position : int
         Stream position of the last call.
-    counts : Counts
+    counts : PairCounts
     """
 
     pairs: Pairs
@@ -121,6 +126,14 @@ def init(n_features: int) -> State:
         np.zeros(0, np.int64),
     )
     return State(pairs, histogram.init(), histogram.init(), 0, PairCounts())
+
+
+def compare(before: Pairs, after: Pairs) -> tuple[Bools, Bools]:
+    """Which pairs of ``after`` are new, and which are of the other kind than before; both (n,)."""
+    kinds = dict(zip(map(tuple, before.births.tolist()), before.similar.tolist(), strict=True))
+    earlier = [kinds.get((left, right)) for left, right in after.births.tolist()]
+    is_new = np.array([kind is None for kind in earlier], dtype=bool)
+    return is_new, ~is_new & (np.array(earlier, dtype=bool) != after.similar)
 
 
 def join(left: Pairs, right: Pairs) -> Pairs:
