@@ -43,8 +43,7 @@ class EventSink(Protocol):
         Parameters
         ----------
         embedded
-            None where the log ended before they were learned. The first call may bring no rows: it
-            tells what kind of ids will come.
+            None where the log ended before they were learned.
         """
         ...
 
@@ -172,7 +171,6 @@ class ReplayDriver:
         self._feed = create_feed(log, engine, rejected)
         self._unembedded: list[EventRows] = []  # events since the last snapshot,
         self._first_unembedded = 0  # and the stream position of the first of them
-        self._is_begun = False
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
@@ -217,9 +215,6 @@ class ReplayDriver:
         fatal = unusable[0] if unusable and self._on_bad_row == "raise" else None
         if fatal is not None:
             rows, unusable = rows.slice(0, int(np.searchsorted(rows.numbers, fatal.index))), []
-        if len(rows) and not self._is_begun:
-            self._is_begun = True
-            self._sink.write_events(self._engine.position, rows.slice(0, 0), None)
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):

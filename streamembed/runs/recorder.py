@@ -8,6 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
@@ -25,7 +27,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.runs import event_buffer
 from streamembed.runs import origin as origins
 from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
@@ -119,11 +121,20 @@ class Recorder:
         self._stop = stop
         self._rows, self._every = log.n_rows, every
         self._origin = origin
-        self._k = k
-        self._passthrough = list_passthrough_types(log)
-        self._embedding: ParquetTable | None = None
+        self._k, self._method = k, config.method
+        self._id_type = log.id_type or pa.int64()
+        self._names = name_columns(config.method, k)
         self._has_picture, self._causal = picture, causal
-        self._picture_columns = EVENT_PICTURE_COLUMNS if picture else ()
+        fields = [
+            ("position", pa.int64()),
+            ("id", self._id_type),
+            ("learned", pa.bool_()),
+            *((name, pa.int64()) for name in CAUSAL_COLUMNS if causal),
+            *((name, pa.float64()) for name in (*self._names, "coverage")),
+            *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
+            *list_passthrough_types(log).items(),
+        ]
+        self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
         columns = json.dumps(log.columns.as_dict())
         schema = _build_timeline_schema(k, picture)
         if monitor is not None:
@@ -148,19 +159,17 @@ class Recorder:
             columns["snapshot"], columns["epoch"] = (
                 pa.array(values, mask=unknown) for values in version
             )
-        for j in range(self._k):
-            columns[f"c{j}"] = _to_nullable(placed.coordinates[:, j])
+        columns |= zip(self._names, map(_to_nullable, placed.coordinates.T), strict=True)
         columns["coverage"] = _to_nullable(placed.coverage)
         if self._has_picture and placed.picture is not None and placed.picture_kept is not None:
             columns["picture_x"], columns["picture_y"] = map(_to_nullable, placed.picture.T)
             columns["picture_kept"] = _to_nullable(placed.picture_kept)
-        table = self._open_embedding(ids)
+        table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
         if self._causal:
-            self._checkpoint_writer.add(
-                "embedding", pa.table({**columns, **rows.passthrough}, table.schema)
-            )
+            self._checkpoint_writer.add("embedding", table)
         else:  # nothing more comes
-            table.add({**columns, **rows.passthrough})
+            self._checkpoint_writer.check_in_place()  # or another run is there
+            self._embedding.add(table)
 
     def buffer_events(self, position: int, rows: EventRows) -> None:
         """Events that are to be embedded by the last snapshot."""
@@ -186,23 +195,6 @@ class Recorder:
         else:
             self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
 
-    def _open_embedding(self, ids: Array | None) -> ParquetTable:
-        """The table of events; the first ids tell whether they are text."""
-        if self._embedding is None:
-            self._checkpoint_writer.check_in_place()  # or another run is there
-            text = ids is not None and ids.dtype.kind != "i"
-            fields = [
-                pa.field("position", pa.int64()),
-                pa.field("id", pa.string() if text else pa.int64()),
-                pa.field("learned", pa.bool_()),
-                *[pa.field(name, pa.int64()) for name in CAUSAL_COLUMNS if self._causal],
-                *[pa.field(f"c{j}", pa.float64()) for j in range(self._k)],
-                *[pa.field(name, pa.float64()) for name in ("coverage", *self._picture_columns)],
-                *[pa.field(name, kind) for name, kind in self._passthrough.items()],
-            ]
-            self._embedding = ParquetTable(self._folder / "embedding.parquet", pa.schema(fields))
-        return self._embedding
-
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
         row = _list_timeline_columns(snapshot, refreshes)
@@ -219,7 +211,8 @@ class Recorder:
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(array.astype(np.float32) for array in arrays)
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
-        schema = _build_picture_schema(text=picture.ids.dtype.kind != "i")
+        text = picture.ids.dtype.kind != "i"
+        schema = _build_picture_schema(pa.string() if text else pa.int64())
         self._checkpoint_writer.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
@@ -236,7 +229,7 @@ class Recorder:
         """What the monitor has seen: its timeline, and its alarms, a line each."""
         table = monitor.timeline()
         drift = ParquetTable(self._folder / "drift.parquet", table.schema)
-        drift.add_table(table)
+        drift.add(table)
         drift.close()
         lines = [
             row
@@ -248,20 +241,18 @@ class Recorder:
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows of the log that could not be learned."""
-        self._checkpoint_writer.add("rejected", to_rejected_table(rows))
+        self._checkpoint_writer.add("rejected", to_rejected_table(rows, self._id_type))
 
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         """Rows of a pair log that could not be learned, none of them perhaps."""
         self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
-        """One table of the folder; ``schema`` is that of one without rows."""
-        table: ParquetTable | None = None
+        """One table of the folder; a run of an earlier version may have begun with other types."""
+        table = ParquetTable(self._folder / f"{name}.parquet", schema)
         for batch in self._checkpoint_writer.read(name):
-            kind = batch.schema.with_metadata(schema.metadata)
-            table = table or ParquetTable(self._folder / f"{name}.parquet", kind)
-            table.add_table(pa.Table.from_batches([batch]).cast(kind))
-        (table or ParquetTable(self._folder / f"{name}.parquet", schema)).close(metadata)
+            table.add(pa.Table.from_batches([batch]).cast(schema))
+        table.close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
         """Write the tables, and the final snapshot, if there is one.
@@ -274,44 +265,60 @@ class Recorder:
         self._checkpoint_writer.check_in_place()
         if self._causal:
             for batch in self._checkpoint_writer.read("embedding"):
-                self._open_embedding(None).add_table(pa.Table.from_batches([batch]))
-        self._open_embedding(None).close()
+                table = rename_coordinates(pa.Table.from_batches([batch]), self._method)
+                self._embedding.add(table)
+        self._embedding.close()
         self._write("timeline", self._timeline, origins.to_metadata(self._origin, whole))
-        self._write("rejected", REJECTED_SCHEMA)
+        self._write("rejected", build_rejected_schema(self._id_type))
         if self._has_pairs:
-            self._write("rejected_pairs", REJECTED_SCHEMA)
+            self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
-            self._write("picture", _build_picture_schema(text=False))
+            self._write("picture", _build_picture_schema(self._id_type))
         if self._monitor is not None:
             self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self._open_embedding(None).path).num_rows
+        self.events = pq.read_metadata(self._embedding.path).num_rows
 
 
-def to_rejected_table(rows: Sequence[Rejected]) -> Any:
-    """Rejected rows, as a table."""
+def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:
+    """Rejected rows as a table; without ``id_type``, ids are int64 where all are whole numbers."""
+    ids = [row.id for row in rows]
+    if id_type is None:
+        is_whole = all(key is None or isinstance(key, (int, np.integer)) for key in ids)
+        id_type = pa.int64() if is_whole else pa.string()
+    if id_type == pa.string():
+        ids = [None if key is None else str(key) for key in ids]
     columns = {
         "offset": [row.index for row in rows],
-        "id": [None if row.id is None else str(row.id) for row in rows],
+        "id": ids,
         "reason": [row.reason for row in rows],
     }
-    return pa.table(columns, REJECTED_SCHEMA)
+    return pa.table(columns, build_rejected_schema(id_type))
 
 
-def _build_picture_schema(text: bool) -> pa.Schema:
-    """Of the table of pictures, where ids are text or numbers."""
-    kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
+def build_rejected_schema(id_type: Any = None) -> pa.Schema:
+    """Columns of rejected rows; ids are int64 where there are none."""
+    return pa.schema(
+        [("offset", pa.int64()), ("id", id_type or pa.int64()), ("reason", pa.string())]
+    )
+
+
+def rename_coordinates(table: Any, method: str) -> Any:
+    """A table of events with the names of today: runs of earlier versions have c0, c1, ..."""
+    names = [re.sub(r"^c(?=\d+$)", f"{method}_", name) for name in table.schema.names]
+    return table.rename_columns(names)
+
+
+def _build_picture_schema(id_type: Any) -> pa.Schema:
+    kinds = {"position": pa.int64(), "id": id_type}
     return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE_COLUMNS])
 
 
 def _to_nullable(values: Floats) -> Any:
     """A column of doubles, null where they are NaN."""
     return pa.array(values, mask=np.isnan(values))
-
-
-REJECTED_SCHEMA = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
 
 
 # Columns of the timeline that are attributes, and what those are that are no doubles.

@@ -86,7 +86,7 @@ def test_distances_are_kept_too(tmp_path: Path) -> None:
         snapshot = run.snapshot()
     files = export(tmp_path / "run", tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "embedding.parquet")
-    np.testing.assert_array_equal(table["c0"].to_numpy(), snapshot.coordinates[:, 0])
+    np.testing.assert_array_equal(table["diffusion_map_0"].to_numpy(), snapshot.coordinates[:, 0])
     assert {path.name for path in files} >= {"snapshot.arrow", "timeline.parquet"}
 
 
