@@ -41,6 +41,10 @@ class MonitorSettings:
     on_bad_row: str
     seed: int
 
+    def is_immediate(self, position: int, began: int) -> bool:
+        """Whether a reference that began there is no older than it took to collect it."""
+        return position - began <= self.n_reference
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
@@ -271,19 +275,17 @@ def build_reference(
         settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, renewals, 1),
     )
-    constant = (points == points[0]).all(axis=0)
-    chance = _estimate_change_probability(points)
     return CalibratedReference(
-        reference_map,
-        events,
-        np.sort(own[~chosen], axis=0),
-        constant,
-        chance,
-        groups,
-        labels,
-        calibrated,
-        autocorrelation.measure(scores, chosen, groups),
-        None,
+        map=reference_map,
+        events=events,
+        ordered=np.sort(own[~chosen], axis=0),
+        constant=(points == points[0]).all(axis=0),
+        chance=_estimate_change_probability(points),
+        groups=groups,
+        labels=labels,
+        calibration=calibrated,
+        dependence=autocorrelation.measure(scores, chosen, groups),
+        geometry=None,
     )
 
 

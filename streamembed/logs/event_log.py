@@ -209,7 +209,6 @@ class EventLog:
     def _decode_batch(
         self, part: Any, layout: EventColumns, offset: int, file: LogFile
     ) -> LogBatch:
-        """Decode the columns of a valid record batch."""
         distances, uses = None, self.columns
         faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
@@ -237,7 +236,6 @@ def _build_start_error(start: int, rows: int) -> ParameterError:
 
 
 def _compute_row_limit(layout: EventColumns, file: LogFile) -> int:
-    """The largest number of rows to read from a file at once."""
     if layout.kind == "distances":
         return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
     return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))

@@ -75,7 +75,6 @@ def write_log(
 
 
 def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    """A record batch of the columns id and label, where given, and the features."""
     if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
             f"feature_names={names} must be different names, at least one, and none of "
@@ -98,7 +97,6 @@ def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, label
 
 
 def _check_names(feature_names: Any) -> list[str]:
-    """The names, as a list of strings."""
     is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
     is_list = is_array or isinstance(feature_names, Sequence)
     if not is_list or not all(isinstance(name, str) for name in feature_names):

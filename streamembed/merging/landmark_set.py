@@ -31,13 +31,12 @@ from streamembed.methods.state import State
 from streamembed.numeric.arrays import Bools, Floats, Ints, freeze
 from streamembed.storage import stream
 from streamembed.storage.archive import (
-    check_writable,
     must,
     raise_damaged,
     read_bytes,
-    replace_file,
     to_list_column,
     to_matrix,
+    write_bytes,
 )
 from streamembed.validation import check_bytes
 
@@ -166,9 +165,7 @@ class LandmarkSet:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_bytes` to a file, whole or not at all; FileError if that is impossible."""
-        target = check_writable(path)
-        with replace_file(target) as temporary:
-            temporary.write_bytes(self.to_bytes())
+        write_bytes(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -199,15 +196,13 @@ class LandmarkSet:
             pairs = header["positions"]
             must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
             landmark_set = cls(
-                points,
-                masses,
-                keys,
-                stale,
-                agreement,
-                dict(pairs),
-                header["time"],
-                header["size"],
-                header["radius"],
+                points=points,
+                masses=masses,
+                keys=keys,
+                stale=stale,
+                agreement=agreement,
+                positions=dict(pairs),
+                **{name: header[name] for name in ("time", "size", "radius")},
             )
             must(landmark_set.mass == header["mass"], "masses are not what they are in all")
         return landmark_set

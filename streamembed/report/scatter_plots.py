@@ -114,7 +114,6 @@ Plane = tuple[Floats, list[str]]
 
 
 def _select_planes(snapshot: Snapshot) -> tuple[Plane, Plane | None]:
-    """The two planes that are drawn, (N, 2) each, and the names of their axes."""
     first, second = _split_coordinates(snapshot, snapshot.coordinates, snapshot.stationary)
     if snapshot.picture is not None:
         return (snapshot.picture.coordinates, ["live map", ""]), first
@@ -192,7 +191,6 @@ def _compute_mean_kept(snapshot: Snapshot) -> Floats:
 
 
 def _find_untrusted(snapshot: Snapshot) -> Bools:
-    """Untrustworthy points of a picture, which get a halo."""
     if snapshot.picture is None:
         return np.zeros(len(snapshot.ids), dtype=np.bool_)
     kept_shares = snapshot.picture.kept

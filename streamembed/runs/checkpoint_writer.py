@@ -88,18 +88,17 @@ class CheckpointWriter:
     ----------
     database
         Where they are stored; its rows come first.
-    cadence
-        How often.
+    policy
     monitor
         Committed with the engine.
     """
 
     def __init__(
-        self, database: Database, cadence: CheckpointPolicy, monitor: Monitor | None = None
+        self, database: Database, policy: CheckpointPolicy, monitor: Monitor | None = None
     ) -> None:
         self._monitor = monitor
         self._database = database
-        self._policy = cadence
+        self._policy = policy
         self._buffered: dict[str, list[Any]] = {}
         self._buffered_bytes = 0
         self._last_commit = time.monotonic()

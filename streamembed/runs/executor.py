@@ -207,7 +207,6 @@ class PoolExecutor:
         return None
 
     def _replace(self, index: int) -> None:
-        """A new process for a worker that died."""
         dead = self._workers[index]
         assert dead is not None
         dead.process.join()

@@ -163,7 +163,6 @@ class PartitionRoot:
         return snapshot
 
     def _read_sets(self, count: int) -> list[LandmarkSet]:
-        """The landmarks of every partition as of a round, or of its end."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
         sets = []

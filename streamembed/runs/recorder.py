@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from streamembed.runs import event_buffer
 from streamembed.runs import origin as origins
 from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
 from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -72,25 +73,12 @@ class Recorder:
         Where its files go; each gets its name when it is whole.
     checkpoint_writer
         Buffers the rows; those that it has already come first.
-    first
-        Stream position of the first event.
     log
         Whose labels and times are kept beside the events.
     config
         Of the engine: how many coordinates an event has, and whether there is a picture.
     origin
         How the run came about, see `streamembed.runs.origin`; the timeline says it.
-    causal
-        Whether events are embedded as of when each was learned; adds the snapshot's position.
-
-    has_pairs
-        Whether there is a log of given pairs.
-    every
-        Events between snapshots.
-    stop
-        Asked where it may be committed; True ends the replay there.
-    monitor
-        Whose timeline and alarms are kept.
 
     Attributes
     ----------
@@ -102,29 +90,21 @@ class Recorder:
         self,
         folder: Path,
         checkpoint_writer: CheckpointWriter,
-        first: int,
         log: EventLog,
         config: Config,
         origin: Mapping[str, Any],
-        causal: bool = False,
-        has_pairs: bool = False,
-        stop: Callable[[], bool] | None = None,
-        every: int = 0,
-        monitor: Monitor | None = None,
+        options: ReplayOptions,
     ) -> None:
-        self._monitor, self._alarms = monitor, 0
-        k, picture = config.n_components, config.picture
+        self._options, self._alarms = options, 0
+        k, picture, causal = config.n_components, config.picture, options.causal
         self.events: int | None = None
         self._folder = folder
         self._checkpoint_writer = checkpoint_writer
-        self._first = first
-        self._stop = stop
-        self._rows, self._every = log.n_rows, every
-        self._origin = origin
+        self._rows, self._origin = log.n_rows, origin
         self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
         self._names = name_columns(config.method, k)
-        self._has_picture, self._causal = picture, causal
+        self._has_picture = picture
         fields = [
             ("position", pa.int64()),
             ("id", self._id_type),
@@ -137,13 +117,15 @@ class Recorder:
         self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
         columns = json.dumps(log.columns.as_dict())
         schema = _build_timeline_schema(k, picture)
-        if monitor is not None:
+        if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
-        self._has_pairs = has_pairs
 
     def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
-        """Events from a stream position on; None where they are not learned."""
+        """Events from a stream position on, as of the snapshot that comes next.
+
+        ``embedded`` is None where the log ended before they were learned.
+        """
         n = len(rows)
         placed = EmbeddedEvents.unknown(n, self._k) if embedded is None else embedded
         positions = np.arange(position, position + n)
@@ -153,7 +135,7 @@ class Recorder:
             "id": ids.tolist(),
             "learned": np.full(n, embedded is not None),
         }
-        if self._causal:
+        if self._options.causal:
             version = (np.full(n, values) for values in (placed.snapshot, placed.epoch))
             unknown = np.full(n, embedded is None)
             columns["snapshot"], columns["epoch"] = (
@@ -165,19 +147,19 @@ class Recorder:
             columns["picture_x"], columns["picture_y"] = map(_to_nullable, placed.picture.T)
             columns["picture_kept"] = _to_nullable(placed.picture_kept)
         table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
-        if self._causal:
+        if self._options.causal:
             self._checkpoint_writer.add("embedding", table)
         else:  # nothing more comes
             self._checkpoint_writer.check_in_place()  # or another run is there
             self._embedding.add(table)
 
     def buffer_events(self, position: int, rows: EventRows) -> None:
-        """Events that are to be embedded by the last snapshot."""
+        """Events from a stream position on, which will be embedded by the last snapshot."""
         self._checkpoint_writer.add("events", event_buffer.to_record_batch(rows))
 
     def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
-        """All of them, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
-        position = self._first
+        """The same events in the same order, in pieces that do not depend on the calls."""
+        position = self._origin["start"]["position"]
         for rows in event_buffer.read_event_rows(self._checkpoint_writer.read("events")):
             yield position, rows
             position += len(rows)
@@ -185,12 +167,15 @@ class Recorder:
     def commit_if_due(
         self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
     ) -> None:
-        """Commit what came so far, if it is time, or if it is to stop here."""
-        if self._stop is not None and self._stop():
+        """Commit what came so far, if it is time, or if it is to stop here.
+
+        The engine has learned exactly these rows; ``counts`` and ``fingerprint`` are of them.
+        """
+        if self._options.stop is not None and self._options.stop():
             self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
             raise KeyboardInterrupt
         # the last snapshot that a log of this length leads to is where a longer one resumes
-        if self._rows is not None and fingerprint["rows"] + self._every >= self._rows:
+        if self._rows is not None and fingerprint["rows"] + self._options.every >= self._rows:
             self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
         else:
             self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
@@ -198,7 +183,7 @@ class Recorder:
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
         row = _list_timeline_columns(snapshot, refreshes)
-        if self._monitor is not None:
+        if self._options.monitor is not None:
             row[ALARMS] = [self._alarms]
             self._alarms = 0
         self._checkpoint_writer.add("timeline", pa.table(row, self._timeline))
@@ -206,7 +191,6 @@ class Recorder:
             self._write_picture(snapshot, snapshot.picture)
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
-        """A row for every point of the picture."""
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(array.astype(np.float32) for array in arrays)
@@ -216,7 +200,7 @@ class Recorder:
         self._checkpoint_writer.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Alarms of the monitor."""
+        """Alarms of the monitor, before the snapshot that knows of their events."""
         self._alarms += len(alarms)
         if alarms:
             columns = {
@@ -226,7 +210,6 @@ class Recorder:
             self._checkpoint_writer.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        """What the monitor has seen: its timeline, and its alarms, a line each."""
         table = monitor.timeline()
         drift = ParquetTable(self._folder / "drift.parquet", table.schema)
         drift.add(table)
@@ -239,12 +222,17 @@ class Recorder:
         with archive.replace_file(self._folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
+    def read_rejected(self, stop: int) -> list[int]:
+        """The numbers of the rejected rows before row ``stop`` of the log."""
+        parts = [part["offset"].to_pylist() for part in self._checkpoint_writer.read("rejected")]
+        return [row for part in parts for row in part if row < stop]
+
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
-        """Rows of the log that could not be learned."""
+        """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._checkpoint_writer.add("rejected", to_rejected_table(rows, self._id_type))
 
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        """Rows of a pair log that could not be learned, none of them perhaps."""
+        """The same of a pair log; called at least once where there is one that was learned."""
         self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
@@ -255,7 +243,10 @@ class Recorder:
         table.close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
-        """Write the tables, and the final snapshot, if there is one.
+        """Write the tables, and the final snapshot, if the warm-up has ended.
+
+        ``whole`` is whether the log was read to its end: False after an interrupt, damage, or a row
+        that stopped the replay.
 
         Raises
         ------
@@ -263,19 +254,20 @@ class Recorder:
             The folder at the path is not the one that was opened: nothing is written there.
         """
         self._checkpoint_writer.check_in_place()
-        if self._causal:
+        if self._options.causal:
             for batch in self._checkpoint_writer.read("embedding"):
                 table = rename_coordinates(pa.Table.from_batches([batch]), self._method)
                 self._embedding.add(table)
         self._embedding.close()
-        self._write("timeline", self._timeline, origins.to_metadata(self._origin, whole))
+        facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
+        self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
-        if self._has_pairs:
+        if self._origin["pairs"] is not None:
             self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
-        if self._monitor is not None:
-            self._write_drift(self._monitor)
+        if self._options.monitor is not None:
+            self._write_drift(self._options.monitor)
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has

@@ -150,7 +150,6 @@ def restore(
 
 
 def _is_intact(folder: Path, state: Mapping[str, Any]) -> bool:
-    """Whether the files of a finished run are all there still, as they were."""
     return not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
 
 
@@ -211,7 +210,6 @@ def _read_undamaged(
 
 
 def _append_last_snapshot(database: Database, snapshot: Snapshot) -> list[Path]:
-    """The last snapshot, if the last checkpoint has not kept it; files to be removed."""
     records = database.list_records(SNAPSHOTS)
     if records and records[-1][1] == snapshot.position:
         return []

@@ -135,7 +135,6 @@ def _read_columns(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[s
 
 
 def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
-    """Those of a finished replay, from its file."""
     name = "embedding.parquet"
     files = reader._database.read_fact(STATE)["files"]
     if name not in files:
@@ -149,7 +148,6 @@ def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
 
 
 def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
-    """Those of the calls of a run that is learned into."""
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
         operation, _ = operations.unpack(record.data)

@@ -242,7 +242,6 @@ def _check_chain(database: Database, chain: str) -> int:
 
 
 def _check_file(folder: Path, name: str, crc: int | None) -> int:
-    """A table of the folder, or its final snapshot."""
     path = folder / name
     if crc is not None and (fault := find_file_error(folder, name, crc)) is not None:
         raise DamagedFileError(f"{fault}: repeat the replay to write it again")
@@ -256,7 +255,6 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
 
 
 def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
-    """All calls, from the first on: the engine must be that of every commit that is kept."""
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
     records = database.list_records(CHECKPOINTS)
     n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1

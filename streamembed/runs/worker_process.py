@@ -131,13 +131,11 @@ class PartitionRounds:
 
 def summarise_task(task: WorkerTask) -> dict[int, PartitionSummary]:
     """Of the first events of each partition of a worker."""
-    settings, summaries = task.settings, {}
-    count = max(settings.warm_up, settings.size)
+    config, summaries = task.settings.config, {}
+    warm_up = config.warm_up_events
     for part in task.parts:
-        points = read_first_events(part, settings.timed, count)
-        summaries[part.number] = summarise_partition(
-            points, part.number, settings.seed, settings.warm_up
-        )
+        points = read_first_events(part, task.settings.timed, max(warm_up, config.size))
+        summaries[part.number] = summarise_partition(points, part.number, config.seed, warm_up)
     return summaries
 
 

@@ -232,7 +232,6 @@ def _resolve_peer(host: str, port: int) -> Peer | None:
 
 
 def _close_connections(port: int, is_chosen: Callable[[Peer], bool]) -> None:
-    """Shut down the chosen connections to a port of this process."""
     for connection in _list_connections():
         with connection, contextlib.suppress(OSError, ValueError):
             if connection.getsockname()[1] != port:

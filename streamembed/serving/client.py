@@ -202,7 +202,6 @@ class Client:
         return learned
 
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
-        """The table of events to send."""
         points, features = read_points(X, self._fetch_features())
         n = len(points)
         labels = None if y is None else list_labels(y, n)
@@ -358,7 +357,6 @@ class Client:
         return metadata
 
     def _compute_batch_rows(self, table: pa.Table) -> int:
-        """Rows per batch within the limits of the server."""
         max_rows, max_bytes = self._limits
         by_size = max_bytes * len(table) // (2 * int(table.nbytes) + 1)
         return max(1, min(max_rows, MAX_ROWS, by_size))

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -177,7 +177,6 @@ class Database:
         self._identities, self._file_states = self._stat_files()
 
     def _read_manifest(self) -> str | None:
-        """What facts and chains there are, in brief, as it was written last."""
         row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
         return None if row is None else row[0]
 
@@ -370,7 +369,6 @@ class Database:
         return length
 
     def _write_part(self, file: str, data: bytes) -> None:
-        """A file, on the disk before the record that names it."""
         path = self._absolute_folder / PARTS / file
         if not path.parent.exists():
             path.parent.mkdir()
@@ -606,6 +604,26 @@ def _translate_errors(path: Path, what: str) -> Iterator[None]:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):
             raise
         raise build_file_error(error, path, what) from error
+
+
+def stat_files(folder: Path) -> list[os.stat_result | None]:
+    """What the system says of the database and its write-ahead log; None where one is missing.
+
+    Inode, size and time change with every write.
+    """
+    stats: list[os.stat_result | None] = []
+    for name in WRITER_FILES[:2]:
+        try:
+            stats.append((folder / name).stat())
+        except OSError:
+            stats.append(None)
+    return stats
+
+
+def find_write_time(stats: Iterable[os.stat_result | None]) -> float:
+    """When the last of these files was written, in seconds of the system clock."""
+    # an empty file is what readers leave
+    return max((stat.st_mtime for stat in stats if stat is not None and stat.st_size), default=0.0)
 
 
 def remove_reader_files(folder: Path) -> None:
