@@ -264,10 +264,8 @@ def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float
     start = time.perf_counter()
     refitted.relayout()
     seconds = time.perf_counter() - start
-    picture, new_picture = (
-        _get_picture(snapshot),
-        _get_picture(refitted.publish()),
-    )  # aligned with it
+    picture = _get_picture(snapshot)
+    new_picture = _get_picture(refitted.publish())  # aligned with it
     displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
     return solved, seconds, float(displacement.mean()) / picture.radius
 

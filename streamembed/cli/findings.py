@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
-from streamembed.cli.rejected_rows import format_all_rejected
-from streamembed.cli.summary import list_axes_warnings
+from streamembed.cli.summary import format_all_rejected, list_axes_warnings
 from streamembed.data.column_roles import abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
@@ -111,9 +110,8 @@ def _inspect_run(path: Path) -> Inspection:
     try:
         timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
         replay_origin = origin.from_metadata(pq.read_metadata(path / "timeline.parquet").metadata)
-        if (
-            replay_origin is not None and replay_origin.get("embed") == "none"
-        ):  # partitions: all are learned
+        # in partitions all events are learned, and none is embedded
+        if replay_origin is not None and replay_origin.get("embed") == "none":
             events = learned = max(timeline["position"].to_pylist(), default=0)
             table_names = [name for name in _list_tables(path) if name != "embedding.parquet"]
         else:
@@ -148,7 +146,10 @@ def _inspect_run(path: Path) -> Inspection:
     hints = _list_run_hints(path, facts, missed)
     brief: dict[str, Any] = {
         "kind": None,
-        "tables": {k: _format_table(t) for k, t in tables.items()},
+        "tables": {
+            name: f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
+            for name, table in tables.items()
+        },
     }
     if replay_origin is not None:
         shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
@@ -237,10 +238,6 @@ def _list_run_hints(path: Path, facts: dict[str, Any], missed: list[int]) -> tup
     return tuple(hints)
 
 
-def _format_table(table: dict[str, Any]) -> str:
-    return f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
-
-
 def _format_changed_parameters(parameters: dict[str, Any]) -> str:
     """Parameters that differ from the defaults; a file may have lists for tuples."""
     defaults = Config().as_dict()
@@ -284,13 +281,13 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
             "radius": picture.radius,
         }
     residual = f"residual {snapshot.certificate.residual:.4g}"
+    status = {
+        True: f"certificate met, {residual}",
+        False: f"certificate NOT met, {residual}",
+        None: f"no tolerance, {residual} is an estimate",
+    }[snapshot.certificate.met]
     verdict = (
-        f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; "
-        + {
-            True: f"certificate met, {residual}",
-            False: f"certificate NOT met, {residual}",
-            None: f"no tolerance, {residual} is an estimate",
-        }[snapshot.certificate.met]
+        f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; {status}"
     )
     return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), {"kind": None})
 

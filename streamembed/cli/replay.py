@@ -27,8 +27,13 @@ from streamembed.cli.monitor_options import (
     format_monitor_status,
 )
 from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.rejected_rows import count_reasons, format_all_rejected
-from streamembed.cli.summary import describe_snapshot, format_certificate, list_axes_warnings
+from streamembed.cli.summary import (
+    count_reasons,
+    describe_snapshot,
+    format_all_rejected,
+    format_certificate,
+    list_axes_warnings,
+)
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import add_workers_options, replay_with_workers
 from streamembed.drift.alarm import Alarm
@@ -212,12 +217,9 @@ def _print_summary(
         click.echo(json.dumps(facts))
         return
     if result.resumed_at:
-        has_new_rows = result.accepted + result.rejected > result.resumed_at
-        message = (
-            f"resumed at row {result.resumed_at:,} of the log"
-            if has_new_rows
-            else "is finished already"
-        )
+        message = "is finished already"
+        if result.accepted + result.rejected > result.resumed_at:
+            message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
     echo(
         f"{result.accepted} events, {result.learned} learned, {result.rejected} rejected, "

@@ -1,10 +1,14 @@
-"""The summary of a replay or a merge: facts of its last snapshot, and the verdict on it."""
+"""The summary of a replay or a merge: its last snapshot, the verdict on it, rejected rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from streamembed.engine import diagnostics
 from streamembed.engine.snapshot import Snapshot
@@ -40,3 +44,19 @@ def list_axes_warnings(epochs: list[int]) -> Iterator[str]:
     count = len(set(epochs)), len(epochs)
     if diagnostics.are_axes_unstable(*count):
         yield diagnostics.describe_unstable_axes(*count)
+
+
+def count_reasons(run: Path) -> list[tuple[str, int]]:
+    """Count the reasons of rejected rows, the most frequent first."""
+    reasons = pq.read_table(run / "rejected.parquet", columns=["reason"])["reason"]
+    return Counter(reasons.to_pylist()).most_common()
+
+
+def format_all_rejected(run: Path, rejected: int) -> str:
+    """Format the error for a log of which every row is rejected."""
+    reason, count = count_reasons(run)[0]
+    return (
+        f"all {rejected:,} rows of the log are rejected, most often with the reason: {reason} "
+        f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude columns "
+        "with --exclude, then replay it with --overwrite"
+    )

@@ -12,11 +12,10 @@ from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.rejected_rows import format_all_rejected
-from streamembed.cli.summary import describe_snapshot, format_certificate
+from streamembed.cli.summary import describe_snapshot, format_all_rejected, format_certificate
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.engine import diagnostics
+from streamembed.engine.diagnostics import describe_all
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
@@ -133,6 +132,5 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     if result.snapshot is None:
         echo("the log ended during the warm-up: there is no map (see --warm-up)")
         return
-    echo(format_certificate(result.snapshot))
-    for message in diagnostics.describe_all(result.snapshot, tolerance):
-        echo(message)
+    for line in (format_certificate(result.snapshot), *describe_all(result.snapshot, tolerance)):
+        echo(line)

@@ -27,9 +27,8 @@ from streamembed.drift.running_statistics import MEMORIES, RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
 
 N_RECENT = 1280  # events that are kept for explanations
-RETURN_SHARE = (
-    0.3  # of an alarm's run length: below it, a stream that has left its reference may return
-)
+# Of an alarm's run length: below it, a stream that has left its reference may return.
+RETURN_SHARE = 0.3
 MAX_ALARMS = 1000  # that the state keeps
 FIRST_GEOMETRY = ALL_CHANNELS.index(geometry_channel.CHANNELS[0])
 
@@ -179,13 +178,10 @@ def _score_until_alarm(
     z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
     after, means, variances = running_statistics.update_means(state.running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    logs, constant_logs = (
-        reference.calibration.log_run_lengths(statistics),
-        reference.compute_constant_run_lengths(block.points),
-    )
-    hits = np.flatnonzero(
-        np.maximum(logs.max(axis=1), constant_logs) > reference.calibration.threshold
-    )
+    logs = reference.calibration.log_run_lengths(statistics)
+    constant_logs = reference.compute_constant_run_lengths(block.points)
+    highest = np.maximum(logs.max(axis=1), constant_logs)
+    hits = np.flatnonzero(highest > reference.calibration.threshold)
     if not len(hits):
         return _ScoredChunks(after, means[-1], statistics, logs, constant_logs, is_decided=False)
     n = int(hits[0]) + 1
@@ -206,10 +202,8 @@ def _score_until_return(
     """
     assert state.running is not None
     z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
-    constant_logs, return_level = (
-        reference.compute_constant_run_lengths(block.points),
-        reference.calibration.threshold + np.log(RETURN_SHARE),
-    )
+    constant_logs = reference.compute_constant_run_lengths(block.points)
+    return_level = reference.calibration.threshold + np.log(RETURN_SHARE)
     is_event_alarm = state.alarms[-1].memory > 0
     running, rows, is_back = state.running, [], False
     means = np.zeros(running.carried.shape)

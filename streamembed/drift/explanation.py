@@ -44,12 +44,10 @@ class FeatureChange:
 
     Attributes
     ----------
-    name : str
     shift : float
         Of the mean, in standard deviations of the reference; 0 if constant in the reference.
     width_ratio : float
         Standard deviation over that of the reference; 1 if constant in the reference.
-    p : float
     constancy : str
         What a feature that was constant in the reference does now; empty for the others.
     """

@@ -88,7 +88,6 @@ class CalibratedReference:
 
     Attributes
     ----------
-    map : Reference
     events : Events
         All events of the reference.
     ordered : (n, s)
@@ -97,10 +96,6 @@ class CalibratedReference:
         Which features are constant in the reference.
     chance : float
         Probability that a new event changes one of these; see `_estimate_change_probability`.
-    groups : Groups
-    labels : Labels or None
-    calibration : Calibration
-    dependence : Dependence
     geometry : Geometry or None
         None until the first comparison.
     """
@@ -164,7 +159,6 @@ class MonitorState:
         True if features have positions instead of names.
     position : int
         Events so far.
-    rejected : int
     ids_kind : str or None
         "positions", "numbers" or "strings"; None before the first event.
     phase : str
@@ -176,8 +170,6 @@ class MonitorState:
         The last ones, whole chunks.
     began : int
         Event at which the monitoring began.
-    watched : Watched or None
-    running : Running or None
     compared : (2,)
         Scores of the geometry at the last comparison; nan before.
     renewals : int
@@ -188,8 +180,6 @@ class MonitorState:
         With policy="hold": whether the stream is still away from its reference.
     known : tuple of (str, int, float or bool)
         Labels so far, in the order of their codes.
-    alarms : tuple of Alarm
-    record : Record
     """
 
     record: MonitorTimeline

@@ -125,9 +125,8 @@ def _merge_rows(
         return positions, phases, logs, statistics, memories
     stretch = (positions - 1) // length
     new = np.diff(stretch) != 0
-    if (
-        length == STRETCH_LENGTH
-    ):  # of longer stretches the last phase counts, so that their number is bounded
+    # of longer stretches the last phase counts, so that their number is bounded
+    if length == STRETCH_LENGTH:
         new |= np.diff(phases) != 0
     starts = np.flatnonzero(np.concatenate([[True], new]))
     stops = np.append(starts[1:], len(positions))

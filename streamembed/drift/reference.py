@@ -66,7 +66,6 @@ class ReferenceMap:
     ----------
     center, scale : (d,)
         The kernel is of (x - center) / scale.
-    bandwidth : float
     points : (m, d)
         Scaled.
     weights : (m,)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
@@ -216,15 +217,16 @@ class EventLog:
             points, nulls, faults = log_columns.decode_points(part, layout)
         else:
             distances = log_columns.decode_distances(part, layout)
+        decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
         return LogBatch(
-            points,
-            nulls,
-            distances,
-            log_columns.decode_ids(part, uses.id, offset, file),
-            log_columns.decode_passthrough(part, uses.label, self.label_type, offset, file),
-            log_columns.decode_passthrough(part, uses.time, self.event_time_type, offset, file),
-            offset,
-            faults,
+            points=points,
+            nulls=nulls,
+            distances=distances,
+            ids=log_columns.decode_ids(part, uses.id, offset, file),
+            labels=decode(name=uses.label, kind=self.label_type),
+            event_times=decode(name=uses.time, kind=self.event_time_type),
+            offset=offset,
+            faults=faults,
         )
 
 

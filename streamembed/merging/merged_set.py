@@ -215,11 +215,9 @@ def _check_agreement(sets: Sequence[LandmarkSet]) -> None:
             continue
         lines = first.differences(other)
         scalings = all(line.split()[0] in ("scale", "bandwidth") for line in lines)
-        remedy = (
-            "fit them again to all landmarks with scaling='standard', 'global' or None"
-            if scalings
-            else "learn them with equal settings"
-        )
+        remedy = "learn them with equal settings"
+        if scalings:
+            remedy = "fit them again to all landmarks with scaling='standard', 'global' or None"
         raise InputError(f"sets were made under different agreements: {'; '.join(lines)}: {remedy}")
     if first.half_life is not None and first.clock == POSITION and others:
         raise InputError(

@@ -312,15 +312,11 @@ def _draw_lines(name: str) -> Any:
         plot = _create_history_figure(name, figure.label, y_axis_type="log")
         limit = {"line_dash": "dashed", "line_width": 2, "line_color": ALARM_COLOUR}
         plot.hspan(y="y", source=_create_source(f"{name}:tolerance", "y"), **limit)
-        dots, source = (
-            {"size": 7, "marker": "marker"},
-            _create_source(name, "x", *columns, "marker"),
-        )
+        dots = {"size": 7, "marker": "marker"}
+        source = _create_source(name, "x", *columns, "marker")
     else:
-        plot, source = (
-            _create_history_figure(name, figure.label),
-            _create_source(name, "x", *columns),
-        )
+        plot = _create_history_figure(name, figure.label)
+        source = _create_source(name, "x", *columns)
     draw = partial(plot.step, mode="after") if figure.is_step else plot.line
     draw(x="x", y=first, source=source, line_color=BLUE, line_width=1.8)
     points = plot.scatter("x", first, source=source, color=BLUE, name=f"{name}:dots", **dots)

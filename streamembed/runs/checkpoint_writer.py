@@ -88,7 +88,6 @@ class CheckpointWriter:
     ----------
     database
         Where they are stored; its rows come first.
-    policy
     monitor
         Committed with the engine.
     """
@@ -169,19 +168,14 @@ class CheckpointWriter:
                 table = pa.concat_tables(tables).combine_chunks()
                 database.append(name, position, table.num_rows, to_ipc_bytes(table))
             database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
-            database.append(SNAPSHOTS, position, len(snapshot.ids), snapshot.to_bytes())
+            append_snapshot(database, snapshot)
             newest = {database.count_records(CHECKPOINTS) - i for i in (1, 2)}
-            removed = database.keep_only(CHECKPOINTS, newest)
+            database.keep_only(CHECKPOINTS, newest)
             if self._monitor is not None:
                 database.append(MONITORS, engine.position, 0, self._monitor.to_bytes())
-                removed += database.keep_only(MONITORS, newest)
-            removed += database.keep_only(
-                SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS))
-            )
+                database.keep_only(MONITORS, newest)
             database.write_fact(COUNTS, asdict(counts))
             database.write_fact(FINGERPRINT, fingerprint)
-        for path in removed:
-            path.unlink(missing_ok=True)
         self._buffered, self._buffered_bytes, self._position = {}, 0, position
         self._last_commit = time.monotonic()
         self._commit_seconds = self._last_commit - start
@@ -200,6 +194,12 @@ class CheckpointWriter:
         if self._monitor is not None:
             self._monitor.become(Monitor.from_bytes(self._database.read(MONITORS, length - 1).data))
         return Engine.from_bytes(record.data), counts, dict(self._database.read_fact(FINGERPRINT))
+
+
+def append_snapshot(database: Database, snapshot: Snapshot) -> None:
+    """A snapshot of a run, within a commit; older ones are thinned out."""
+    database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
+    database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
 
 
 def to_ipc_bytes(table: Any) -> bytes:

@@ -117,14 +117,17 @@ class ReplayDriver:
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):
-            chunk_end = self._next_chunk_end
+            chunk_end = self._engine.config.chunks.next_cut(self._engine.learned)
             stop = min(len(rows), start + chunk_end - self._engine.position)
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
             self._reject([*unusable[done:end], *rejected])
             start, done = stop, end
             self._learn_pairs()
-            if self._engine.position == chunk_end and self._is_due(chunk_end):
+            if self._engine.position == chunk_end and (
+                chunk_end == self._engine.config.warm_up_events
+                or chunk_end % self._options.every == 0
+            ):
                 self._publish()
                 self._commit()
             self._report_progress()
@@ -196,14 +199,6 @@ class ReplayDriver:
     def fingerprint(self) -> dict[str, int]:
         """The fingerprint of all rows so far."""
         return self._fingerprint.to_dict()
-
-    @property
-    def _next_chunk_end(self) -> int:
-        """The stream position at which the engine learns next."""
-        return self._engine.config.chunks.next_cut(self._engine.learned)
-
-    def _is_due(self, position: int) -> bool:
-        return position == self._engine.config.warm_up_events or position % self._options.every == 0
 
     def _learn_pairs(self) -> None:
         """Learn the pair log once the engine has a scale for it, batch by batch."""

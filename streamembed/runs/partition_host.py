@@ -38,9 +38,6 @@ class PartitionHost:
 
     Parameters
     ----------
-    start
-        Its partitions.
-    agreement
     saved
         Of each partition, the last round that the root has, 0 before the first, and the checkpoint.
     folder

@@ -59,7 +59,6 @@ class PartitionCheckpoint:
 
     Attributes
     ----------
-    covering : Covering
     offset : int
         Rows of the partition that were taken, learned or rejected.
     done : bool
@@ -147,16 +146,7 @@ def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
 
 
 class PartitionLearner:
-    """Takes a partition from one checkpoint to the next.
-
-    Parameters
-    ----------
-    part
-    settings
-    agreement
-    saved
-        Where to begin.
-    """
+    """Takes a partition from one checkpoint to the next."""
 
     def __init__(
         self,

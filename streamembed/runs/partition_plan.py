@@ -29,7 +29,6 @@ class Partition:
 
     Attributes
     ----------
-    number : int
     log : EventLog
         Its files.
     start : int

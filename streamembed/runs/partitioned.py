@@ -156,12 +156,10 @@ def replay_partitions(
     policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
-    asked = (
-        ROUND_EVERY
-        if round_every is None
-        else check_whole("round_every", round_every, 1, " or None")
-    )
-    every = -(-asked // config.chunk_size) * config.chunk_size
+    if round_every is None:
+        round_every = ROUND_EVERY
+    every = check_whole("round_every", round_every, 1, " or None")
+    every = -(-every // config.chunk_size) * config.chunk_size
     opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
@@ -333,15 +331,13 @@ def _write(
     paths = [folder / name for name in names]
     files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
     state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-    engine, removed = root.engine(), []
+    engine = root.engine()
     with database.commit():
         if engine is not None:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            removed = database.keep_only(FINAL, {number})
+            database.keep_only(FINAL, {number})
             state["final"] = number
         database.write_fact(STATE, state)
-    for path in removed:
-        path.unlink(missing_ok=True)
 
 
 def _write_table(path: Path, table: Any) -> None:

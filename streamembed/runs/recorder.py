@@ -28,10 +28,14 @@ from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
-from streamembed.runs import event_buffer
 from streamembed.runs import origin as origins
 from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.event_rows import (
+    EmbeddedEvents,
+    EventRows,
+    read_event_rows,
+    to_record_batch,
+)
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
@@ -155,12 +159,12 @@ class Recorder:
 
     def buffer_events(self, position: int, rows: EventRows) -> None:
         """Events from a stream position on, which will be embedded by the last snapshot."""
-        self._checkpoint_writer.add("events", event_buffer.to_record_batch(rows))
+        self._checkpoint_writer.add("events", to_record_batch(rows))
 
     def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
         """The same events in the same order, in pieces that do not depend on the calls."""
         position = self._origin["start"]["position"]
-        for rows in event_buffer.read_event_rows(self._checkpoint_writer.read("events")):
+        for rows in read_event_rows(self._checkpoint_writer.read("events")):
             yield position, rows
             position += len(rows)
 
@@ -313,36 +317,30 @@ def _to_nullable(values: Floats) -> Any:
     return pa.array(values, mask=np.isnan(values))
 
 
-# Columns of the timeline that are attributes, and what those are that are no doubles.
-CERTIFICATE_COLUMNS = (
-    "residual",
-    "outside",
-    "outside_bound",
-    "gap",
-    "angle_bound",
-    "met",
-    "method",
-    "parts",
-)
-SNAPSHOT_COLUMNS = ("rung", "resolution", "n_connected")
-FRAME_COLUMNS = ("epoch", "displacement", "movement")
+# Columns of the timeline: attributes of a snapshot, its certificate and its frame.
+TIMELINE_COLUMNS = {
+    "certificate": {
+        **dict.fromkeys(
+            ("residual", "outside", "outside_bound", "gap", "angle_bound"), pa.float64()
+        ),
+        "met": pa.bool_(),
+        "method": pa.string(),
+        "parts": pa.int64(),
+    },
+    "": {"rung": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
+    "frame": {"epoch": pa.int64(), "displacement": pa.float64(), "movement": pa.float64()},
+}
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")
 EVENT_PICTURE_COLUMNS = ("picture_x", "picture_y", "picture_kept")
 PICTURE_COLUMNS = ("position", "id", "x", "y", "kept", "balance", "moved")
-TIMELINE_PICTURE_COLUMNS = (
-    "picture_kept",
-    "picture_balance",
-    "picture_moved",
-    "picture_age",
-    "picture_epoch",
-)
+TIMELINE_PICTURE_COLUMNS = {
+    **dict.fromkeys(("picture_kept", "picture_balance", "picture_moved"), pa.float64()),
+    **dict.fromkeys(("picture_age", "picture_epoch"), pa.int64()),
+}
 # Alarms of the monitor since the row before; their table.
 ALARMS = "alarms"
 ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
-COUNT_TYPES = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
-COUNT_TYPES |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
-TIMELINE_TYPES = {**COUNT_TYPES, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
 
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
@@ -354,35 +352,28 @@ def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
 
 
 def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
-    values = [f"eigenvalue_{j}" for j in range(k)]
-    points = [f"effective_points_{j}" for j in range(k)]
-    names = [
-        "position",
-        *values,
-        *points,
-        *CERTIFICATE_COLUMNS,
-        *SNAPSHOT_COLUMNS,
-        *FRAME_COLUMNS,
-        "refreshes",
-    ]
-    names += TIMELINE_PICTURE_COLUMNS if picture else ()
-    return pa.schema([(name, TIMELINE_TYPES.get(name, pa.float64())) for name in names])
+    columns = {"position": pa.int64()}
+    for name in ("eigenvalue", "effective_points"):
+        columns |= dict.fromkeys(name_columns(name, k), pa.float64())
+    for own in TIMELINE_COLUMNS.values():
+        columns |= own
+    columns["refreshes"] = pa.int64()
+    return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
 def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
-    return {
-        "position": [snapshot.position],
-        **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
-        **{
-            f"effective_points_{j}": [value]
-            for j, value in enumerate(snapshot.certificate.effective_points)
-        },
-        **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE_COLUMNS},
-        **{name: [getattr(snapshot, name)] for name in SNAPSHOT_COLUMNS},
-        **{name: [getattr(snapshot.frame, name)] for name in FRAME_COLUMNS},
-        "refreshes": [refreshes],
+    k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
+    row = {
+        "position": snapshot.position,
+        **dict(zip(name_columns("eigenvalue", k), snapshot.eigenvalues.tolist(), strict=True)),
+        **dict(zip(name_columns("effective_points", k), points, strict=True)),
+        "refreshes": refreshes,
         **_list_picture_columns(snapshot.picture),
     }
+    for part, columns in TIMELINE_COLUMNS.items():
+        source = getattr(snapshot, part) if part else snapshot
+        row |= {name: getattr(source, name) for name in columns}
+    return {name: [value] for name, value in row.items()}
 
 
 def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:
@@ -390,9 +381,9 @@ def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:
     if picture is None:
         return {}
     return {
-        "picture_kept": [float(picture.kept.mean())],
-        "picture_balance": [float(np.median(picture.balance))],
-        "picture_moved": [float(picture.moved.mean()) / (picture.radius or 1.0)],
-        "picture_age": [picture.age],
-        "picture_epoch": [picture.epoch],
+        "picture_kept": float(picture.kept.mean()),
+        "picture_balance": float(np.median(picture.balance)),
+        "picture_moved": float(picture.moved.mean()) / (picture.radius or 1.0),
+        "picture_age": picture.age,
+        "picture_epoch": picture.epoch,
     }

@@ -374,7 +374,5 @@ def compute_snapshot_interval(chunk_size: int, every: int | None) -> int:
     >>> compute_snapshot_interval(10, 15), compute_snapshot_interval(32, None)
     (20, 128)
     """
-    interval = (
-        SNAPSHOT_EVERY if every is None else check_whole("snapshot_every", every, 1, " or None")
-    )
-    return -(-interval // chunk_size) * chunk_size
+    every = SNAPSHOT_EVERY if every is None else every
+    return -(-check_whole("snapshot_every", every, 1, " or None") // chunk_size) * chunk_size

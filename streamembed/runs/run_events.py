@@ -95,8 +95,6 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetad
         if columns["id"].type != wanted_ids.type:
             continue
         chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted_ids))
-        if not len(chosen):
-            continue
         rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
         nothing = [None] * len(chosen)
         labels, times = rows.get("label", nothing), rows.get("event_time", nothing)

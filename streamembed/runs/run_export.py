@@ -23,8 +23,9 @@ from streamembed.errors import (
     check_path,
     quote,
 )
-from streamembed.runs import event_buffer, operations
+from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
+from streamembed.runs.event_rows import read_event_rows
 from streamembed.runs.recorder import rename_coordinates
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
@@ -126,7 +127,7 @@ def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
     """Positions, ids and points of the events that were accepted."""
     if reader.kind == "replay":
         start = reader.begun
-        for rows in event_buffer.read_event_rows(reader._batches("events")):
+        for rows in read_event_rows(reader._batches("events")):
             yield np.arange(start, start + len(rows)), rows.ids, rows.points
             start += len(rows)
         return

@@ -70,9 +70,8 @@ class RunReader:
 
     def __repr__(self) -> str:
         at = self.positions
-        return (
-            f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_describe_end(at)}>"
-        )
+        end = f", to event {at[-1]:,}" if at else ""
+        return f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{end}>"
 
     @property
     def begun(self) -> int:
@@ -208,7 +207,3 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _describe_end(positions: list[int]) -> str:
-    return f", to event {positions[-1]:,}" if positions else ""

@@ -31,14 +31,7 @@ from streamembed.threads import one_blas_thread
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """The partitions and settings of a worker.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        Its partitions.
-    settings : Settings
-    """
+    """The partitions and settings of a worker."""
 
     parts: tuple[Partition, ...]
     settings: PartitionSettings
@@ -50,12 +43,10 @@ class RoundResult:
 
     Attributes
     ----------
-    partition, round : int
     data : bytes
         Its checkpoint, packed.
     position : int
         Events learned.
-    done : bool
     rejected : tuple of (int, str)
         Rows of the partition since the round before, and why.
     """
@@ -80,8 +71,6 @@ class PartitionRounds:
 
     Parameters
     ----------
-    start
-    agreement
     saved
         Of each partition, the last round that the root has, 0 before the first, and the checkpoint.
     """
@@ -98,11 +87,9 @@ class PartitionRounds:
         width = len(agreement.features)
         for part in task.parts:
             data = saved[part.number][1]
-            checkpoint = (
-                PartitionCheckpoint.create(width)
-                if data is None
-                else PartitionCheckpoint.unpack(data, agreement)
-            )
+            checkpoint = PartitionCheckpoint.create(width)
+            if data is not None:
+                checkpoint = PartitionCheckpoint.unpack(data, agreement)
             if checkpoint.done:
                 del self._rounds[part.number]
                 continue

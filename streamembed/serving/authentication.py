@@ -49,7 +49,6 @@ class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
     ----------
     kind : str
         One of `counters.CALLS`.
-    token : Token
     peer : (address, port) or None
         Address of the client; None before its first message.
     last_active : float
@@ -128,9 +127,8 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if size > MAX_HEADERS:
             raise RefusedError("unauthenticated", f"headers must have at most {MAX_HEADERS} bytes")
         token = self._authenticate(headers.get("authorization", []))
-        if (
-            method == fl.FlightMethod.GET_SCHEMA
-        ):  # pyarrow sends a traceback with each of its errors
+        # pyarrow sends a traceback with each of its errors
+        if method == fl.FlightMethod.GET_SCHEMA:
             raise RefusedError("not_found", "GetSchema is not supported; use GetFlightInfo")
         if kind == "learn" and token.role != "write":
             raise RefusedError(

@@ -30,12 +30,10 @@ class IngestWriter:
 
     Parameters
     ----------
-    folder
-        Folder of a run of `streamembed.open_run`.
+    folder, checkpoint_every
+        As in `streamembed.open_run`.
     path
         Path of the socket.
-    checkpoint_every
-        As in `streamembed.open_run`.
     fail
         Called with the reason when the run stops after an error: this process must end then.
 

@@ -44,7 +44,6 @@ class ServedSnapshot:
 
     Attributes
     ----------
-    snapshot : Snapshot
     written_at : float
         When its run was last written, in seconds of the system clock.
     """
@@ -109,11 +108,6 @@ class ServedSnapshot:
 
 class RunFollower:
     """Publishes the newest snapshot of a run; used by many threads.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run.
 
     Attributes
     ----------
@@ -197,11 +191,6 @@ class RunFollower:
         if engine.config.memory != "landmarks" or engine.learns_distances:
             raise RefusedError("not_found", "this run has no landmarks to merge")
         return engine.landmark_set(partition).to_bytes()
-
-    def read_timeline(self) -> Any:
-        """The timeline of the run, as a table."""
-        with self.open_reader() as reader:
-            return reader.timeline()
 
     def list_positions(self) -> list[int]:
         """Positions of the stored snapshots; of the current one where the run cannot be read."""

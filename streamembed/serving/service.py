@@ -72,16 +72,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    settings
-        Settings of the server.
     port
         Where it listens; 0: any free port.
-    follower
-        Publishes the newest snapshot of the run.
-    authentication
-        Accepts or refuses calls.
-    counters
-        Counts calls and rows.
     writer
         Path of the writer's socket; None where the server does not learn.
     """
@@ -215,7 +207,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return fl.RecordBatchStream(_track_activity(call, table))
 
     def _read_timeline(self) -> pa.Table:
-        return self._follower.read_timeline().replace_schema_metadata(None)
+        with self._follower.open_reader() as reader:
+            return reader.timeline().replace_schema_metadata(None)
 
     def _read_file(self, path: str) -> bytes:
         kind, _, number = path.partition("/")

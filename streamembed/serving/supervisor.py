@@ -228,11 +228,6 @@ class WorkerSlot:
 class Supervisor:
     """A running server; a context manager.
 
-    Parameters
-    ----------
-    settings
-        Settings of the server.
-
     Raises
     ------
     StreamembedError

@@ -40,12 +40,10 @@ class ServerWorkerStart:
 
     Attributes
     ----------
-    settings : Settings
     port : int
         Port of a reader.
     socket : str or None
         Path of the writer's socket.
-    tokens : list of Token, or None
     is_restart : bool
         Whether it replaces an ended process: then it waits while the run cannot be read.
     """
@@ -188,9 +186,8 @@ def main(kind: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "reader":
-        sys.tracebacklimit = (
-            0  # pyarrow sends clients the traceback of errors that it raises itself
-        )
+        # pyarrow sends clients the traceback of errors that it raises itself
+        sys.tracebacklimit = 0
     message = json.loads(sys.stdin.readline())
     start = ServerWorkerStart(
         ServerSettings.from_json(message["settings"]),
@@ -200,9 +197,7 @@ def main(kind: str) -> None:
         message["again"],
     )
     try:
-        worker: ReaderProcess | WriterProcess = (
-            ReaderProcess(start) if kind == "reader" else WriterProcess(start)
-        )
+        worker = ReaderProcess(start) if kind == "reader" else WriterProcess(start)
     except StreamembedError as error:
         _write_line(sink, {"failed": type(error).__name__, "message": summarise_error(error)})
         os._exit(1)
