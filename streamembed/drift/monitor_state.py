@@ -17,13 +17,12 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.autocorrelation import Autocorrelation
 from streamembed.drift.calibration import Calibration
 from streamembed.drift.geometry_channel import ReferenceGeometry
-from streamembed.drift.monitor_timeline import PHASES, MonitorTimeline
+from streamembed.drift.monitor_timeline import EVENT_CHANNELS, PHASES, MonitorTimeline
 from streamembed.drift.reference import CHUNK, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.storage import archive
 
-EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 
 

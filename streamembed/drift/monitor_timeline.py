@@ -13,15 +13,8 @@ import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-ALL_CHANNELS = (
-    "coverage",
-    "coordinates",
-    "features",
-    "spread",
-    "labels",
-    "spectrum",
-    "metric",
-)
+EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
+ALL_CHANNELS = (*EVENT_CHANNELS, "spectrum", "metric")
 PHASES = ("collecting", "watching", "relearning", "stopped")
 STRETCH_LENGTH = 100  # events of a stretch, at first
 MAX_STRETCHES = 1024

@@ -115,9 +115,7 @@ class CheckpointWriter:
 
     def read(self, name: str) -> Iterator[Any]:
         """All record batches of a table, buffered ones included."""
-        for record in self._database.read_chain(name):
-            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-                yield from reader
+        yield from read_batches(self._database, name)
         for table in self._buffered.get(name, ()):
             yield from table.to_batches()
 
@@ -200,6 +198,13 @@ def append_snapshot(database: Database, snapshot: Snapshot) -> None:
     """A snapshot of a run, within a commit; older ones are thinned out."""
     database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
     database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
+
+
+def read_batches(database: Database, chain: str) -> Iterator[Any]:
+    """The record batches of a chain of tables."""
+    for record in database.read_chain(chain):
+        with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
+            yield from reader
 
 
 def to_ipc_bytes(table: Any) -> bytes:

@@ -28,7 +28,7 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS
+from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
 from streamembed.runs.executor import ExecutorFactory, open_executor
 from streamembed.runs.partition_learner import PartitionSettings
 from streamembed.runs.partition_plan import divide_log
@@ -347,11 +347,8 @@ def _write_table(path: Path, table: Any) -> None:
 
 def _read_table(database: Database, chain: str) -> Any:
     """All rows of a chain of tables; None where there are none."""
-    parts = [
-        pa.ipc.open_stream(pa.py_buffer(record.data)).read_all()
-        for record in database.read_chain(chain)
-    ]
-    return pa.concat_tables(parts) if parts else None
+    batches = list(read_batches(database, chain))
+    return pa.Table.from_batches(batches) if batches else None
 
 
 def _result(

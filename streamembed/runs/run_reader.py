@@ -14,7 +14,7 @@ from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, check_path, quote
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS
+from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS, read_batches
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, find_file_error
 from streamembed.storage.database import Database
@@ -185,9 +185,7 @@ class RunReader:
         return pa.concat_tables(tables, promote_options="default")
 
     def _batches(self, name: str) -> Iterator[Any]:
-        for record in self._database.read_chain(name):
-            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-                yield from reader
+        return read_batches(self._database, name)
 
     def at_once(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""

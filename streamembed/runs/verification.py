@@ -61,6 +61,15 @@ RESTORE_REMEDY = (
 )
 
 
+# What the records of a chain are, where they are no tables.
+LOADERS: dict[str, Callable[[bytes], object]] = {
+    **dict.fromkeys((CHECKPOINTS, FINAL, BEGINNING), Engine.from_bytes),
+    **dict.fromkeys((MONITORS, FIRST_MONITOR, FINAL_MONITOR), Monitor.from_bytes),
+    SNAPSHOTS: Snapshot.from_bytes,
+    MERGED: LandmarkSet.from_bytes,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """One thing that is not as it was written: what, and what to do."""
@@ -195,14 +204,13 @@ def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
     length = database.count_records(chain)
     numbers = [number for number, _ in database.list_records(chain)]
-    expected = {
-        CHECKPOINTS: set(range(max(0, length - 2), length)),
-        SNAPSHOTS: select_retained(length),
-        FINAL: {length - 1},
-        MONITORS: set(range(max(0, length - 2), length)),
-        FINAL_MONITOR: {length - 1},
-        MERGED: {length - 1},
-    }.get(chain, set(range(length)))
+    expected = set(range(length))
+    if chain == SNAPSHOTS:
+        expected = select_retained(length)
+    elif chain in (CHECKPOINTS, MONITORS):
+        expected = set(range(max(0, length - 2), length))
+    elif chain in (FINAL, FINAL_MONITOR, MERGED):
+        expected = {length - 1}
     if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
         expected = set(range(min(numbers, default=0), length))
     if set(numbers) != expected:
@@ -217,20 +225,14 @@ def _check_chain(database: Database, chain: str) -> int:
         if record.position < before:
             raise DamagedFileError(f"record {record.number} is of an earlier event than the last")
         before = record.position
-        if chain in (CHECKPOINTS, FINAL, BEGINNING):
-            Engine.from_bytes(record.data)
-        elif chain == SNAPSHOTS:
-            Snapshot.from_bytes(record.data)
-        elif chain in (MONITORS, FIRST_MONITOR, FINAL_MONITOR):
-            Monitor.from_bytes(record.data)
+        if chain in LOADERS:
+            LOADERS[chain](record.data)
         elif chain == OPERATIONS:
             start += operations.unpack(record.data)[0].events
             if record.position != start:
                 raise DamagedFileError(
                     f"batch {record.number} leads to event {start}, not {record.position}"
                 )
-        elif chain == MERGED:
-            LandmarkSet.from_bytes(record.data)
         elif chain.startswith(PARTITION):
             archive.unseal(record.data, "partition", f"record {record.number}")
         else:
