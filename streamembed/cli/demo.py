@@ -152,7 +152,6 @@ def _monitor_log(folder: Path, log: Path, console: Console) -> None:
 
 
 def _load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
-    """Rows in their original order; those of other states are left out before the change."""
     before = int(SHARE_BEFORE_CHANGE * events)
     rows: list[tuple[dict[str, float], str]] = []
     for x, strange in datasets.Shuttle():
@@ -197,7 +196,6 @@ def _learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
 
 
 def _read_steps(log: Path) -> Iterator[Floats]:
-    """Yield the points of a log, a hundred at a time; the last may be fewer."""
     for batch in open_log(log).batches():
         assert batch.points is not None
         yield from (batch.points[s : s + STEP_SIZE] for s in range(0, len(batch.points), STEP_SIZE))
@@ -213,7 +211,6 @@ def _compute_median(values: Floats) -> float:
 
 
 def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
-    """Tabulate the stream before, at and after the change."""
     before = [step for step in steps if step.snapshot.position <= change][-5:]
     after = [step for step in steps if step.snapshot.position > change]
     groups = [before, after[:1], after[-1:]]
@@ -233,7 +230,6 @@ def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
 
 
 def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> Table:
-    """Tabulate the time of ten events, and of the same window from scratch."""
     recent, snapshot = steps[-10:], steps[-1].snapshot
     learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
     publish = np.mean([step.publish_seconds for step in recent]) * 1e3
@@ -268,10 +264,8 @@ def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float
     start = time.perf_counter()
     refitted.relayout()
     seconds = time.perf_counter() - start
-    picture, new_picture = (
-        _get_picture(snapshot),
-        _get_picture(refitted.publish()),
-    )  # aligned with it
+    picture = _get_picture(snapshot)
+    new_picture = _get_picture(refitted.publish())  # aligned with it
     displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
     return solved, seconds, float(displacement.mean()) / picture.radius
 
@@ -288,7 +282,6 @@ def _compute_batch_eigenvalues(snapshot: Snapshot) -> Array:
 
 
 def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
-    """Summarise the steps as text."""
     met = sum(step.snapshot.certificate.met is True for step in steps)
     lines = [f"\n{met} of {len(steps)} certificates are met."]
     before = [step.snapshot for step in steps if step.snapshot.position <= change]
@@ -335,14 +328,12 @@ def _draw(path: Path, steps: list[DemoStep], labels: Array, change: int) -> bool
 
 
 def _select_moments(steps: list[DemoStep], change: int) -> list[Snapshot]:
-    """Snapshots at the change, a third of the way after it, and at the end."""
     at = [abs(step.snapshot.position - change) for step in steps]
     first = int(np.argmin(at))
     return [steps[j].snapshot for j in (first, first + (len(steps) - first) // 3, -1)]
 
 
 def _compute_limits(moments: list[Snapshot]) -> dict[str, Any]:
-    """Compute one frame for all."""
     coordinates = np.concatenate([_get_picture(snapshot).coordinates for snapshot in moments])
     low, high = coordinates.min(axis=0), coordinates.max(axis=0)
     middle, half = (low + high) / 2, 0.54 * float((high - low).max())

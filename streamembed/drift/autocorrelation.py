@@ -40,7 +40,6 @@ class Autocorrelation:
 
     Attributes
     ----------
-    channel : str
     lag_1 : float
         Its autocorrelation at lag 1.
     integrated : float
@@ -130,10 +129,8 @@ def _compute_stride(scores: Floats) -> int:
     """
     most = largest_stride(len(scores))
     n = len(scores)
-    r = (
-        np.array([np.einsum("i,i", scores[:-lag], scores[lag:]) for lag in range(1, 2 * most + 1)])
-        / n
-    )
+    lags = range(1, 2 * most + 1)
+    r = np.array([np.einsum("i,i", scores[:-lag], scores[lag:]) for lag in lags]) / n
     for stride in range(2, most + 1):
         own = r[stride - 1 :: stride]
         if 1 + 2 * np.maximum(np.minimum.accumulate(own), 0.0).sum() <= MODELLED:

@@ -38,7 +38,6 @@ class Calibration:
 
     Attributes
     ----------
-    null : Null
     location, slope : (f,)
         Of the Gumbel law of the largest value of each statistic in ``length`` events.
     length : int

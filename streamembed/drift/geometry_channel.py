@@ -52,7 +52,6 @@ class ReferenceGeometry:
 
     Attributes
     ----------
-    own : Shape
     mean, sd : (2,)
         Of both distances, spectrum and metric, without a change.
     """

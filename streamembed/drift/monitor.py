@@ -123,15 +123,15 @@ class Monitor:
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         self._settings = MonitorSettings(
-            np.inf if is_endless else check_real("ert", ert, MIN_ERT, 1e15, " (or inf)"),
-            check_whole("n_reference", n_reference, MIN_REFERENCE, high=100_000),
-            check_whole("n_coordinates", n_coordinates, 1),
-            check_choice("policy", policy, ("renew", "hold", "stop")),
-            check_flag("labels", labels),
-            check_choice("scaling", scaling, ("standard", "global", None)),
-            None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
-            check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
-            check_whole("seed", seed, 0, high=LARGEST_SEED),
+            ert=np.inf if is_endless else check_real("ert", ert, MIN_ERT, 1e15, " (or inf)"),
+            n_reference=check_whole("n_reference", n_reference, MIN_REFERENCE, high=100_000),
+            n_coordinates=check_whole("n_coordinates", n_coordinates, 1),
+            policy=check_choice("policy", policy, ("renew", "hold", "stop")),
+            labels=check_flag("labels", labels),
+            scaling=check_choice("scaling", scaling, ("standard", "global", None)),
+            bandwidth=None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
+            on_bad_row=check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
+            seed=check_whole("seed", seed, 0, high=LARGEST_SEED),
         )
         self._state = MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan))
         self._turns = FairQueue()
@@ -309,7 +309,6 @@ class Monitor:
         return alarms
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
-        """Codes of the labels of the accepted rows, and all labels so far."""
         if y is None:
             raise InputError(
                 "labels=True needs labels: pass one per row (y=), None where it is unknown"
@@ -411,8 +410,7 @@ class Monitor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole state as Arrow IPC: a loaded monitor continues exactly here."""
-        arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
-        archive.write_table(path, archive.to_table(arrays), KIND, header)
+        archive.write_bytes(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The bytes that `save` writes."""
@@ -435,11 +433,8 @@ class Monitor:
             saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
             saved.check()
             monitor = cls.__new__(cls)
-            monitor._settings, monitor._state, monitor._turns = (
-                saved.settings,
-                saved.standing,
-                FairQueue(),
-            )
+            monitor._settings, monitor._state = saved.settings, saved.standing
+            monitor._turns = FairQueue()
             return monitor
 
     def __reduce__(self) -> tuple[Any, ...]:

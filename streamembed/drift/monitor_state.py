@@ -17,13 +17,12 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.autocorrelation import Autocorrelation
 from streamembed.drift.calibration import Calibration
 from streamembed.drift.geometry_channel import ReferenceGeometry
-from streamembed.drift.monitor_timeline import PHASES, MonitorTimeline
+from streamembed.drift.monitor_timeline import EVENT_CHANNELS, PHASES, MonitorTimeline
 from streamembed.drift.reference import CHUNK, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.storage import archive
 
-EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 
 
@@ -40,6 +39,10 @@ class MonitorSettings:
     bandwidth: float | None
     on_bad_row: str
     seed: int
+
+    def is_immediate(self, position: int, began: int) -> bool:
+        """Whether a reference that began there is no older than it took to collect it."""
+        return position - began <= self.n_reference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +87,6 @@ class CalibratedReference:
 
     Attributes
     ----------
-    map : Reference
     events : Events
         All events of the reference.
     ordered : (n, s)
@@ -93,10 +95,6 @@ class CalibratedReference:
         Which features are constant in the reference.
     chance : float
         Probability that a new event changes one of these; see `_estimate_change_probability`.
-    groups : Groups
-    labels : Labels or None
-    calibration : Calibration
-    dependence : Dependence
     geometry : Geometry or None
         None until the first comparison.
     """
@@ -160,7 +158,6 @@ class MonitorState:
         True if features have positions instead of names.
     position : int
         Events so far.
-    rejected : int
     ids_kind : str or None
         "positions", "numbers" or "strings"; None before the first event.
     phase : str
@@ -172,8 +169,6 @@ class MonitorState:
         The last ones, whole chunks.
     began : int
         Event at which the monitoring began.
-    watched : Watched or None
-    running : Running or None
     compared : (2,)
         Scores of the geometry at the last comparison; nan before.
     renewals : int
@@ -184,8 +179,6 @@ class MonitorState:
         With policy="hold": whether the stream is still away from its reference.
     known : tuple of (str, int, float or bool)
         Labels so far, in the order of their codes.
-    alarms : tuple of Alarm
-    record : Record
     """
 
     record: MonitorTimeline
@@ -271,19 +264,17 @@ def build_reference(
         settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, renewals, 1),
     )
-    constant = (points == points[0]).all(axis=0)
-    chance = _estimate_change_probability(points)
     return CalibratedReference(
-        reference_map,
-        events,
-        np.sort(own[~chosen], axis=0),
-        constant,
-        chance,
-        groups,
-        labels,
-        calibrated,
-        autocorrelation.measure(scores, chosen, groups),
-        None,
+        map=reference_map,
+        events=events,
+        ordered=np.sort(own[~chosen], axis=0),
+        constant=(points == points[0]).all(axis=0),
+        chance=_estimate_change_probability(points),
+        groups=groups,
+        labels=labels,
+        calibration=calibrated,
+        dependence=autocorrelation.measure(scores, chosen, groups),
+        geometry=None,
     )
 
 

@@ -66,7 +66,6 @@ class ReferenceMap:
     ----------
     center, scale : (d,)
         The kernel is of (x - center) / scale.
-    bandwidth : float
     points : (m, d)
         Scaled.
     weights : (m,)
@@ -179,16 +178,16 @@ def fit(
         _, _, right = np.linalg.svd(tall - tall.mean(axis=0), full_matrices=False)
         axes = np.ascontiguousarray(_fix_signs(right[:MAX_FEATURES].T))
     return ReferenceMap(
-        kernel_scaling.center,
-        kernel_scaling.scale,
-        kernel_scaling.bandwidth,
-        np.ascontiguousarray(scaled),
-        1.0 / kernel.sum(axis=1),
-        psi,
-        eigenvalues,
-        feature_scaling.center,
-        feature_scaling.scale,
-        axes,
+        center=kernel_scaling.center,
+        scale=kernel_scaling.scale,
+        bandwidth=kernel_scaling.bandwidth,
+        points=np.ascontiguousarray(scaled),
+        weights=1.0 / kernel.sum(axis=1),
+        psi=psi,
+        eigenvalues=eigenvalues,
+        mean=feature_scaling.center,
+        sd=feature_scaling.scale,
+        axes=axes,
     )
 
 

@@ -20,7 +20,6 @@ class ChannelGroups:
 
     Attributes
     ----------
-    names : tuple of str
     sizes : tuple of int
         Scores of each, in their order.
     """

@@ -13,7 +13,7 @@ from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import StreamembedError
 from streamembed.numeric.arrays import Bools, Floats
-from streamembed.report.json_values import round_numbers, select_evenly, shorten_text
+from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
 from streamembed.runs.run_events import EventMetadata
 
 # Points drawn per plot, and points of the reference behind them.
@@ -34,7 +34,6 @@ class ScatterReference:
     ----------
     points : (n, d)
         In the caller's units; (n, 0) where only distances are known.
-    ids : sequence
     snapshot : Snapshot
         The stored snapshot nearest to it; its support decides which points are off the reference.
     """
@@ -90,9 +89,7 @@ def describe_scatter_plot(
         "points": n,
         "pictured": snapshot.picture is not None,
         "axes": [main[1], None if other is None else other[1]],
-        "kept": None
-        if snapshot.picture is None
-        else round_numbers(_compute_mean_kept(snapshot))[0],
+        "kept": None if snapshot.picture is None else round_number(snapshot.picture.kept.mean()),
         "id": [shorten_text(key) for key in keys],
         "at": [
             int(place) if event.position is None else event.position
@@ -114,7 +111,6 @@ Plane = tuple[Floats, list[str]]
 
 
 def _select_planes(snapshot: Snapshot) -> tuple[Plane, Plane | None]:
-    """The two planes that are drawn, (N, 2) each, and the names of their axes."""
     first, second = _split_coordinates(snapshot, snapshot.coordinates, snapshot.stationary)
     if snapshot.picture is not None:
         return (snapshot.picture.coordinates, ["live map", ""]), first
@@ -186,13 +182,7 @@ def _describe_reference_points(
     return {**nothing, "id": ids, "off": off, **_list_columns(*planes)}
 
 
-def _compute_mean_kept(snapshot: Snapshot) -> Floats:
-    assert snapshot.picture is not None
-    return np.array([snapshot.picture.kept.mean()])
-
-
 def _find_untrusted(snapshot: Snapshot) -> Bools:
-    """Untrustworthy points of a picture, which get a halo."""
     if snapshot.picture is None:
         return np.zeros(len(snapshot.ids), dtype=np.bool_)
     kept_shares = snapshot.picture.kept

@@ -29,7 +29,6 @@ class Partition:
 
     Attributes
     ----------
-    number : int
     log : EventLog
         Its files.
     start : int
@@ -113,7 +112,6 @@ def divide_log(log: EventLog) -> tuple[Partition, ...]:
 
 
 def _select_file(log: EventLog, start: int, stop: int) -> EventLog:
-    """Some files of a log, with its columns."""
     files = log._files[start:stop]
     rows = [file.rows for file in files]
     n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)

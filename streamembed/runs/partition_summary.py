@@ -1,4 +1,4 @@
-"""What partitions say of their first events, for a root to make an agreement of it.
+"""Summaries of the first events of partitions, and the agreement that is computed from them.
 
 Both parts of a summary merge exactly: moments by the formula of Chan, Golub and LeVeque in the
 order of the partitions, and a sample of the rows with the least hashes of (seed, partition,
@@ -10,10 +10,16 @@ Source: docs/algorithms/merge.md; the sample is the bottom-k sketch of Cohen & K
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
+from streamembed.geometry.kernel import choose_bandwidth
+from streamembed.geometry.scaling import LEAST_SHARE, choose_divisors
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.moments import FeatureMoments
@@ -52,6 +58,37 @@ def merge_summaries(left: PartitionSummary, right: PartitionSummary, size: int) 
     order: Ints = np.argsort(ranks, kind="stable")[:size]
     sample = np.concatenate([left.sample, right.sample])
     return PartitionSummary(moments.merge(left.spread, right.spread), ranks[order], sample[order])
+
+
+def compute_agreement(
+    summaries: Sequence[PartitionSummary], config: Config, features: tuple[str, ...], ordered: bool
+) -> Agreement:
+    """What all partitions scale by, from their summaries in order.
+
+    The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
+    ``warm_up`` rows: it shrinks as their number grows.
+    """
+    whole, size = summaries[0], config.warm_up_events
+    for other in summaries[1:]:
+        whole = merge_summaries(whole, other, size)
+    spread = whole.spread
+    if not spread.counts.any():  # no row can be learned, and they are still reported as rejected
+        units = (1.0,) * len(features)
+        bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
+        return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
+    least = LEAST_SHARE if config.rescales else 0.0
+    deviations = np.sqrt(spread.squares / spread.counts)
+    count = float(spread.counts.max())
+    scale = choose_divisors(spread.means, deviations, count, config.scaling, least)
+    bandwidth = None
+    if not config.has_widths:
+        bandwidth = config.fixed_bandwidth
+        if bandwidth is None:
+            scaled = (whole.sample - spread.means) / scale
+            bandwidth = choose_bandwidth(cdist(scaled, scaled))
+    return Agreement(
+        features, ordered, tuple(scale.tolist()), bandwidth, config.half_life, config.clock
+    )
 
 
 def _rank(seed: int, partition: int, position: int) -> int:

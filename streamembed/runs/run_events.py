@@ -95,8 +95,6 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetad
         if columns["id"].type != wanted_ids.type:
             continue
         chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted_ids))
-        if not len(chosen):
-            continue
         rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
         nothing = [None] * len(chosen)
         labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
@@ -135,7 +133,6 @@ def _read_columns(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[s
 
 
 def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
-    """Those of a finished replay, from its file."""
     name = "embedding.parquet"
     files = reader._database.read_fact(STATE)["files"]
     if name not in files:
@@ -149,7 +146,6 @@ def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
 
 
 def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
-    """Those of the calls of a run that is learned into."""
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
         operation, _ = operations.unpack(record.data)

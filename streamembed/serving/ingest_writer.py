@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,10 @@ class IngestWriter:
 
     Parameters
     ----------
-    folder
-        Folder of a run of `streamembed.open_run`.
+    folder, checkpoint_every
+        As in `streamembed.open_run`.
     path
         Path of the socket.
-    checkpoint_every
-        As in `streamembed.open_run`.
     fail
         Called with the reason when the run stops after an error: this process must end then.
 
@@ -66,11 +64,9 @@ class IngestWriter:
                 f"RUN={folder} learns distances, which --learn does not support; serve it without"
             )
         self._next_offsets = self._load_offsets()
-        self._listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):  # left by a writer that was killed
             os.unlink(path)
-        self._listener.bind(path)
-        self._listener.listen(64)
+        self._listener = Listener(path, "AF_UNIX", backlog=64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _load_offsets(self) -> dict[str, int]:
@@ -108,13 +104,12 @@ class IngestWriter:
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection = self._listener.accept()
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
-        """Answer the messages of one connection until it is closed."""
+    def _serve(self, connection: Connection) -> None:
         with connection, contextlib.suppress(OSError, EOFError):
             while True:
                 header, data = receive_message(connection)
@@ -124,7 +119,7 @@ class IngestWriter:
                     answer = {"code": refused.code, "message": str(refused)}
                 send_message(connection, answer)
 
-    def _answer(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+    def _answer(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":
@@ -140,7 +135,7 @@ class IngestWriter:
         finally:
             self._waiting -= 1
 
-    def _learn(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+    def _learn(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Learn and commit a batch, or acknowledge it again if it is learned already."""
         if self._draining:
             raise RefusedError("unavailable", "the server is shutting down")
@@ -208,5 +203,4 @@ def _build_conflict_error(fault: str, producer: str, expected: int) -> RefusedEr
 
 
 def _format_batch_id(producer: str, offset: int) -> str:
-    """The id of a producer's batch in the run."""
     return f"{BATCH_PREFIX}{producer} {offset}"

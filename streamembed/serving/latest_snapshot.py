@@ -31,7 +31,7 @@ from streamembed.serving.messages import (
     mask_usable,
     pack_metadata,
 )
-from streamembed.storage.database import DATABASE_NAME
+from streamembed.storage.database import find_write_time, stat_files
 from streamembed.threads import one_blas_thread
 
 # Seconds between two refreshes, and the largest share of the time that they take.
@@ -44,7 +44,6 @@ class ServedSnapshot:
 
     Attributes
     ----------
-    snapshot : Snapshot
     written_at : float
         When its run was last written, in seconds of the system clock.
     """
@@ -110,11 +109,6 @@ class ServedSnapshot:
 class RunFollower:
     """Publishes the newest snapshot of a run; used by many threads.
 
-    Parameters
-    ----------
-    folder
-        Folder of the run.
-
     Attributes
     ----------
     current : ServedSnapshot or None
@@ -125,7 +119,7 @@ class RunFollower:
         self.current: ServedSnapshot | None = None
         self._folder = Path(folder)
         self._origin: dict[str, Any] | None = None
-        self._last_stats: Any = None
+        self._last_changes: Any = None
         self._last_error = ""
 
     def refresh(self) -> None:
@@ -136,15 +130,15 @@ class RunFollower:
         DamagedFileError, FileError
             The run cannot be read, or was replaced by another one.
         """
-        stats = self._stat_files()
-        if stats == self._last_stats:
+        stats = stat_files(self._folder)
+        changes = [stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+        if changes == self._last_changes:
             return
         with self.open_reader() as reader:
             positions, current = reader.positions, self.current
             if positions and (current is None or positions[-1] > current.snapshot.position):
-                written_at = max([stat[2] / 1e9 for stat in stats if stat is not None], default=0.0)
-                self.current = ServedSnapshot(reader.snapshot(), written_at)
-        self._last_stats = stats
+                self.current = ServedSnapshot(reader.snapshot(), find_write_time(stats))
+        self._last_changes = changes
 
     def follow(self, stop: threading.Event) -> None:
         """Refresh until ``stop`` is set; an error is printed once, and tried again."""
@@ -198,11 +192,6 @@ class RunFollower:
             raise RefusedError("not_found", "this run has no landmarks to merge")
         return engine.landmark_set(partition).to_bytes()
 
-    def read_timeline(self) -> Any:
-        """The timeline of the run, as a table."""
-        with self.open_reader() as reader:
-            return reader.timeline()
-
     def list_positions(self) -> list[int]:
         """Positions of the stored snapshots; of the current one where the run cannot be read."""
         try:
@@ -210,15 +199,3 @@ class RunFollower:
                 return sorted({*reader.positions})
         except StreamembedError:
             return [] if self.current is None else [self.current.snapshot.position]
-
-    def _stat_files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Inode, size and time of the files, which change with every write."""
-        stats: list[tuple[int, int, int] | None] = []
-        for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
-            try:
-                state = (self._folder / name).stat()
-            except OSError:
-                stats.append(None)
-                continue
-            stats.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        return tuple(stats)

@@ -150,7 +150,6 @@ class Features:
 
 
 def _is_same_field(left: Any, right: Any) -> bool:
-    """Whether two fields have the same name and type; the name of list items does not count."""
     are_lists = all(pa.types.is_fixed_size_list(field.type) for field in (left, right))
     if are_lists:
         types = [(field.type.list_size, field.type.value_type) for field in (left, right)]

@@ -72,16 +72,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    settings
-        Settings of the server.
     port
         Where it listens; 0: any free port.
-    follower
-        Publishes the newest snapshot of the run.
-    authentication
-        Accepts or refuses calls.
-    counters
-        Counts calls and rows.
     writer
         Path of the writer's socket; None where the server does not learn.
     """
@@ -215,7 +207,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return fl.RecordBatchStream(_track_activity(call, table))
 
     def _read_timeline(self) -> pa.Table:
-        return self._follower.read_timeline().replace_schema_metadata(None)
+        with self._follower.open_reader() as reader:
+            return reader.timeline().replace_schema_metadata(None)
 
     def _read_file(self, path: str) -> bytes:
         kind, _, number = path.partition("/")
@@ -345,7 +338,6 @@ def _describe_stored(position: int) -> tuple[pa.Schema, int, int, bytes]:
 
 
 def _split_file(data: bytes) -> pa.Table:
-    """A file as a column of chunks of bytes."""
     chunks = [data[start : start + CHUNK_SIZE] for start in range(0, len(data), CHUNK_SIZE)]
     return pa.table({"bytes": pa.array(chunks, pa.binary())}, _FILE_SCHEMA)
 
@@ -362,7 +354,6 @@ def _track_activity(call: OpenCall, table: pa.Table) -> pa.RecordBatchReader:
 
 
 def _check_compatible(previous: ServedSnapshot, newest: ServedSnapshot) -> ServedSnapshot:
-    """The newest snapshot, if it has the features and the schema of the previous one."""
     if newest.features != previous.features or newest.schema != previous.schema:
         raise RefusedError("unavailable", "the snapshot has other features now; start a new stream")
     return newest
@@ -383,7 +374,6 @@ def _read_arrow(read: Callable[[], Any]) -> Any:
 
 
 def _parse_path(descriptor: Any) -> str:
-    """The path of a descriptor; ``("snapshot", "latest")`` equals ``("snapshot/latest")``."""
     if descriptor.descriptor_type != fl.DescriptorType.PATH or not descriptor.path:
         raise RefusedError("not_found", "the descriptor must be a path, such as transform")
     return _decode_path(b"/".join(descriptor.path))

@@ -151,11 +151,11 @@ def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> No
     )
     assert table["offset"].to_pylist() == list(range(20))
     assert table["reason"].to_pylist()[7] == "NaN in 'z'"
-    assert table["c0"].to_pylist()[7] is None
+    assert table["diffusion_map_0"].to_pylist()[7] is None
     snapshot = se.Snapshot.load(run / "snapshot.arrow")
     kept = np.delete(new, 7, axis=0)
     expected = snapshot.transform(pa.table(dict(zip("xyz", kept.T, strict=True))))
-    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    found = np.column_stack([table[f"diffusion_map_{j}"].drop_null().to_numpy() for j in range(3)])
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -246,7 +246,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
     assert [reason is None for reason in reasons] == [True, False, False, False, True, True]
     assert table["id"].to_pylist() == list("uvwxyz")
     good = [rows[i] for i in (0, 4, 5)]
-    found = np.column_stack([table[f"c{j}"].drop_null().to_numpy() for j in range(3)])
+    found = np.column_stack([table[f"diffusion_map_{j}"].drop_null().to_numpy() for j in range(3)])
     np.testing.assert_allclose(found, snapshot.transform_distances(good), rtol=1e-9, atol=1e-12)
     coverage = table["coverage"].drop_null().to_numpy()
     np.testing.assert_allclose(coverage, snapshot.coverage_distances(good), rtol=1e-9)
@@ -268,7 +268,7 @@ def test_a_log_of_vectors(tmp_path: Path) -> None:
     assert call(*transform, "--features", "w").exit_code == 0
     snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     table = pq.read_table(output)
-    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(2)])
     np.testing.assert_allclose(found, snapshot.transform(points), rtol=1e-9, atol=1e-12)
 
 
@@ -528,7 +528,7 @@ def test_transform_takes_features_by_name(tmp_path: Path) -> None:
         == 0
     )
     table = pq.read_table(output)
-    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(2)])
+    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(2)])
     np.testing.assert_allclose(found, engine.snapshot().transform(points[:20]), rtol=1e-9)
 
 

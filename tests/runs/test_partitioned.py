@@ -35,7 +35,7 @@ from streamembed.runs import partition_summary
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_scaling import compute_agreement
+from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
