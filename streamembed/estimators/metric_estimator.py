@@ -22,7 +22,7 @@ import numpy as np
 from river import base
 
 from streamembed import validation
-from streamembed.data import batch, column_roles, impute
+from streamembed.data import column_roles, impute
 from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
 from streamembed.data.table import sort_names
@@ -281,10 +281,7 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        with batch.rename_argument("X1"):
-            left = impute.read(X1)
-        with batch.rename_argument("X2"):
-            right = impute.read(X2)
+        left, right = impute.read(X1, name="X1"), impute.read(X2, name="X2")
         if len(left) != len(right):
             raise InputError(
                 f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
@@ -293,8 +290,7 @@ class MetricEstimator(
         answers = read_answers(similar, len(left))
         impute.check_pairs(left, right)
         for table, name in ((left, "X1"), (right, "X2")):
-            with batch.rename_argument(name):
-                self._check_width(table)
+            self._check_width(table, name)
         codes = [
             labelled_examples.NOT_LEARNED
             if answer is None
@@ -351,13 +347,13 @@ class MetricEstimator(
             self._labels = [*self._labels, label]
         return self._classes[key]
 
-    def _check_width(self, table: FeatureRows) -> None:
+    def _check_width(self, table: FeatureRows, name: str = "X") -> None:
         """Refuse arrays of another width before anything is counted."""
         names = self.feature_names
         if names and (self.ready or table.ordered):
-            table.check(names)
+            table.check(names, name=name)
         if table.ordered and len(table) and not table.names:
-            raise FeatureError("X has no features: it must have at least one column")
+            raise FeatureError(f"{name} has no features: it must have at least one column")
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from streamembed.data.features import Features
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.geometry.scaling import LEAST_SHARE, choose_divisors
 from streamembed.merging.agreement import Agreement
@@ -15,7 +16,7 @@ from streamembed.runs.partition_summary import PartitionSummary, merge_summaries
 
 
 def compute_agreement(
-    summaries: Sequence[PartitionSummary], config: Config, features: tuple[str, ...], ordered: bool
+    summaries: Sequence[PartitionSummary], config: Config, features: Features
 ) -> Agreement:
     """What all partitions scale by, from their summaries in order.
 
@@ -26,10 +27,16 @@ def compute_agreement(
     for other in summaries[1:]:
         whole = merge_summaries(whole, other, size)
     spread = whole.spread
+
+    def build(scale: tuple[float, ...], bandwidth: float | None) -> Agreement:
+        return Agreement(
+            features.names, features.ordered, scale, bandwidth, config.half_life, config.clock
+        )
+
     if not spread.counts.any():  # no row can be learned, and they are still reported as rejected
-        units = (1.0,) * len(features)
+        units = (1.0,) * len(features.names)
         bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
-        return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
+        return build(units, bandwidth)
     least = LEAST_SHARE if config.rescales else 0.0
     deviations = np.sqrt(spread.squares / spread.counts)
     count = float(spread.counts.max())
@@ -40,6 +47,4 @@ def compute_agreement(
         if bandwidth is None:
             scaled = (whole.sample - spread.means) / scale
             bandwidth = choose_bandwidth(cdist(scaled, scaled))
-    return Agreement(
-        features, ordered, tuple(scale.tolist()), bandwidth, config.half_life, config.clock
-    )
+    return build(tuple(scale.tolist()), bandwidth)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
+from streamembed.engine.call import Call
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
@@ -22,7 +23,7 @@ from streamembed.errors import (
     check_path,
     quote,
 )
-from streamembed.runs import event_buffer, operations
+from streamembed.runs import event_buffer
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
@@ -105,8 +106,7 @@ def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
         )
         return
     for positions, ids, points in _read_events(reader):
-        index = np.arange(len(points), dtype=np.int64)
-        events = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
+        events = Batch.of_points(points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
         yield _build_table(positions, positions if ids is None else ids, coordinates, coverage)
 
@@ -128,11 +128,11 @@ def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
         return
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        if operation.name != "learn":
+        call = Call.from_bytes(record.data)
+        if call.name != "learn":
             continue
-        arrays = operation.arrays
-        learned = ~np.isin(arrays["kept"], operation.metadata["gone"])
+        arrays = call.arrays
+        learned = ~np.isin(arrays["kept"], call.unlearned)
         ids = arrays["ids"][learned] if "ids" in arrays else None
         yield np.arange(start, record.position), ids, arrays["points"][learned]
         start = record.position

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.numeric.arrays import Array, Floats
-from streamembed.serving.messages import EventBatch, Features, RefusedError
+from streamembed.serving.messages import EventBatch, RefusedError
 
 LENGTH_FORMAT = struct.Struct(">I")
 # Bytes of a header, which holds the ids and labels of a batch.

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.features import NO_FEATURES
+from streamembed.engine.call import to_python
 from streamembed.errors import InputError, ParameterError, summarise_error
-from streamembed.runs.operations import to_python
 from streamembed.runs.session import Run, open_run
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.ingest import receive_message, send_message
@@ -128,11 +129,8 @@ class IngestWriter:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":
-            engine = self._run.engine
-            ordered = True
-            if engine.feature_names:
-                ordered = engine._features_of_points()[1]
-            return {"names": engine.feature_names, "ordered": ordered}
+            features = self._run.engine.features or NO_FEATURES
+            return {"names": features.names, "ordered": features.ordered}
         self._waiting += 1
         try:
             with self._lock:
