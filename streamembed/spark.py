@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch
-from streamembed.data.features import Features
 from streamembed.data.output_format import name_columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, ParameterError, check_path, quote
@@ -85,7 +84,7 @@ def place_batch(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
     What one machine does with each batch of its rows.
     """
     points = pa.table([rows.column(name) for name in names], list(snapshot.feature_names))
-    read = batch.read(points, None, Features(snapshot.feature_names, False), on_bad_row="skip")
+    read = batch.read(points, None, snapshot.features, on_bad_row="skip")
     reasons = {row.index: row.reason for row in read.rejected}
     row_of: list[int | None] = [None] * rows.num_rows
     for row, index in enumerate(read.kept.tolist()):

@@ -7,7 +7,7 @@ never silently dropped.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -185,12 +185,12 @@ def check_table(
     row_ids = read_ids(ids, len(values))
     with np.errstate(invalid="ignore"):
         usable = (np.abs(values) <= LARGEST_VALUE).all(axis=1)
-    null_ids = (
-        [] if row_ids is None else [i for i, key in enumerate(row_ids.tolist()) if key is None]
-    )
+    keys = [None] * len(values) if row_ids is None else row_ids.tolist()
+    null_ids = [] if row_ids is None else [i for i, key in enumerate(keys) if key is None]
     if usable.all() and not faults and not null_ids:
-        batch = Batch.of_points(np.ascontiguousarray(values), features)
-        return batch if row_ids is None else replace(batch, ids=select_ids(row_ids, batch.kept))
+        accepted = np.arange(len(values), dtype=np.int64)
+        ids = select_ids(row_ids, accepted)
+        return Batch(np.ascontiguousarray(values), features, ids, accepted, ())
     reasons = {
         int(i): _reason(values[i], features.names, nulls, int(i)) for i in np.flatnonzero(~usable)
     }
@@ -204,9 +204,7 @@ def check_table(
             rows,
         )
     accepted = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
-    rejected = tuple(
-        Rejected(i, None if row_ids is None else row_ids[i], reasons[i]) for i in sorted(reasons)
-    )
+    rejected = tuple(Rejected(i, keys[i], reasons[i]) for i in sorted(reasons))
     return Batch(
         np.ascontiguousarray(values[accepted]),
         features,

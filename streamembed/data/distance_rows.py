@@ -65,7 +65,7 @@ class DistanceRows:
 
     def name(self, index: int) -> str:
         """A row in words."""
-        return _describe_row(index, self.ids)
+        return f"row {index}" if self.ids is None else f"row {index} (id {self.ids[index]!r})"
 
     def read(self, index: int, required: RowLength) -> tuple[Floats, str | None]:
         """One row as distances to accepted items, (one of the lengths,); or why it cannot be used.
@@ -167,7 +167,10 @@ def list_rows(rows: Any) -> list[Floats | None]:
                 f"rows is an Arrow array of type {rows.type}; it must hold lists of numbers, one "
                 "list per object"
             )
-        rows = [_arrow_row(row) for row in rows]
+        lists = [getattr(row, "values", None) for row in rows]
+        rows = [
+            None if values is None else values.to_numpy(zero_copy_only=False) for values in lists
+        ]
     elif isinstance(rows, memoryview):
         rows = np.asarray(rows)
     if isinstance(rows, np.ndarray):
@@ -186,12 +189,6 @@ def list_rows(rows: Any) -> list[Floats | None]:
             "rows contains numbers; it must hold one row per object: for a single object, [row]"
         )
     return [read_row(row) for row in rows]
-
-
-def _arrow_row(row: Any) -> Any:
-    """One value of an Arrow column of lists, None for a null."""
-    values = getattr(row, "values", None)
-    return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def read_row(row: Any) -> Floats | None:
@@ -233,7 +230,3 @@ def _find_wrong_value(row: Floats) -> str | None:
         worst = int(row.argmax())
         return f"distance {worst} is {row[worst]:g}; it must be finite, at most 1e150"
     return None
-
-
-def _describe_row(index: int, ids: Array | None) -> str:
-    return f"row {index}" if ids is None else f"row {index} (id {ids[index]!r})"

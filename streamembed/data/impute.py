@@ -6,6 +6,7 @@ caller decides what replaces it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,7 @@ class FeatureRows(NumericTable):
         """Some of the rows."""
         nulls = self.nulls[chosen] if self.nulls.size else self.nulls
         absent = self.absent[chosen] if self.absent.size else self.absent
-        return FeatureRows(
-            self.values[chosen], self.names, self.ordered, nulls, absent, {}, None, self.frame
-        )
+        return replace(self, values=self.values[chosen], nulls=nulls, absent=absent)
 
     def row(self, index: int) -> dict[str, float]:
         """One row as a dict of what it has, with NaN."""

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch, column_roles, distance_rows
+from streamembed.data import batch, column_roles
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.column_roles import SplitTable
+from streamembed.data.distance_rows import list_rows
 from streamembed.data.features import Features
 from streamembed.data.ids import classify_ids, read_ids
-from streamembed.data.labels import list_labels, read_booleans
+from streamembed.data.labels import Label, list_labels, read_booleans
 from streamembed.data.times import read_times
 from streamembed.engine.engine_state import EngineState
 from streamembed.errors import InputError, ParameterError, quote
@@ -139,11 +140,6 @@ class Call(Generic[Result]):
             return Call(name, archive.unpack(table), header, unlearned)
 
 
-def to_python(value: Any) -> Any:
-    """A numpy scalar as a Python one, for JSON."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 # ------------------------------------------------------------------------ checks
 
 
@@ -189,10 +185,10 @@ def check_accepted(name: str, config: Config) -> None:
         )
 
 
-def check_points(
+def read_points(
     now: EngineState, config: Config, X: Any, y: Any, ids: Any, features: Any, times: Any
-) -> Call[Learned]:
-    """Check a call of `Engine.learn` against the state of an engine; nothing is learned yet."""
+) -> tuple[Batch, list[Label | None] | None, Floats | None]:
+    """Events of a call of `Engine.learn`, checked: rows, and labels and times of all rows."""
     if y is not None and not config.metrics:
         raise ParameterError(
             "y was given, but this engine learns no metrics: leave it out, or create the "
@@ -206,36 +202,34 @@ def check_points(
     y = table.labels if y is None and config.metrics else y
     rows = batch.read(table.points, ids, now.features, config.on_bad_row)
     n = len(rows.kept) + len(rows.rejected)
+    labels = None if y is None else list_labels(y, n)
+    return rows, labels, choose_times(config, table, times, n)
+
+
+def pack_points(
+    rows: Batch, labels: list[Label | None] | None, times: Floats | None
+) -> Call[Learned]:
+    """The call of such events."""
     arrays: dict[str, Array] = {"points": rows.points, "kept": rows.kept}
     if rows.ids is not None:
         arrays["ids"] = rows.ids
-    labels = None if y is None else list_labels(y, n)
-    if (event_times := choose_times(config, table, times, n)) is not None:
-        arrays["times"] = event_times
+    if times is not None:
+        arrays["times"] = times
     metadata = {
-        "n": n,
+        "n": len(rows.kept) + len(rows.rejected),
         "names": list(rows.features.names),
         "ordered": rows.features.ordered,
         "labels": labels,
-        "rejected": [[row.index, to_python(row.id), row.reason] for row in rows.rejected],
+        "rejected": [astuple(row) for row in rows.rejected],
     }
     return Call("learn", arrays, metadata)
 
 
 def choose_times(config: Config, table: SplitTable | None, times: Any, n: int) -> Floats | None:
-    """Times of n rows as numbers, (n,), NaN where one is missing; None if unused.
+    """Times of n rows as numbers, (n,), NaN where one is missing; None if masses fade by positions.
 
-    Parameters
-    ----------
-    table
-        Its column is used if ``times`` is None; None for rows of a log, whose times may be unused.
-
-    Raises
-    ------
-    ParameterError
-        They were given with a table, and masses fade by positions.
-    InputError
-        There are none, and masses fade by them; or they are no times.
+    The column of the table is used if ``times`` is None. Without a table they are rows of a log,
+    whose times may be unused.
     """
     if config.clock == POSITION:
         if table is not None and times is not None:
@@ -254,20 +248,29 @@ def choose_times(config: Config, table: SplitTable | None, times: Any, n: int) -
     return read_times(times, n)
 
 
-def check_distances(config: Config, rows: Any, ids: Any) -> Call[Learned]:
-    """Check a call of `Engine.learn_distances`; each row is checked when it is learned."""
+def read_distances(
+    config: Config, rows: Any, ids: Any
+) -> tuple[list[Floats | None], Array | None, bool]:
+    """Rows and ids of `Engine.learn_distances`, and whether the rows were a matrix.
+
+    Each row is checked when it is learned.
+    """
     check_accepted("learn_distances", config)
-    row_list = distance_rows.list_rows(rows)
-    known_ids = read_ids(ids, len(row_list))
-    lengths = np.array([-1 if row is None else len(row) for row in row_list], dtype=np.int64)
-    flat = [row for row in row_list if row is not None and len(row)]
+    row_list = list_rows(rows)
+    is_square = isinstance(rows, np.ndarray) and rows.ndim == 2
+    return row_list, read_ids(ids, len(row_list)), is_square
+
+
+def pack_distances(rows: list[Floats | None], ids: Array | None, is_square: bool) -> Call[Learned]:
+    """The call of such rows."""
+    lengths = np.array([-1 if row is None else len(row) for row in rows], dtype=np.int64)
+    flat = [row for row in rows if row is not None and len(row)]
     arrays: dict[str, Array] = {
         "lengths": lengths,
         "distances": np.concatenate(flat) if flat else np.zeros(0),
     }
-    keys = None if known_ids is None else [to_python(key) for key in known_ids.tolist()]
-    is_square = isinstance(rows, np.ndarray) and rows.ndim == 2
-    return Call("learn_distances", arrays, {"n": len(row_list), "ids": keys, "square": is_square})
+    keys = None if ids is None else ids.tolist()
+    return Call("learn_distances", arrays, {"n": len(rows), "ids": keys, "square": is_square})
 
 
 def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any) -> Call[None]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamembed.data import column_roles
 from streamembed.data.batch import Batch
+from streamembed.data.distance_rows import DistanceRows
 from streamembed.data.features import NO_FEATURES, Features
 from streamembed.data.labels import list_labels
 from streamembed.engine import call as calls
@@ -519,9 +520,11 @@ class Engine:
 
     @_exclusive
     def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
-        call = self.check(X, y, ids, features, times)
+        # `check` and `apply`, without a call in between
+        now, policy = self._learner.progress, self.config.on_bad_row
+        rows, labels, at = calls.read_points(now, self.config, X, y, ids, features, times)
         self._has_chosen |= features is not None
-        return self._learner.apply(call)
+        return self._learner.learn_points(rows, policy, labels, times=at)
 
     def check(
         self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
@@ -556,11 +559,12 @@ class Engine:
         >>> engine.position, engine.apply(Call.from_bytes(written)).accepted
         (0, 150)
         """
-        return calls.check_points(self._learner.progress, self.config, X, y, ids, features, times)
+        now = self._learner.progress
+        return calls.pack_points(*calls.read_points(now, self.config, X, y, ids, features, times))
 
     def check_distances(self, rows: Any, ids: Any = None) -> Call[Learned]:
         """Check a call of `learn_distances`, as `check`; rows are checked by `apply`."""
-        return calls.check_distances(self.config, rows, ids)
+        return calls.pack_distances(*calls.read_distances(self.config, rows, ids))
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Call[None]:
         """Check a call of `learn_pairs`, as `check`."""
@@ -754,7 +758,8 @@ class Engine:
         ``log_offset`` is as in `admit`.
         """
         policy = on_bad_row or self.config.on_bad_row
-        return self._learner.learn_distances(self.check_distances(rows, ids), policy, log_offset)
+        read = DistanceRows(*calls.read_distances(self.config, rows, ids))
+        return self._learner.learn_distances(read, policy, log_offset)
 
     @_exclusive
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.features import NO_FEATURES, Features
+from streamembed.data.features import Features
 from streamembed.data.ids import RetainedIds, classify_ids
 from streamembed.data.labels import UNKNOWN, LabelIndex
 from streamembed.errors import DuplicateIdError, InputError
@@ -102,7 +102,7 @@ class EngineState:
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return None if self.features is None else self.features == NO_FEATURES
+        return None if self.features is None else not self.features.names
 
     @property
     def support_ids(self) -> Array:

@@ -108,6 +108,16 @@ class StreamLearner:
         labels, times = metadata["labels"], arrays.get("times")
         return self.learn_points(rows, self.config.on_bad_row, labels, times=times)
 
+    def _learn_distances(self, call: Call[Any]) -> Learned:
+        lengths, flat = call.arrays["lengths"], call.arrays["distances"]
+        ends = np.cumsum(np.maximum(lengths, 0))
+        rows = [
+            None if length < 0 else flat[end - length : end]
+            for length, end in zip(lengths.tolist(), ends.tolist(), strict=True)
+        ]
+        ids, is_square = read_ids(call.metadata["ids"], len(rows)), call.metadata["square"]
+        return self.learn_distances(DistanceRows(rows, ids, is_square), self.config.on_bad_row)
+
     def learn_points(
         self,
         rows: Batch,
@@ -186,16 +196,14 @@ class StreamLearner:
         return Learned(n - len(rejected_indices), rejected)
 
     def learn_distances(
-        self, call: Call[Any], policy: str | None = None, log_offset: int | None = None
+        self, rows: DistanceRows, policy: str, log_offset: int | None = None
     ) -> Learned:
         """Learn distance rows, checking them; ``policy`` and ``log_offset`` see `learn_points`."""
-        before, config, n = self.progress, self.config, call.rows
-        policy = policy or config.on_bad_row
+        before, config, n = self.progress, self.config, len(rows)
         if n == 0:
             self.progress = before.with_log_offset(log_offset)
             return Learned(0, ())
         before.check_input_kind(distances=True)
-        rows = _unpack_distance_rows(call)
         keys = None if rows.ids is None else rows.ids.tolist()
         present = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
         if keys is None or present:
@@ -234,19 +242,7 @@ class StreamLearner:
 
         The ids that a window will retain are known beforehand. Landmarks change while the call is
         learned: where an id may be a duplicate, the call starts from a copy, so that it can be
-        rolled back.
-
-        Parameters
-        ----------
-        keys
-            The ids of the call, or None.
-        rows
-            Their indices in the input.
-        policy
-            "raise" or "skip".
-        log_offset
-            How many rows of their log are taken with these, of one chunk at most; None without a
-            log.
+        rolled back. ``rows`` are the indices of the ids in the input.
         """
         now = self.progress.with_log_offset(log_offset)
         if keys is None or policy != "raise":
@@ -406,7 +402,7 @@ class StreamLearner:
 
     _METHODS: ClassVar[Mapping[str, Callable[[StreamLearner, Call[Any]], Any]]] = {
         "learn": _learn,
-        "learn_distances": learn_distances,
+        "learn_distances": _learn_distances,
         "learn_pairs": _learn_pairs,
         "label": _label,
         "flush": _flush,
@@ -422,14 +418,3 @@ def _check_features(features: Features, now: EngineState) -> None:
             f"the call has the features {quote(list(features.names))}; expected "
             f"{quote(list(now.feature_names))}"
         )
-
-
-def _unpack_distance_rows(call: Call[Learned]) -> DistanceRows:
-    lengths, flat = call.arrays["lengths"], call.arrays["distances"]
-    ends = np.cumsum(np.maximum(lengths, 0))
-    rows = [
-        None if length < 0 else flat[end - length : end]
-        for length, end in zip(lengths.tolist(), ends.tolist(), strict=True)
-    ]
-    ids = read_ids(call.metadata["ids"], len(rows))
-    return DistanceRows(rows, ids, is_square=call.metadata["square"])

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch, distance_rows
-from streamembed.data.features import Features
 from streamembed.data.table import find_columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
@@ -109,7 +108,7 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
 def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
     """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
     if part.distances is None:
-        features, nulls = Features(snapshot.feature_names, False), part.nulls[:, order]
+        features, nulls = snapshot.features, part.nulls[:, order]
         points, faults = part.points[:, order], part.faults
         read = batch.check_table(points, features, nulls, faults, None, "skip")
         usable = read.kept.tolist()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamembed.engine.call import Call, to_python
+from streamembed.engine.call import Call
 from streamembed.errors import DamagedFileError
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
 from streamembed.runs.resume import STATE, find_file_error
@@ -166,8 +166,8 @@ def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mappin
         start = record.position
         if len(learned) != len(positions):
             continue  # some are still pending
-        known_ids = arrays.get("ids") if is_points else metadata["ids"]
-        ids = positions if known_ids is None else [to_python(known_ids[place]) for place in learned]
+        known_ids = arrays["ids"].tolist() if "ids" in arrays else metadata.get("ids")
+        ids = positions if known_ids is None else [known_ids[place] for place in learned]
         columns = {"position": pa.array(positions, pa.int64()), "id": pa.array(ids)}
         if metadata.get("labels"):
             labels = [metadata["labels"][rows[place]] for place in learned]

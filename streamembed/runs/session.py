@@ -13,11 +13,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from streamembed.data.batch import Rejected
-from streamembed.engine.call import Call, Labelled, Learned, to_python
+from streamembed.engine.call import Call, Labelled, Learned
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, quote
@@ -246,17 +247,13 @@ class Run:
             That happened before, or the run is closed; or its folder, database or lock file was
             removed, replaced or changed by another process: nothing of this call is kept.
         """
-        return self._apply(
-            lambda: self._engine.check(X, y, ids, features, times), _check_batch_id(batch_id)
-        )
+        return self._apply(lambda: self._engine.check(X, y, ids, features, times), batch_id)
 
     def learn_distances(
         self, rows: Any, ids: Any = None, *, batch_id: str | None = None
     ) -> Learned:
         """Learn objects by their distances, as `Engine.learn_distances`; see `learn`."""
-        return self._apply(
-            lambda: self._engine.check_distances(rows, ids), _check_batch_id(batch_id)
-        )
+        return self._apply(lambda: self._engine.check_distances(rows, ids), batch_id)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn given pairs, as `Engine.learn_pairs`."""
@@ -316,13 +313,16 @@ class Run:
 
     def _apply(self, check: Callable[[], Call[Result]], batch_id: str | None = None) -> Result:
         """Check, learn, write, acknowledge."""
+        is_name = isinstance(batch_id, str) and batch_id and batch_id.isprintable()
+        if batch_id is not None and not is_name:
+            raise ParameterError(
+                f"batch_id={quote(batch_id)} must be printable text of some length, or None"
+            )
         with self._lock:
             self._check_open()
             call = check()
-            if (
-                batch_id is not None
-                and (fact := self._database.read_fact(_name_fact(batch_id))) is not None
-            ):
+            fact = None if batch_id is None else self._database.read_fact(_name_fact(batch_id))
+            if fact is not None:
                 if fact["digest"] != call.digest:
                     raise InputError(
                         f"batch_id={quote(batch_id)} was learned before, and with other rows: "
@@ -354,11 +354,11 @@ class Run:
         self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result, batch_id))
         if isinstance(result, Learned):
             if result.rejected:
-                self._database.append(
-                    "rejected", position, len(result.rejected), _pack_rejected(result)
-                )
+                rejected = to_ipc_bytes(to_rejected_table(result.rejected))
+                self._database.append("rejected", position, len(result.rejected), rejected)
             if batch_id is not None:
-                fact = {**_to_fact(result), "digest": call.digest}
+                rows = [astuple(row) for row in result.rejected]
+                fact = {"accepted": result.accepted, "rejected": rows, "digest": call.digest}
                 self._database.write_fact(_name_fact(batch_id), fact)
 
     def _commit_engine(self) -> None:
@@ -400,28 +400,9 @@ class Run:
         self._failure = str(error) or type(error).__name__
 
 
-def _check_batch_id(batch_id: Any) -> str | None:
-    if batch_id is None:
-        return None
-    if isinstance(batch_id, str) and batch_id and batch_id.isprintable():
-        return batch_id
-    raise ParameterError(
-        f"batch_id={quote(batch_id)} must be printable text of some length, or None"
-    )
-
-
 def _name_fact(batch_id: str) -> str:
     return f"{_BATCH}{batch_id}"
 
 
-def _to_fact(learned: Learned) -> dict[str, Any]:
-    rows = [[row.index, to_python(row.id), row.reason] for row in learned.rejected]
-    return {"accepted": learned.accepted, "rejected": rows}
-
-
 def _from_fact(fact: Mapping[str, Any]) -> Learned:
     return Learned(fact["accepted"], tuple(Rejected(*row) for row in fact["rejected"]))
-
-
-def _pack_rejected(learned: Learned) -> bytes:
-    return to_ipc_bytes(to_rejected_table(learned.rejected))

@@ -9,13 +9,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.data.features import NO_FEATURES
-from streamembed.engine.call import to_python
 from streamembed.errors import InputError, ParameterError, summarise_error
 from streamembed.runs.session import Run, open_run
 from streamembed.serving.counters import RequestCounters, classify_reason
@@ -190,7 +190,7 @@ class IngestWriter:
             "offset": offset,
             "next": end,
             "accepted": learned.accepted,
-            "rejected": [[row.index, to_python(row.id), row.reason] for row in learned.rejected],
+            "rejected": [astuple(row) for row in learned.rejected],
             "position": self._run.position,
             "repeated": repeated,
         }
