@@ -179,7 +179,7 @@ class Monitor:
         monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
         events = Events(np.array(points), np.array(snapshot.ids), none)
-        state = replace(monitor._state, names=snapshot.feature_names, ordered=snapshot._ordered)
+        state = monitor._state.with_features(snapshot.features)
         with one_blas_thread():
             monitor._state = start_watching(state, events, monitor._settings)
         return monitor
@@ -264,13 +264,11 @@ class Monitor:
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
         state = self._state
-        names = state.names or None
-        table = column_roles.split(X, names)
+        table = column_roles.split(X, state.names or None)
         read = batch.read(
             table.points,
             table.ids if ids is None else ids,
-            names,
-            state.ordered if names else False,
+            state.features,
             self._settings.on_bad_row,
             "nothing was watched: fix them, or leave them out with on_bad_row='skip'",
         )
@@ -293,13 +291,12 @@ class Monitor:
                 f"ids are {kind} and were {state.ids_kind} before: they must be of one kind"
             )
         own: Array = np.arange(state.position, state.position + kept)
-        if state.names and read.names != state.names:
-            raise InputError(f"X has the features {quote(list(read.names))}, not those before")
+        if state.names and read.features.names != state.names:
+            given = quote(list(read.features.names))
+            raise InputError(f"X has the features {given}, not those before")
         events = Events(read.points, own if read.ids is None else read.ids, labels)
         state = replace(
-            state,
-            names=read.names,
-            ordered=read.ordered,
+            state.with_features(read.features),
             ids_kind=kind,
             rejected=state.rejected + len(read.rejected),
             known=observed,

@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 from scipy.special import bdtrc
 
+from streamembed.data.features import Features
 from streamembed.drift import autocorrelation, calibration, geometry_channel, reference
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.autocorrelation import Autocorrelation
@@ -199,6 +200,15 @@ class MonitorState:
     is_alarmed: bool = False
     known: tuple[str | int | float | bool, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+
+    @property
+    def features(self) -> Features | None:
+        """None before the first event."""
+        return Features(self.names, self.ordered) if self.names else None
+
+    def with_features(self, features: Features) -> MonitorState:
+        """The state of a monitor of these features."""
+        return replace(self, names=features.names, ordered=features.ordered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.data.ids import RetainedIds, classify_ids
 from streamembed.data.labels import UNKNOWN, LabelIndex
 from streamembed.errors import DuplicateIdError, InputError
@@ -23,8 +24,6 @@ from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.numeric.codec import NOT_SAVED
 
-# Of an engine that learns distances: no names, in their order.
-NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
 NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -38,9 +37,8 @@ class EngineState:
         After the last whole chunk; None before the warm-up ends.
     waiting : PendingParts of AcceptedEvents
         Accepted events whose chunk is not whole.
-    features : (tuple of str, bool) or None
-        Names, and whether they are places; `NO_FEATURES` where distances are learned; None before
-        the first call.
+    features : Features or None
+        `NO_FEATURES` where distances are learned; None before the first call.
     ids_kind : str or None
         See `streamembed.data.ids.classify_ids`.
     rejected : int
@@ -60,7 +58,7 @@ class EngineState:
 
     state: State | None = None
     waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
-    features: tuple[tuple[str, ...], bool] | None = None
+    features: Features | None = None
     ids_kind: str | None = None
     rejected: int = 0
     labels: LabelIndex = field(default_factory=LabelIndex)
@@ -99,12 +97,12 @@ class EngineState:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """In the engine's order; empty before the first batch, and for distances."""
-        return () if self.features is None else self.features[0]
+        return () if self.features is None else self.features.names
 
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return None if self.features is None else self.features == NO_FEATURES
+        return None if self.features is None else not self.features.names
 
     @property
     def support_ids(self) -> Array:
@@ -170,7 +168,7 @@ class EngineState:
     def with_events(
         self,
         part: AcceptedEvents,
-        features: tuple[tuple[str, ...], bool],
+        features: Features,
         ids_kind: str,
         rejected: int,
         labels: LabelIndex,

@@ -86,9 +86,9 @@ def _align_axes(
             f"like= has {len(like.eigenvalues)} components, and n_components="
             f"{config.n_components}: they must be equal"
         )
-    names, ordered = landmarks.agreement.features, landmarks.agreement.ordered
-    index = np.arange(len(landmarks), dtype=np.int64)
-    coordinates = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
+    coordinates = like.transform(
+        Batch.of_points(state.support.points, landmarks.agreement.as_features())
+    )
     powers = like.eigenvalues**like.diffusion_time
     columns = np.divide(coordinates, powers, out=np.zeros_like(coordinates), where=powers > 0)
     frame = frame_reference.adopt_columns(

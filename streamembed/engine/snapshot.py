@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles, distance_rows
-from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.features import Features
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
@@ -96,7 +97,8 @@ class Snapshot(Immutable):
     lengths : (N, N)
         Of Isomap: shortest paths; with ``n_landmarks`` those to the landmarks of the largest part,
         which are the points of positive ``stationary``; (N, 0) of other methods.
-    feature_names : tuple of str
+    features : Features
+        Their names are ``feature_names``, too.
     kernel : str
         "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
         "self_tuning", "binary" or "heat"; of classical scaling "distance".
@@ -152,7 +154,7 @@ class Snapshot(Immutable):
     position: int
     points: Floats
     lengths: Floats
-    feature_names: tuple[str, ...]
+    features: Features
     kernel: str
     bandwidth: float
     widths: Floats
@@ -176,7 +178,6 @@ class Snapshot(Immutable):
     resolution: float
     n_connected: int
     picture: Picture | None
-    _ordered: bool
     _metrics: dict[str, Mahalanobis]
     _source: Any
 
@@ -195,8 +196,7 @@ class Snapshot(Immutable):
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
         vars(self).update({name: kind(numbers[name]) for name, (kind, *_) in FACTS.items()})
         vars(self).update(
-            _ordered=bool(numbers["ordered"]),
-            feature_names=tuple(numbers["feature_names"]),
+            features=Features(tuple(numbers["feature_names"]), bool(numbers["ordered"])),
             _metrics=dict(numbers["metrics"]),
             _source=freeze(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
@@ -204,12 +204,16 @@ class Snapshot(Immutable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
-        kept = vars(self)
-        arrays = {name: kept[name] for name in ARRAYS}
-        numbers = {name: kept[name] for name in FACTS}
-        numbers.update(ordered=self._ordered, metrics=self._metrics)
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        numbers = {name: getattr(self, name) for name in FACTS}
+        numbers.update(ordered=self.features.ordered, metrics=self._metrics)
         drawn = None if self.picture is None else self.picture._counted()
         return type(self), (arrays, numbers, self._tracked, drawn)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order of the columns of ``points``."""
+        return self.features.names
 
     @property
     def metrics(self) -> Mapping[str, Mahalanobis]:
@@ -221,13 +225,8 @@ class Snapshot(Immutable):
         return MappingProxyType(self._metrics)
 
     @classmethod
-    def _of(
-        cls,
-        state: State,
-        columns: PublishedColumns,
-        config: Config,
-        feature_names: tuple[str, ...],
-        ordered: bool,
+    def of(
+        cls, state: State, columns: PublishedColumns, config: Config, features: Features
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order, eigenvalues = state.support.oldest_first, columns.eigenvalues
@@ -256,8 +255,8 @@ class Snapshot(Immutable):
             "scale": state.scaling.scale.copy(),
         }
         numbers = {
-            "ordered": ordered,
-            "feature_names": feature_names,
+            "ordered": features.ordered,
+            "feature_names": features.names,
             "method": config.method,
             "position": state.position,
             "kernel": kernel.name,
@@ -283,7 +282,7 @@ class Snapshot(Immutable):
         }
         if state.metrics is not None:
             numbers["metrics"] = {
-                name: one.named(None if ordered else feature_names)
+                name: one.named(features.given_names)
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         drawn = None if state.picture is None else _build_picture_contents(state, order, config)
@@ -328,6 +327,8 @@ class Snapshot(Immutable):
         FeatureError, BadRowError
             As in `Engine.learn`; see also `coverage`.
         """
+        if isinstance(X, Batch) and X.features.names == self.features.names != ():
+            return self._extension.coordinates(X.points)  # it is checked
         read = read_frame(X)
         return to_input_format(self._extension.coordinates(self._read(read)), X, read, self.method)
 
@@ -385,13 +386,13 @@ class Snapshot(Immutable):
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
-        width = len(self.feature_names)
+        width, is_ordered = len(self.feature_names), self.features.ordered
         if not width:
             raise FeatureError(
                 "this snapshot was learned from distances and has no features: use "
                 f"{of_distances}, with distances to its ids"
             )
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and is_ordered:
             # the short way for the common case: 5 us instead of 40
             if X.shape[1] != width:
                 raise FeatureError(
@@ -401,9 +402,8 @@ class Snapshot(Immutable):
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
         remedy = "nothing was transformed: fix or drop them"
-        if not isinstance(X, batch.Batch):
-            X = column_roles.split(X, self.feature_names).points
-        return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
+        table = column_roles.split(X, self.feature_names).points
+        return batch.read(table, None, self.features, remedy=remedy).points
 
     def leading_ids(self, component: int, count: int = 10) -> list[Any]:
         """Ids of the points that carry a component most, the first of them most of all.
@@ -536,7 +536,7 @@ class Snapshot(Immutable):
             "picture": drawn,
             **{name: getattr(self, name) for name in FACTS},
             **{name: getattr(self, name).tolist() for name in IN_HEADER},
-            "ordered": self._ordered,
+            "ordered": self.features.ordered,
             "certificate": codec.pack(self.certificate)[1],
             "frame": codec.pack(self.frame)[1],
             "metrics": {

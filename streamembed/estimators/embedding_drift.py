@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from river import base
 
 from streamembed.data import impute
 from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.table import are_positions, check_point, with_text_keys
 from streamembed.drift.alarm import Alarm
@@ -148,5 +148,4 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
         self._complete(rows, min(SETTLED, self.n_reference))
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        index = np.arange(len(points), dtype=np.int64)
-        self._monitor.watch(Batch(points, names, are_positions(names), None, index, ()))
+        self._monitor.watch(Batch.of_points(points, Features.of_names(names)))

@@ -194,13 +194,13 @@ class PointEstimator(HintedAttributes, base.Base):
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
 
-    def _check_features(self, rows: FeatureRows, learner: str) -> None:
+    def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
         """Refuse arrays of another width before anything is counted."""
         names = self._observed_names
         if names and (self._names or rows.ordered):
-            rows.check(names, learner)
+            rows.check(names, learner, name)
         if rows.ordered and len(rows) and not rows.names:
-            raise FeatureError("X has no features: it must have at least one column")
+            raise FeatureError(f"{name} has no features: it must have at least one column")
 
     def _fill_with_zeros(self, rows: FeatureRows) -> Floats:
         """Points as they come, (n, d), missing values as 0: what they are before the warm-up ends.

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamembed.data import batch, impute, precomputed
 from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_table
 from streamembed.data.table import are_positions, check_point, with_text_keys
@@ -203,10 +204,12 @@ class MapEstimator(ColdStartTransformer):
         """Coordinates of points, (n, n_components)."""
         if not self.ready:
             return np.zeros((len(rows), self.n_components))
-        points = self._fill(self._count_missing(rows.arrange(self._names)))
-        index = np.arange(len(points), dtype=np.int64)
-        checked = Batch(points, self._names, are_positions(self._names), None, index, ())
-        placed: Floats = self._shown().transform(checked)
+        points, unknown = rows.arrange(self._names)
+        if unknown or np.isnan(points).any():
+            points = self._fill(self._count_missing((points, unknown)))
+        features = self.engine.features
+        assert features is not None
+        placed: Floats = self._shown().transform(Batch.of_points(points, features))
         return placed
 
     def _place_objects(self, objects: Sequence[Any]) -> Floats:
@@ -342,7 +345,7 @@ class MapEstimator(ColdStartTransformer):
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
         self._held = self._renewed()
         engine = self._engine or self._create_engine()
-        rows = batch.check_table(points, names, are_positions(names), NO_NULLS, {}, None, "raise")
+        rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
         engine.admit(rows, times=None if self.clock == POSITION else times)
         self._engine = engine

@@ -22,7 +22,7 @@ import numpy as np
 from river import base
 
 from streamembed import validation
-from streamembed.data import batch, column_roles, impute
+from streamembed.data import column_roles, impute
 from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import UNKNOWN, LabelIndex, read_answers, read_keys
 from streamembed.data.table import sort_names
@@ -265,10 +265,7 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        with batch.rename_argument("X1"):
-            left = impute.read(X1)
-        with batch.rename_argument("X2"):
-            right = impute.read(X2)
+        left, right = impute.read(X1, name="X1"), impute.read(X2, name="X2")
         if len(left) != len(right):
             raise InputError(
                 f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
@@ -277,8 +274,7 @@ class MetricEstimator(
         answers = read_answers(similar, len(left))
         impute.check_pairs(left, right)
         for table, name in ((left, "X1"), (right, "X2")):
-            with batch.rename_argument(name):
-                self._check_features(table, "this metric")
+            self._check_features(table, "this metric", name)
         code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
         codes = [code_of[answer] for answer in answers]
         with self._whole() as after:

@@ -13,6 +13,7 @@ from river import base
 
 from streamembed import validation
 from streamembed.data import batch, column_roles, impute
+from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, read_frame, to_input_format, to_table
 from streamembed.data.table import are_positions, read_array, sort_names
@@ -135,7 +136,8 @@ class PrincipalAxes:
         remedy = "drop or fill them before transforming"
         read = read_frame(X)
         table = column_roles.split(read, self.feature_names).points
-        points = batch.read(table, None, self.feature_names, self.ordered, remedy=remedy).points
+        features = Features(self.feature_names, self.ordered)
+        points = batch.read(table, None, features, remedy=remedy).points
         return to_input_format(self._place(points), X, read, "pca")
 
     def inverse_transform(self, coordinates: Any) -> Floats:

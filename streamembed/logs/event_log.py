@@ -37,6 +37,7 @@ from streamembed.data.column_roles import (
     check_names,
     choose_event_columns,
 )
+from streamembed.data.features import Features
 from streamembed.data.values import is_list_type
 from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, quote, warn
 from streamembed.logs import log_columns
@@ -152,6 +153,18 @@ class EventLog:
     def ordered(self) -> bool:
         """True if features are known by position, like those of an array."""
         return self.kind == "points" and self.list_column is not None
+
+    @property
+    def features(self) -> Features:
+        """Names of the features, and whether they are known by position."""
+        return Features(self.feature_names, self.ordered)
+
+    def select_files(self, start: int, stop: int) -> EventLog:
+        """Some of the files, with the columns of the whole log."""
+        files = self._files[start:stop]
+        rows = [file.rows for file in files]
+        n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
+        return replace(self, paths=self.paths[start:stop], n_rows=n_rows, _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
         return self._batches(0)

@@ -14,6 +14,7 @@ import numpy as np
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
 from streamembed.data.column_roles import ColumnChoice
+from streamembed.data.features import Features
 from streamembed.data.table import find_columns, sort_names
 from streamembed.errors import FeatureError
 from streamembed.logs.event_log import EventLog, LogBatch, open_with_choice
@@ -63,7 +64,7 @@ class PairLog:
 
     def _check_pairs(self, part: LogBatch) -> PairBatch:
         names = self.log.feature_names
-        read = batch.check_table(part.points, names, False, part.nulls, {}, None, "skip")
+        read = batch.check_table(part.points, Features(names, False), part.nulls, {}, None, "skip")
         rejected = [Rejected(part.offset + row.index, None, row.reason) for row in read.rejected]
         kinds = read.points[:, names.index(SIMILAR)]
         is_valid = (kinds == 0.0) | (kinds == 1.0)

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.errors import quote
 from streamembed.geometry.scaling import Scaling
 from streamembed.numeric.arrays import Floats
@@ -46,6 +47,10 @@ class Agreement:
     half_life: float | None
     clock: str
     epoch: int = 0
+
+    def as_features(self) -> Features:
+        """Names and order of the features as one value."""
+        return Features(self.features, self.ordered)
 
     @cached_property
     def hash(self) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from scipy.spatial.distance import cdist
 
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.features import Features
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.geometry.scaling import Scaling
@@ -281,15 +282,14 @@ def from_covering(
     return LandmarkSet(*parts, agreement, {partition: state.position}, state.time, size, radius)
 
 
-def from_state(
-    state: State, config: Config, features: tuple[tuple[str, ...], bool], partition: int
-) -> LandmarkSet:
+def from_state(state: State, config: Config, features: Features, partition: int) -> LandmarkSet:
     """The set of an engine, whose landmarks have coordinates."""
     assert state.cover is not None
     scaling = state.scaling
     bandwidth = None if config.has_widths or config.family != "kernel" else scaling.bandwidth
     agreement = Agreement(
-        *features,
+        features.names,
+        features.ordered,
         tuple(scaling.scale.tolist()),
         bandwidth,
         config.half_life,

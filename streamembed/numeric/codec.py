@@ -13,8 +13,8 @@ number: see `RULES`.
 A class may differ in three ways only. A field with the metadata `NOT_SAVED` is left to its default,
 or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
 before there was such a field can be read. And a class with ``__pack__`` is saved as the
-dataclass that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone completes
-an object.
+dataclass or tuple that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone
+completes an object.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def prepare(*kinds: Any) -> None:
         done.add(kind)
         stack += get_args(kind)
         inner = _find_packed_class(kind)
-        if is_dataclass(_find_class(inner)):
+        if not is_dataclass(_find_class(inner)):
+            stack.append(inner)
+        else:
             stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
 
 
@@ -209,6 +211,8 @@ class _Reader:
 
     def _read_object(self, kind: Any, entries: Any, path: str, key: str) -> Any:
         inner = _find_packed_class(kind)
+        if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple
+            return kind.__unpack__(self.read(inner, entries, path, key))
         dataclass_type, hints = _find_class(inner), _read_hints(inner)
         declared = _list_saved(dataclass_type)
         if "support" in declared:

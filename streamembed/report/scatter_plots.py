@@ -141,11 +141,6 @@ def _list_columns(main: Floats, other: Floats | None) -> dict[str, Any]:
     return columns
 
 
-def _create_batch(snapshot: Snapshot, points: Floats) -> Batch:
-    index = np.arange(len(points), dtype=np.int64)
-    return Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
-
-
 def _compute_coverage(reference: ScatterReference | None, snapshot: Snapshot) -> Floats:
     """Coverage of its points by the support of the reference; NaN if unknown."""
     unknown: Floats = np.full(len(snapshot.ids), np.nan)
@@ -153,7 +148,7 @@ def _compute_coverage(reference: ScatterReference | None, snapshot: Snapshot) ->
         return unknown
     try:
         coverage: Floats = reference.snapshot.coverage(
-            _create_batch(reference.snapshot, snapshot.points)
+            Batch.of_points(snapshot.points, reference.snapshot.features)
         )
     except StreamembedError:
         return unknown
@@ -168,7 +163,7 @@ def _describe_reference_points(
     if reference is None or not snapshot.feature_names or not len(reference.ids):
         return nothing
     indices = select_evenly(len(reference.ids), MOST_REFERENCE_POINTS)
-    points = _create_batch(snapshot, np.ascontiguousarray(reference.points[indices]))
+    points = Batch.of_points(np.ascontiguousarray(reference.points[indices]), snapshot.features)
     try:
         coordinates, coverage = snapshot.transform_with_coverage(points)
         first, second = _split_coordinates(snapshot, coordinates, None)

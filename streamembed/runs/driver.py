@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
+from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, quote
@@ -169,8 +170,7 @@ class ReplayDriver:
             return
         rows = EventRows.concatenate(unmonitored)
         names = self._engine.feature_names or self._log.feature_names
-        index = np.arange(len(rows), dtype=np.int64)
-        events = Batch(rows.points, names, self._log.ordered, rows.ids, index, ())
+        events = Batch.of_points(rows.points, Features(names, self._log.ordered), rows.ids)
         labels = None
         if "label" in rows.passthrough and monitor.parameters["labels"]:
             labels = rows.passthrough["label"].to_pylist()
@@ -205,17 +205,15 @@ class ReplayDriver:
         if self._pairs is None or not self._engine.ready:
             return
         log, self._pairs = self._pairs, None
-        names = self._engine.feature_names
-        order = match_features(log, names)
+        features = Features(self._engine.feature_names, True)
+        order = match_features(log, features.names)
         self._recorder.write_rejected_pairs(())
         for part in log:
             if part.rejected and self._options.on_bad_row == "raise":
                 first = part.rejected[0]
                 raise _create_bad_row_error(first.index, first.reason, "pair log")
-            index = np.arange(len(part.similar), dtype=np.int64)
             left, right = (
-                Batch(side[:, order], names, True, None, index, ())
-                for side in (part.left, part.right)
+                Batch.of_points(side[:, order], features) for side in (part.left, part.right)
             )
             self._engine.learn_pairs(left, right, part.similar)
             self._count(pairs=len(part.similar), rejected_pairs=len(part.rejected))

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
+from streamembed.data.features import Features
 from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
@@ -39,17 +40,21 @@ class PointFeed:
 
     def __init__(self, engine: Engine, log: EventLog) -> None:
         self._engine = engine
-        self._names = log.feature_names
-        self._ordered = log.ordered
+        self._features = log.features
+
+    @property
+    def _learned_features(self) -> Features:
+        """Those of the log, in the order of the engine once it has one."""
+        names = self._engine.feature_names or self._features.names
+        return replace(self._features, names=names)
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         """The rows of a batch that may become events, and those that never can, ascending."""
-        points, nulls, names = part.points, part.nulls, self._names
-        learned_names = self._engine.feature_names
-        if learned_names not in ((), names):  # learned by column order: "10" is after "9"
-            order = find_columns(names, learned_names)
-            names, points, nulls = learned_names, points[:, order], nulls[:, order]
-        read = batch.check_table(points, names, self._ordered, nulls, part.faults, part.ids, "skip")
+        points, nulls, features = part.points, part.nulls, self._learned_features
+        if features.names != self._features.names:  # learned by column order: "10" is after "9"
+            order = find_columns(self._features.names, features.names)
+            points, nulls = points[:, order], nulls[:, order]
+        read = batch.check_table(points, features, nulls, part.faults, part.ids, "skip")
         rows = EventRows(
             part.offset + read.kept, read.points, _select_passthrough(part, read.kept), read.ids
         )
@@ -61,9 +66,8 @@ class PointFeed:
         Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
         nothing was accepted then.
         """
-        names = self._engine.feature_names or self._names
-        index = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
-        checked = Batch(rows.points, names, self._ordered, rows.ids, index, ())
+        # labels are of these rows alone
+        checked = Batch.of_points(rows.points, self._learned_features, rows.ids)
         labels = None
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
@@ -72,18 +76,17 @@ class PointFeed:
         learned = self._engine.admit(checked, on_bad_row, labels, done, times)
         rejected_index = [row.index for row in learned.rejected]
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
-        return rows.take(np.delete(index, rejected_index)), rejected
+        return rows.take(np.delete(checked.kept, rejected_index)), rejected
 
     def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
         """Coordinates of the events from a position on."""
-        index = np.arange(len(rows), dtype=np.int64)
-        events = Batch(rows.points, snapshot.feature_names, self._ordered, None, index, ())
+        events = Batch.of_points(rows.points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
         picture, picture_kept = _find_picture(self._engine, snapshot, position, len(rows))
         if picture is not None and snapshot.picture is not None:
             missing = np.isnan(picture[:, 0])
             if missing.any():
-                others = replace(events, points=rows.points[missing], kept=index[: missing.sum()])
+                others = Batch.of_points(rows.points[missing], snapshot.features)
                 picture[missing] = snapshot.picture.transform(others)
         version = snapshot.position, snapshot.frame.epoch
         return EmbeddedEvents(coordinates, coverage, *version, picture, picture_kept)

@@ -106,9 +106,9 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
 def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> tuple[Any, int]:
     """One batch of a log as a table of this schema, and how many of its rows have a reason."""
     if part.distances is None:
-        names, nulls = snapshot.feature_names, part.nulls[:, order]
+        features, nulls = snapshot.features, part.nulls[:, order]
         points, faults = part.points[:, order], part.faults
-        read = batch.check_table(points, names, False, nulls, faults, None, "skip")
+        read = batch.check_table(points, features, nulls, faults, None, "skip")
         usable = read.kept.tolist()
         reasons = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)

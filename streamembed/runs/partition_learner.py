@@ -106,9 +106,9 @@ class _CheckedRows:
 def _check_rows(part: Partition, rows: LogBatch, timed: bool) -> _CheckedRows:
     """The rows of a batch that belong to a partition."""
     n = len(rows) if part.stop is None else min(len(rows), part.stop - rows.offset)
-    names, faults = part.log.feature_names, {at: why for at, why in rows.faults.items() if at < n}
+    faults = {at: why for at, why in rows.faults.items() if at < n}
     nulls = rows.nulls[:n]
-    read = batch.check_table(rows.points[:n], names, part.log.ordered, nulls, faults, None, "skip")
+    read = batch.check_table(rows.points[:n], part.log.features, nulls, faults, None, "skip")
     first = rows.offset - part.start
     times = None
     if timed:

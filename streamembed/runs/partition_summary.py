@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from streamembed.data.features import Features
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.geometry.scaling import LEAST_SHARE, choose_divisors
 from streamembed.merging.agreement import Agreement
@@ -61,7 +62,7 @@ def merge_summaries(left: PartitionSummary, right: PartitionSummary, size: int) 
 
 
 def compute_agreement(
-    summaries: Sequence[PartitionSummary], config: Config, features: tuple[str, ...], ordered: bool
+    summaries: Sequence[PartitionSummary], config: Config, features: Features
 ) -> Agreement:
     """What all partitions scale by, from their summaries in order.
 
@@ -72,10 +73,16 @@ def compute_agreement(
     for other in summaries[1:]:
         whole = merge_summaries(whole, other, size)
     spread = whole.spread
+
+    def build(scale: tuple[float, ...], bandwidth: float | None) -> Agreement:
+        return Agreement(
+            features.names, features.ordered, scale, bandwidth, config.half_life, config.clock
+        )
+
     if not spread.counts.any():  # no row can be learned, and they are still reported as rejected
-        units = (1.0,) * len(features)
+        units = (1.0,) * len(features.names)
         bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
-        return Agreement(features, ordered, units, bandwidth, config.half_life, config.clock)
+        return build(units, bandwidth)
     least = LEAST_SHARE if config.rescales else 0.0
     deviations = np.sqrt(spread.squares / spread.counts)
     count = float(spread.counts.max())
@@ -86,9 +93,7 @@ def compute_agreement(
         if bandwidth is None:
             scaled = (whole.sample - spread.means) / scale
             bandwidth = choose_bandwidth(cdist(scaled, scaled))
-    return Agreement(
-        features, ordered, tuple(scale.tolist()), bandwidth, config.half_life, config.clock
-    )
+    return build(tuple(scale.tolist()), bandwidth)
 
 
 def _rank(seed: int, partition: int, position: int) -> int:

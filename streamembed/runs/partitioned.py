@@ -296,7 +296,7 @@ def _learn(
         if root.agreement is None:
             by_partition = executor.summarise()
             summaries = [by_partition[number] for number in sorted(by_partition)]
-            agreement = compute_agreement(summaries, config, log.feature_names, log.ordered)
+            agreement = compute_agreement(summaries, config, log.features)
             root.set_agreement(agreement)
             executor.begin(agreement)
         while True:

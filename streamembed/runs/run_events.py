@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamembed.engine.call import Call
 from streamembed.errors import DamagedFileError
-from streamembed.runs import operations
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader
@@ -148,26 +148,22 @@ def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
 def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        metadata, arrays = operation.metadata, operation.arrays
-        if operation.name == "label":
+        call = Call.from_bytes(record.data)
+        metadata, arrays = call.metadata, call.arrays
+        if call.name == "label":
             late.update(zip(metadata["ids"], metadata["labels"], strict=True))
-        if operation.name not in ("learn", "learn_distances"):
+        if call.name not in ("learn", "learn_distances"):
             continue
-        rejected = set(metadata["gone"])
-        is_points = operation.name == "learn"
-        rows = arrays["kept"].tolist() if is_points else list(range(operation.rows))
+        rejected = set(call.unlearned)
+        is_points = call.name == "learn"
+        rows = arrays["kept"].tolist() if is_points else list(range(call.rows))
         learned = [place for place, row in enumerate(rows) if row not in rejected]
         positions = list(range(start, record.position))
         start = record.position
         if len(learned) != len(positions):
             continue  # some are still pending
-        known_ids = arrays.get("ids") if is_points else metadata["ids"]
-        ids = (
-            positions
-            if known_ids is None
-            else [operations.to_python(known_ids[place]) for place in learned]
-        )
+        known_ids = arrays["ids"].tolist() if "ids" in arrays else metadata.get("ids")
+        ids = positions if known_ids is None else [known_ids[place] for place in learned]
         columns = {"position": pa.array(positions, pa.int64()), "id": pa.array(ids)}
         if metadata.get("labels"):
             labels = [metadata["labels"][rows[place]] for place in learned]

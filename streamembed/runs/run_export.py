@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
+from streamembed.engine.call import Call
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
@@ -23,7 +24,6 @@ from streamembed.errors import (
     check_path,
     quote,
 )
-from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.event_rows import read_event_rows
 from streamembed.runs.recorder import rename_coordinates
@@ -109,8 +109,7 @@ def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
         )
         return
     for positions, ids, points in _read_events(reader):
-        index = np.arange(len(points), dtype=np.int64)
-        events = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
+        events = Batch.of_points(points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
         ids = positions if ids is None else ids
         yield _build_table(snapshot.method, positions, ids, coordinates, coverage)
@@ -133,11 +132,11 @@ def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
         return
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        if operation.name != "learn":
+        call = Call.from_bytes(record.data)
+        if call.name != "learn":
             continue
-        arrays = operation.arrays
-        learned = ~np.isin(arrays["kept"], operation.metadata["gone"])
+        arrays = call.arrays
+        learned = ~np.isin(arrays["kept"], call.unlearned)
         ids = arrays["ids"][learned] if "ids" in arrays else None
         yield np.arange(start, record.position), ids, arrays["points"][learned]
         start = record.position

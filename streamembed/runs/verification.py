@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.drift.monitor import Monitor
+from streamembed.engine.call import Call
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -28,7 +29,6 @@ from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.methods.options import Config
-from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import (
     CHECKPOINTS,
@@ -228,7 +228,7 @@ def _check_chain(database: Database, chain: str) -> int:
         if chain in LOADERS:
             LOADERS[chain](record.data)
         elif chain == OPERATIONS:
-            start += operations.unpack(record.data)[0].events
+            start += Call.from_bytes(record.data).events
             if record.position != start:
                 raise DamagedFileError(
                     f"batch {record.number} leads to event {start}, not {record.position}"
@@ -262,7 +262,7 @@ def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
     count = 0
     for record in database.read_chain(OPERATIONS):
-        operations.apply(engine, operations.unpack(record.data)[0])
+        engine.apply(Call.from_bytes(record.data))
         count += 1
         if engine.position != record.position:
             raise DamagedFileError(

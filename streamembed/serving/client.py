@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
+from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
-from streamembed.engine.input_checks import Learned
+from streamembed.engine.call import Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     InputError,
@@ -30,7 +31,6 @@ from streamembed.errors import (
 )
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.serving.messages import (
-    Features,
     Transformed,
     build_table,
     compute_digest,

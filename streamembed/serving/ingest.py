@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.serving.messages import EventBatch, Features, RefusedError
+from streamembed.data.features import Features
+from streamembed.serving.messages import EventBatch, RefusedError
 
 # Bytes of a header, which holds the ids and labels of a batch.
 MAX_HEADER = 1 << 28

@@ -8,14 +8,15 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import astuple
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.features import NO_FEATURES
 from streamembed.errors import InputError, ParameterError, summarise_error
-from streamembed.runs.operations import to_python
 from streamembed.runs.session import Run, open_run
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.ingest import receive_message, send_message
@@ -123,11 +124,8 @@ class IngestWriter:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":
-            engine = self._run.engine
-            ordered = True
-            if engine.feature_names:
-                ordered = engine._features_of_points()[1]
-            return {"names": engine.feature_names, "ordered": ordered}
+            features = self._run.engine.features or NO_FEATURES
+            return {"names": features.names, "ordered": features.ordered}
         self._waiting += 1
         try:
             with self._lock:
@@ -187,7 +185,7 @@ class IngestWriter:
             "offset": offset,
             "next": end,
             "accepted": learned.accepted,
-            "rejected": [[row.index, to_python(row.id), row.reason] for row in learned.rejected],
+            "rejected": [astuple(row) for row in learned.rejected],
             "position": self._run.position,
             "repeated": repeated,
         }

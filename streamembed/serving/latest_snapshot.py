@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import Batch
+from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, summarise_error
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.serving.messages import (
-    Features,
     RefusedError,
     build_answer_schema,
     mask_usable,
@@ -54,8 +54,8 @@ class ServedSnapshot:
     @cached_property
     def features(self) -> Features | None:
         """Features of its points; None where it was learned from distances."""
-        names = self.snapshot.feature_names
-        return Features(names, self.snapshot._ordered) if names else None
+        features = self.snapshot.features
+        return features if features.names else None
 
     @cached_property
     def metadata(self) -> bytes:
@@ -98,9 +98,7 @@ class ServedSnapshot:
         return pa.record_batch(columns, schema=self.schema), valid
 
     def _transform(self, points: Floats) -> tuple[Floats, Floats]:
-        assert self.features is not None
-        names, ordered = self.features.names, self.features.ordered
-        rows = Batch(points, names, ordered, None, np.arange(len(points)), ())
+        rows = Batch.of_points(points, self.snapshot.features)
         with one_blas_thread():
             embedded: tuple[Floats, Floats] = self.snapshot.transform_with_coverage(rows)
         return embedded

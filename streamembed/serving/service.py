@@ -24,7 +24,9 @@ from streamembed.serving.messages import (
     LABEL,
     RefusedError,
     build_flight_error,
+    build_point_schema,
     check_batch,
+    check_schema,
     convert_error,
     extract_events,
     extract_points,
@@ -128,7 +130,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         served = self._follower.require_current()
         if served.features is None:
             raise RefusedError("invalid", "this run learned distances: it cannot transform points")
-        served.features.check_schema(_read_arrow(lambda: reader.schema))
+        check_schema(_read_arrow(lambda: reader.schema), served.features)
         writer.begin(served.schema)
         for batch, _ in self._read_batches(call, reader):
             began = time.perf_counter()
@@ -164,7 +166,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 features = infer_features(schema, (ID, LABEL))
                 if not features.names:
                     raise RefusedError("invalid", "the schema must have a column for each feature")
-            features.check_schema(schema, (ID, LABEL))
+            check_schema(schema, features, (ID, LABEL))
             for batch, metadata in self._read_batches(call, reader):
                 began = time.perf_counter()
                 offset, events = parse_number(metadata, "offset"), extract_events(batch, features)
@@ -269,12 +271,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 raise RefusedError(
                     "not_found", "this run learned distances: it cannot transform points"
                 )
-            return served.features.schema(), -1, -1, pack_metadata(**self._limits)
+            return build_point_schema(served.features), -1, -1, pack_metadata(**self._limits)
         if path == "learn":
             with self._connect_writer() as writer_client:
                 features = writer_client.fetch_features()
                 offset = writer_client.fetch_offset(call.token.name)
-            schema = pa.schema([]) if features is None else features.schema()
+            schema = pa.schema([]) if features is None else build_point_schema(features)
             return schema, -1, -1, pack_metadata(offset=offset, **self._limits)
         if path == "timeline":
             table = self._read_timeline()

@@ -16,10 +16,10 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
+from streamembed.data.features import Features
 from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.ingest_writer import IngestWriter
 from streamembed.serving.latest_snapshot import RunFollower
-from streamembed.serving.messages import Features
 from streamembed.serving.tls import read_certificate_names
 from streamembed.storage.database import remove_reader_files
 from tests.report import runs
