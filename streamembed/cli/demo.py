@@ -47,24 +47,14 @@ RETAINED_COLOUR, ADDED_COLOUR, NEW_COLOUR, LINE_COLOUR = "#0072B2", "#b0b0b0", "
 
 @dataclass(frozen=True)
 class DemoStep:
-    """A hundred events: their coverage by the snapshot before them, and the snapshot after.
+    """A hundred events: their coverage by the snapshot before them, and the snapshot after."""
 
-    Attributes
-    ----------
-    snapshot
-        After the events.
-    usual_coverage, new_coverage
-        Median coverage of the arriving events of each kind, not yet learned; NaN without any.
-    movement
-        How far the picture moved; NaN at the first one.
-    learn_seconds, publish_seconds
-        Seconds to learn the events, picture included, and to certify the snapshot.
-    """
-
-    snapshot: Snapshot
+    snapshot: Snapshot  # after the events
+    # Median coverage of the arriving events of each kind, not yet learned; NaN without any.
     usual_coverage: float
     new_coverage: float
-    movement: float
+    movement: float  # how far the picture moved; NaN at the first one
+    # Seconds to learn the events, picture included, and to certify the snapshot.
     learn_seconds: float
     publish_seconds: float
 

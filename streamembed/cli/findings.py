@@ -31,23 +31,12 @@ RUN_FILES = ("timeline.parquet", "run.db")
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The contents of a path.
+    """The contents of a path."""
 
-    Attributes
-    ----------
-    verdict : str
-        One line: what it is, its size, whether it is intact.
-    facts : dict
-        All facts, JSON-ready, with every digit.
-    hints : tuple of str
-        Problems, and what to do about them.
-    brief : dict or None
-        Shorter values that replace facts in text output; None leaves a fact out.
-    """
-
-    verdict: str
-    facts: dict[str, Any]
-    hints: tuple[str, ...] = ()
+    verdict: str  # one line: what it is, its size, whether it is intact
+    facts: dict[str, Any]  # all facts, JSON-ready, with every digit
+    hints: tuple[str, ...] = ()  # Problems, and what to do about them
+    # Shorter values that replace facts in text output; None leaves a fact out.
     brief: dict[str, Any] | None = None
 
 

@@ -42,27 +42,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Rows ready to be learned or transformed.
+    """Rows ready to be learned or transformed."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        Finite, float64, C-contiguous, a copy of the input.
-    features : Features
-        Of the d columns.
-    ids : (n,) or None
-        int64, or objects that are all str, of any length each; None where the caller gave none.
-    kept : (n,)
-        Index in the call of each row.
-    rejected : tuple of Rejected
-        The other rows, ascending by index.
-    """
-
-    points: Floats
-    features: Features
+    points: Floats  # (n, d): Finite, float64, C-contiguous, a copy of the input
+    features: Features  # of the d columns
+    # (n,) or None: int64, or objects that are all str, of any length each; None where the caller
+    # gave none.
     ids: Array | None
-    kept: Ints
-    rejected: tuple[Rejected, ...]
+    kept: Ints  # (n,): index in the call of each row
+    rejected: tuple[Rejected, ...]  # the other rows, ascending by index
 
     @classmethod
     def of_points(cls, points: Floats, features: Features, ids: Array | None = None) -> Self:

@@ -52,27 +52,18 @@ MAX_LISTED = 8  # features that a line names
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The columns that the caller chose; None where the caller chose nothing.
+    """The columns that the caller chose; None where the caller chose nothing."""
 
-    Attributes
-    ----------
-    features, exclude : tuple of str
-        Names or patterns.
-    id, label, time : str or None
-        The columns of these uses; None for those of the reserved names.
-    trusted : bool
-        Whether every numeric column is taken for a feature, whatever it looks like.
-    reserves : bool
-        Whether the reserved names count.
-    """
-
+    # Names or patterns.
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
+    # The columns of these uses; None for those of the reserved names.
     id: str | None = None
     label: str | None = None
     time: str | None = None
+    # Whether every numeric column is taken for a feature, whatever it looks like.
     trusted: bool = False
-    reserves: bool = True
+    reserves: bool = True  # whether the reserved names count
 
     def __post_init__(self) -> None:
         """Refuse a column of two uses."""
@@ -102,21 +93,13 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """The columns that hold the events of a table or log.
+    """The columns that hold the events of a table or log."""
 
-    Attributes
-    ----------
-    kind : str
-        "points" or "distances".
-    feature_names : tuple of str
-        Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
-        none of distances.
-    list_column : str or None
-        The list column that holds the points or the distances; None for numeric columns.
-    """
-
-    kind: str
+    kind: str  # "points" or "distances"
+    # Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
+    # none of distances.
     feature_names: tuple[str, ...]
+    # The list column that holds the points or the distances; None for numeric columns.
     list_column: str | None
 
     @property
@@ -182,29 +165,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCandidates:
-    """The columns of one table by what they could be; as text, those that can be features.
+    """The columns of one table by what they could be; as text, those that can be features."""
 
-    Attributes
-    ----------
-    where : str
-        What the table is called.
-    types : dict
-        Arrow types by name.
-    numeric : tuple of str
-    vectors : dict
-        Columns of lists of numbers of one length, with that length.
-    doubtful : dict
-        Numeric columns that look like something else, and what it is.
-    excluded : frozenset of str
-        Columns that the caller leaves out.
-    """
-
-    where: str
-    types: Mapping[str, Any]
+    where: str  # what the table is called
+    types: Mapping[str, Any]  # arrow types by name
     numeric: tuple[str, ...]
-    vectors: Mapping[str, int]
-    doubtful: Mapping[str, str]
-    excluded: frozenset[str]
+    vectors: Mapping[str, int]  # columns of lists of numbers of one length, with that length
+    doubtful: Mapping[str, str]  # numeric columns that look like something else, and what it is
+    excluded: frozenset[str]  # columns that the caller leaves out
 
     @classmethod
     def of(

@@ -24,18 +24,10 @@ ASYMMETRY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RowLength:
-    """The number of accepted objects that the next row must hold distances to.
+    """The number of accepted objects that the next row must hold distances to."""
 
-    Attributes
-    ----------
-    lengths : tuple of int
-        The valid lengths, the usual one first.
-    description : str
-        What they count, for messages.
-    """
-
-    lengths: tuple[int, ...]
-    description: str
+    lengths: tuple[int, ...]  # the valid lengths, the usual one first
+    description: str  # what they count, for messages
 
 
 class DistanceRows:

@@ -11,17 +11,10 @@ from streamembed.data.table import are_positions
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of points, in the order of their columns.
+    """The features of points, in the order of their columns."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        All different; empty where objects are known by distances.
-    ordered : bool
-        True where the columns are named by their place ("0", "1", ...), not by the caller.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # all different; empty where objects are known by distances
+    # True where the columns are named by their place ("0", "1", ...), not by the caller.
     ordered: bool
 
     @classmethod

@@ -30,16 +30,10 @@ class RetainedIds:
     """Ids with the stream positions of their events, as far back as ``window`` events reach.
 
     An immutable value: the next one shares its large part and copies its small part.
-
-    Attributes
-    ----------
-    window : int or None
-        None for a window that never ends.
-    older, recent : dict
-        Positions by id; where both have one, the recent one counts.
     """
 
-    window: int | None
+    window: int | None  # None for a window that never ends
+    # Positions by id; where both have one, the recent one counts.
     older: dict[Hashable, int]
     recent: dict[Hashable, int]
 

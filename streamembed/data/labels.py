@@ -152,21 +152,13 @@ def label_key(label: Any) -> Hashable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelIndex:
-    """Which label has which class index; a value, like everything that an engine remembers.
+    """Which label has which class index; a value, like everything that an engine remembers."""
 
-    Attributes
-    ----------
-    known : tuple
-        Labels in the order of their first events: the index is that of the class. Those of an
-        engine are plain values, those of an estimator anything that can be a key.
-    unlearned : int
-        Events so far with another label.
-    index : dict
-        Of the known ones, by `label_key`; made of them where it is not given.
-    """
-
+    # Labels in the order of their first events: the index is that of the class. Those of an engine
+    # are plain values, those of an estimator anything that can be a key.
     known: tuple[Label, ...] = ()
-    unlearned: int = 0
+    unlearned: int = 0  # events so far with another label
+    # Of the known ones, by `label_key`; made of them where it is not given.
     index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:

@@ -41,36 +41,22 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumericTable:
-    """A table as numbers.
+    """A table as numbers."""
 
-    Attributes
-    ----------
-    values : (n, d)
-        Fresh; NaN where there is no number, infinite where one leaves the doubles.
-    names : tuple of str
-        Of the d columns, all different, in the caller's order.
-    ordered : bool
-        True where columns are named by their place ("0", "1", ...), not by the caller.
-    nulls, absent : (n, d)
-        Where the source has a null, and where a dict does not have the key; shape (0, 0) where
-        there is no such thing.
-    faults : dict of int to str
-        Rows of dicts that do not have exactly the features that were asked for, or of which one is
-        no number, and why.
-    refused : FeatureError or None
-        What a reader must raise who takes numbers alone: some column holds something else.
-    frame
-        The Arrow table or narwhals frame it came in, or None.
-    """
-
+    # (n, d): Fresh; NaN where there is no number, infinite where one leaves the doubles.
     values: Floats
-    names: tuple[str, ...]
-    ordered: bool
+    names: tuple[str, ...]  # of the d columns, all different, in the caller's order
+    ordered: bool  # True where columns are named by their place ("0", "1", ...), not by the caller
+    # (n, d): where the source has a null, and where a dict does not have the key; shape (0, 0)
+    # where there is no such thing.
     nulls: Bools
     absent: Bools
+    # Rows of dicts that do not have exactly the features that were asked for, or of which one is no
+    # number, and why.
     faults: dict[int, str]
+    # What a reader must raise who takes numbers alone: some column holds something else.
     refused: FeatureError | None
-    frame: Any
+    frame: Any  # the Arrow table or narwhals frame it came in, or None
 
     @property
     def mixes_nulls(self) -> bool:
@@ -347,24 +333,12 @@ def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable |
 
 @dataclass(frozen=True, eq=False)
 class InputFrame:
-    """A data frame or an Arrow table, whichever it came as.
+    """A data frame or an Arrow table, whichever it came as."""
 
-    Attributes
-    ----------
-    native
-        An Arrow table or a frame of narwhals.
-    names : tuple of str
-        Of its columns.
-    given : tuple
-        The same as the frame has them.
-    argument : str
-        What it was passed as, for messages.
-    """
-
-    native: Any
-    names: tuple[str, ...]
-    given: tuple[Any, ...]
-    argument: str = "X"
+    native: Any  # an Arrow table or a frame of narwhals
+    names: tuple[str, ...]  # of its columns
+    given: tuple[Any, ...]  # the same as the frame has them
+    argument: str = "X"  # what it was passed as, for messages
 
     def __len__(self) -> int:
         return len(self.native)

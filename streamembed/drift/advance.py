@@ -99,27 +99,15 @@ def start_watching(state: MonitorState, events: Events, settings: MonitorSetting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ScoredChunks:
-    """Scored chunks, up to the first that raises an alarm or shows that the stream has returned.
+    """Scored chunks, up to the first that raises an alarm or shows that the stream has returned."""
 
-    Attributes
-    ----------
-    running : Running
-        After these chunks.
-    means : (3, p)
-        The exponential means after the last.
-    statistics, logs : (c, f)
-    constant_logs : (c,)
-        See `CalibratedReference.compute_constant_run_lengths`.
-    is_decided : bool
-        Whether the last chunk is such a chunk.
-    """
-
-    running: RunningMeans
-    means: Floats
+    running: RunningMeans  # after these chunks
+    means: Floats  # (3, p): the exponential means after the last
+    # (c, f)
     statistics: Floats
     logs: Floats
-    constant_logs: Floats
-    is_decided: bool
+    constant_logs: Floats  # (c,): see `CalibratedReference.compute_constant_run_lengths`
+    is_decided: bool  # whether the last chunk is such a chunk
 
     def __len__(self) -> int:
         return len(self.logs)

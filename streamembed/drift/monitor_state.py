@@ -48,20 +48,11 @@ class MonitorSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Consecutive events of the stream.
+    """Consecutive events of the stream."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        In the caller's units.
-    ids : (n,)
-        int64 or objects that are str.
-    labels : (n,)
-        Code of the label among those of the monitor; -1 where there is none.
-    """
-
-    points: Annotated[Floats, "n d"]
-    ids: Annotated[Array, "n"]
+    points: Annotated[Floats, "n d"]  # in the caller's units
+    ids: Annotated[Array, "n"]  # int64 or objects that are str
+    # Code of the label among those of the monitor; -1 where there is none.
     labels: Annotated[Ints, "n"]
 
     def __len__(self) -> int:
@@ -84,32 +75,20 @@ class Events:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibratedReference:
-    """A frozen reference, and the distribution of scores without drift.
-
-    Attributes
-    ----------
-    events : Events
-        All events of the reference.
-    ordered : (n, s)
-        Scores of the calibration events, without spread and labels, sorted by column.
-    constant : (d,)
-        Which features are constant in the reference.
-    chance : float
-        Probability that a new event changes one of these; see `_estimate_change_probability`.
-    geometry : Geometry or None
-        None until the first comparison.
-    """
+    """A frozen reference, and the distribution of scores without drift."""
 
     map: ReferenceMap
-    events: Events
+    events: Events  # all events of the reference
+    # Scores of the calibration events, without spread and labels, sorted by column.
     ordered: Annotated[Floats, "* s"]
-    constant: Annotated[Bools, "d"]
+    constant: Annotated[Bools, "d"]  # which features are constant in the reference
+    # Probability that a new event changes one of these; see `_estimate_change_probability`.
     chance: float
     groups: ChannelGroups
     labels: LabelReference | None
     calibration: Calibration
     dependence: Autocorrelation
-    geometry: ReferenceGeometry | None
+    geometry: ReferenceGeometry | None  # None until the first comparison
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""
@@ -149,56 +128,27 @@ class CalibratedReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorState:
-    """State of a monitor.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The features; empty before the first event.
-    ordered : bool
-        True if features have positions instead of names.
-    position : int
-        Events so far.
-    ids_kind : str or None
-        "positions", "numbers" or "strings"; None before the first event.
-    phase : str
-        "collecting", "watching", "relearning" or "stopped".
-    waiting : Events or None
-        Of the reference that is being collected, or of an incomplete chunk; ``position`` counts
-        them.
-    recent : Events or None
-        The last ones, whole chunks.
-    began : int
-        Event at which the monitoring began.
-    compared : (2,)
-        Scores of the geometry at the last comparison; nan before.
-    renewals : int
-        References before this one.
-    recurring : int
-        Consecutive alarms that came soon after their reference.
-    is_alarmed : bool
-        With policy="hold": whether the stream is still away from its reference.
-    known : tuple of (str, int, float or bool)
-        Labels so far, in the order of their codes.
-    """
+    """State of a monitor."""
 
     record: MonitorTimeline
-    compared: Annotated[Floats, "2"]
-    names: tuple[str, ...] = ()
-    ordered: bool = True
-    position: int = 0
+    compared: Annotated[Floats, "2"]  # scores of the geometry at the last comparison; nan before
+    names: tuple[str, ...] = ()  # the features; empty before the first event
+    ordered: bool = True  # True if features have positions instead of names
+    position: int = 0  # events so far
     rejected: int = 0
-    ids_kind: str | None = None
-    phase: str = "collecting"
+    ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
+    phase: str = "collecting"  # "collecting", "watching", "relearning" or "stopped"
+    # Of the reference that is being collected, or of an incomplete chunk; ``position`` counts them.
     waiting: Events | None = None
-    recent: Events | None = None
-    began: int = 0
+    recent: Events | None = None  # the last ones, whole chunks
+    began: int = 0  # event at which the monitoring began
     watched: CalibratedReference | None = None
     running: RunningMeans | None = None
-    renewals: int = 0
-    recurring: int = 0
+    renewals: int = 0  # references before this one
+    recurring: int = 0  # consecutive alarms that came soon after their reference
+    # With policy="hold": whether the stream is still away from its reference.
     is_alarmed: bool = False
-    known: tuple[str | int | float | bool, ...] = ()
+    known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
     alarms: tuple[Alarm, ...] = ()
 
     @property

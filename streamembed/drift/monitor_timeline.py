@@ -33,25 +33,12 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorTimeline:
-    """Stretches of the stream, ascending.
+    """Stretches of the stream, ascending."""
 
-    Attributes
-    ----------
-    length : int
-        Events of a stretch.
-    positions : (s,)
-        Events of the stream when each ended.
-    phases : (s,)
-        State of the monitor in each, as an index of `PHASES`.
-    logs, statistics : (s, 7)
-        Log of the equivalent run length of each channel, and the statistic; nan where there is
-        none.
-    memories : (s, 7)
-    """
-
-    length: int
-    positions: Annotated[Ints, "s"]
-    phases: Annotated[Ints, "s"]
+    length: int  # events of a stretch
+    positions: Annotated[Ints, "s"]  # events of the stream when each ended
+    phases: Annotated[Ints, "s"]  # state of the monitor in each, as an index of `PHASES`
+    # Log of the equivalent run length of each channel, and the statistic; nan where there is none.
     logs: Annotated[Floats, "s 7"]
     statistics: Annotated[Floats, "s 7"]
     memories: Annotated[Ints, "s 7"]

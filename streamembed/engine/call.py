@@ -77,24 +77,14 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Call(Generic[Result]):
-    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``.
+    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``."""
 
-    Attributes
-    ----------
-    name : str
-        The method of `Engine`: "learn", "learn_distances", "learn_pairs", "label", "flush",
-        "rescale" or "relayout".
-    arrays : dict of arrays
-        Its arguments that are numbers or ids.
-    metadata : dict
-        The rest, JSON-ready.
-    unlearned : tuple of int
-        Of a call that was written with its result: the rows that were rejected.
-    """
-
+    # The method of `Engine`: "learn", "learn_distances", "learn_pairs", "label", "flush", "rescale"
+    # or "relayout".
     name: str
-    arrays: dict[str, Array] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)  # its arguments that are numbers or ids
+    metadata: dict[str, Any] = field(default_factory=dict)  # the rest, JSON-ready
+    # Of a call that was written with its result: the rows that were rejected.
     unlearned: tuple[int, ...] = ()
 
     @property

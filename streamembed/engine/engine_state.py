@@ -29,42 +29,24 @@ NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineState:
-    """Everything in an engine that changes.
+    """Everything in an engine that changes."""
 
-    Attributes
-    ----------
-    state : State or None
-        After the last whole chunk; None before the warm-up ends.
-    waiting : PendingParts of AcceptedEvents
-        Accepted events whose chunk is not whole.
-    features : Features or None
-        `NO_FEATURES` where distances are learned; None before the first call.
-    ids_kind : str or None
-        See `streamembed.data.ids.classify_ids`.
-    rejected : int
-        Rows rejected since the first event.
-    labels : LabelIndex
-        The labels observed so far.
-    early : (Floats, Floats, Bools) or None
-        Raw points of given pairs, and what they are, until the warm-up ends.
-    ids : RetainedIds or None
-        Ids of the support and of pending events; None if not computed since the last chunk.
-    log_offset : int
-        Rows taken from the log, accepted or rejected; 0 without a log.
-    labelled : (m,)
-        Stream positions, ascending, of the events of the support that metrics have learned with a
-        label; empty without metrics. Pending events carry their own labels.
-    """
-
-    state: State | None = None
+    state: State | None = None  # after the last whole chunk; None before the warm-up ends
+    # Accepted events whose chunk is not whole.
     waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
+    # `NO_FEATURES` where distances are learned; None before the first call.
     features: Features | None = None
-    ids_kind: str | None = None
-    rejected: int = 0
-    labels: LabelIndex = field(default_factory=LabelIndex)
+    ids_kind: str | None = None  # see `streamembed.data.ids.classify_ids`
+    rejected: int = 0  # rows rejected since the first event
+    labels: LabelIndex = field(default_factory=LabelIndex)  # the labels observed so far
+    # (Floats, Floats, Bools) or None: raw points of given pairs, and what they are, until the warm-
+    # up ends.
     early: tuple[Floats, Floats, Bools] | None = None
+    # Ids of the support and of pending events; None if not computed since the last chunk.
     ids: RetainedIds | None = field(default=None, metadata=NOT_SAVED)
-    log_offset: int = 0
+    log_offset: int = 0  # rows taken from the log, accepted or rejected; 0 without a log
+    # (m,): stream positions, ascending, of the events of the support that metrics have learned with
+    # a label; empty without metrics. Pending events carry their own labels.
     labelled: Ints = field(default_factory=lambda: NOTHING)
 
     @property

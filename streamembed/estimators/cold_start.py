@@ -17,20 +17,11 @@ from streamembed.numeric.arrays import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureStatistics(ColdStart):
-    """The features after a number of events of the learner, and their running means.
+    """The features after a number of events of the learner, and their running means."""
 
-    Attributes
-    ----------
-    events : int
-        Of the learner.
-    began : int
-        Events of the learner when the last call began.
-    means, counts : (d,)
-        Of the values that were not missing; empty before the first event of the learner.
-    """
-
-    events: int = 0
-    began: int = 0
+    events: int = 0  # of the learner
+    began: int = 0  # events of the learner when the last call began
+    # (d,): of the values that were not missing; empty before the first event of the learner.
     means: Floats = field(default_factory=lambda: np.zeros(0))
     counts: Floats = field(default_factory=lambda: np.zeros(0))
 

@@ -21,20 +21,12 @@ from streamembed.parameters import HintedAttributes, check_names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColdStart:
-    """The features of a stream: those of its first events, which are kept until they are settled.
+    """The features of a stream: those of its first events, retained until they are settled."""
 
-    Attributes
-    ----------
-    early : tuple of dict
-        Rows of the first events, by feature; empty once the features are settled.
-    names : tuple of str
-        The features; empty until then.
-    imputed, ignored : int
-        Missing values so far, and values of other features.
-    """
-
+    # Rows of the first events, by feature; empty once the features are settled.
     early: tuple[dict[str, float], ...] = ()
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # the features; empty until then
+    # Missing values so far, and values of other features.
     imputed: int = 0
     ignored: int = 0
 

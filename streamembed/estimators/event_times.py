@@ -31,20 +31,11 @@ def split_times(X: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventTimes:
-    """The times of some events of a stream, one after the other.
+    """The times of some events of a stream, one after the other."""
 
-    Attributes
-    ----------
-    start : int
-        Position of the first of them.
-    times : (n,)
-    newest : float or None
-        Of the events before them; None where there are none.
-    """
-
-    start: int = 0
-    times: Floats = field(default_factory=lambda: np.zeros(0))
-    newest: float | None = None
+    start: int = 0  # position of the first of them
+    times: Floats = field(default_factory=lambda: np.zeros(0))  # (n,)
+    newest: float | None = None  # of the events before them; None where there are none
 
     def select(self, start: int, stop: int) -> Floats:
         """Those of the events from one position to another."""

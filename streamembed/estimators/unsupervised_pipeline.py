@@ -54,20 +54,11 @@ class _SavedReplicate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SavedPipeline:
-    """What is saved of a pipeline beside its parameters.
-
-    Attributes
-    ----------
-    names : Features or None
-    waiting : PendingParts of AcceptedEvents
-        Pending events: their chunk is not complete.
-    center, scale : (d,)
-        The maps saw (x - center) / scale; empty before the first chunk.
-    strands : tuple
-    """
+    """What is saved of a pipeline beside its parameters."""
 
     names: Features | None
-    waiting: PendingParts[AcceptedEvents]
+    waiting: PendingParts[AcceptedEvents]  # pending events: their chunk is not complete
+    # (d,): the maps saw (x - center) / scale; empty before the first chunk.
     center: Floats
     scale: Floats
     strands: tuple[_SavedReplicate, ...]

@@ -39,25 +39,15 @@ TILE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension(abc.ABC):
-    """Coordinates and coverage of new points, or of objects by their distances, tile by tile.
+    """Coordinates and coverage of new points, or of objects by their distances, tile by tile."""
 
-    Attributes
-    ----------
-    points : (N, d)
-        X, as distances see them.
-    center, scale : (d,)
-        Of the caller's units.
-    targets : (N, k) or (N, k + 2)
-        What weights of the support's points are applied to, for k coordinates.
-    typical : float
-        What the coverage of a point is relative to.
-    """
-
-    points: Floats
+    points: Floats  # (N, d): X, as distances see them
+    # (d,): of the caller's units.
     center: Floats
     scale: Floats
+    # (N, k) or (N, k + 2): what weights of the support's points are applied to, for k coordinates.
     targets: Floats
-    typical: float
+    typical: float  # what the coverage of a point is relative to
 
     @property
     def n_columns(self) -> int:
@@ -118,20 +108,12 @@ class Extension(abc.ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FusedExtension(Extension):
-    """Squared distances by one product, exact where it cancels: for many points one by one.
+    """Squared distances by one product, exact where it cancels: for many points one by one."""
 
-    Attributes
-    ----------
-    finest : float
-        A squared distance that distinguishes points: exponents are exact to a share of it.
-    squares : (N,)
-        Of the points' norms.
-    fused : (d + 1, N)
-        [-2 X | squares], transposed: one product gives squared distances.
-    """
-
+    # A squared distance that distinguishes points: exponents are exact to a share of it.
     finest: float
-    squares: Floats = field(init=False)
+    squares: Floats = field(init=False)  # (N,): of the points' norms
+    # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances.
     fused: Floats = field(init=False)
 
     def __post_init__(self) -> None:

@@ -26,17 +26,10 @@ class EigState:
 
 @dataclass(frozen=True)
 class EigLearner(MetricLearner):
-    """See `streamembed.estimators.EigDML`, and `MustLinkMetric` with its roots; nothing is scaled.
-
-    Attributes
-    ----------
-    settings : EigDMLSettings
-    recent : bool
-        Whether partners are of the last points of a class.
-    """
+    """Of `streamembed.estimators.EigDML`, and `MustLinkMetric` with roots; nothing is scaled."""
 
     settings: EigDMLSettings
-    recent: bool = False
+    recent: bool = False  # whether partners are of the last points of a class
 
     def init(self, examples: Examples, scale: Floats) -> EigState:
         """No pair yet."""

@@ -36,41 +36,21 @@ RECENT = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ITMLState:
-    """The core's state in scaled features, and what pairs and bounds come from.
+    """The core's state in scaled features, and what pairs and bounds come from."""
 
-    Attributes
-    ----------
-    core : itml.State
-        Prior, metric, pairs and duals.
-    sample : Reservoirs
-        Of every class, for partners.
-    recent : (m, d)
-        The last points, scaled.
-    distances : Histogram
-        Squared, under the prior, of random recent pairs.
-    scale : (d,)
-        What features are divided by: fixed by the first chunk; of merged states between theirs,
-        weighted by the pairs that each has seen.
-    upper, lower : float or None
-        Bounds of the last update.
-    backend : str
-        Of the sweeps; answers of the two differ in the last bits.
-    status : str
-        Of the last update that was learned; ``no bounds`` before one.
-    unbounded : int
-        Pairs that came before there was any bound: not learned.
-    """
-
-    core: itml.State
-    sample: Reservoirs
-    recent: Annotated[Floats, "m d"]
-    distances: Histogram
+    core: itml.State  # Prior, metric, pairs and duals
+    sample: Reservoirs  # of every class, for partners
+    recent: Annotated[Floats, "m d"]  # the last points, scaled
+    distances: Histogram  # Squared, under the prior, of random recent pairs
+    # What features are divided by: fixed by the first chunk; of merged states between theirs,
+    # weighted by the pairs that each has seen.
     scale: Annotated[Floats, "d"]
+    # Bounds of the last update.
     upper: float | None
     lower: float | None
-    backend: Literal["numpy", "numba"]
-    status: str
-    unbounded: int
+    backend: Literal["numpy", "numba"]  # of the sweeps; answers of the two differ in the last bits
+    status: str  # of the last update that was learned; ``no bounds`` before one
+    unbounded: int  # pairs that came before there was any bound: not learned
 
 
 @dataclass(frozen=True, slots=True)

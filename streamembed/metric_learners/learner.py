@@ -22,24 +22,12 @@ from streamembed.numeric.arrays import Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredMetric:
-    """The metric of a learner's state.
+    """The metric of a learner's state."""
 
-    Attributes
-    ----------
-    matrix : (d, d)
-        The metric of features that were divided by ``scale``.
-    scale : (d,)
-        1 where nothing was scaled.
-    info : dataclass
-        The core's Info; has a ``status`` and ``totals``.
-    summary : dataclass
-        The part of it that a certificate holds: without long arrays.
-    """
-
-    matrix: Floats
-    scale: Floats
-    info: Any
-    summary: Any
+    matrix: Floats  # (d, d): the metric of features that were divided by ``scale``
+    scale: Floats  # (d,): 1 where nothing was scaled
+    info: Any  # the core's Info; has a ``status`` and ``totals``
+    summary: Any  # the part of it that a certificate holds: without long arrays
 
 
 class MetricLearner(abc.ABC):

@@ -28,26 +28,15 @@ from streamembed.pairs import pair_memory, reproduction, shrinkage, thresholds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learners:
-    """The state of the metrics of an engine.
+    """The state of the metrics of an engine."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        What is learned.
-    course : TrainingStream
-        Labelled points and given pairs, in the caller's units; files have it under this name.
-    pairs : pair_memory.State
-        Pairs that the embedding separates, in the units of the kernel.
-    guess : dict
-        Progress of the learners with these; empty once every metric is fitted.
-    reproduced : float
-        How far metrics of generated pairs reproduce, see `streamembed.pairs.reproduction`.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # what is learned
+    # Labelled points and given pairs, in the caller's units; files have it under this name.
     course: TrainingStream
-    pairs: pair_memory.State
+    pairs: pair_memory.State  # pairs that the embedding separates, in the units of the kernel
+    # Progress of the learners with these; empty once every metric is fitted.
     guess: dict[str, LearnerProgress]
+    # How far metrics of generated pairs reproduce, see `streamembed.pairs.reproduction`.
     reproduced: float
 
     @property

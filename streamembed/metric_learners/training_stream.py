@@ -43,46 +43,25 @@ class UnfittedInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerProgress:
-    """The progress of one learner.
+    """The progress of one learner."""
 
-    Attributes
-    ----------
-    state : Any
-        The learner's own; None before its first chunk.
-    totals : Totals
-    """
-
-    state: Any = None
+    state: Any = None  # the learner's own; None before its first chunk
     totals: Totals = NO_UPDATES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingStream:
-    """The events that metrics learn from, chunk by chunk, and the progress of every learner.
+    """The events that metrics learn from, chunk by chunk, and the progress of every learner."""
 
-    Attributes
-    ----------
-    seed : int
-        Of what is drawn.
-    waiting : Waiting of Examples
-        Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
-    spread : Spread
-        Means and deviations of the features, over all that was learned.
-    learned : int
-        Events in whole chunks.
-    labelled, pairs : int
-        Labelled points and given pairs among these.
-    progress : dict
-        By name of the metric.
-    """
-
-    seed: int
+    seed: int  # of what is drawn
+    # Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
     waiting: PendingParts[Examples]
-    spread: FeatureMoments
-    learned: int
+    spread: FeatureMoments  # means and deviations of the features, over all that was learned
+    learned: int  # events in whole chunks
+    # Labelled points and given pairs among these.
     labelled: int
     pairs: int
-    progress: dict[str, LearnerProgress]
+    progress: dict[str, LearnerProgress]  # by name of the metric
 
     @property
     def position(self) -> int:

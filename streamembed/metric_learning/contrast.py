@@ -34,18 +34,12 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSums:
-    """Sums over pairs, every pair so far having a weight of 1 or, after `decay`, less.
+    """Sums over pairs, every pair so far having a weight of 1 or, after `decay`, less."""
 
-    Attributes
-    ----------
-    close, far : (d, d)
-        S_C and S_F, sums of delta delta^T.
-    n_close, n_far : float
-        Sums of the weights.
-    """
-
+    # S_C and S_F, sums of delta delta^T.
     close: Annotated[Floats, "d d"]
     far: Annotated[Floats, "d d"]
+    # Sums of the weights.
     n_close: float
     n_far: float
 

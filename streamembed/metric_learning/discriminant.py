@@ -22,33 +22,20 @@ LARGEST_ROOT = 1e153
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discriminant:
-    """Directions that separate the classes, with their ratios and status.
+    """Directions that separate the classes, with their ratios and status."""
 
-    Attributes
-    ----------
-    directions : (d, k)
-        u_1 .. u_k, k <= N - 1, best first, with u^T W u = 1 and u_i^T W u_j = 0 (W the within
-        scatter); the largest loading, in units of a feature's spread, is positive.
-    ratios : (k,)
-        u^T B u / u^T W u, descending; at most 1 / SHARE_FLOOR = 5e5, which stands for no spread
-        within the classes.
-    rank : int
-        Directions in which the points vary at all.
-    n_classes : int
-        Classes seen; those of one point count.
-    n_constant : int
-        Features without any spread; all directions ignore them.
-    status : str
-        ``measured``; ``no spread within`` where a direction separates the classes perfectly (also
-        where there are more features than points): its length is set by the floor of the ratio;
-        ``one class``; ``equal means``. The last two have no direction.
-    """
-
+    # (d, k): u_1 .. u_k, k <= N - 1, best first, with u^T W u = 1 and u_i^T W u_j = 0 (W the within
+    # scatter); the largest loading, in units of a feature's spread, is positive.
     directions: Floats
+    # (k,): u^T B u / u^T W u, descending; at most 1 / SHARE_FLOOR = 5e5, which stands for no spread
+    # within the classes.
     ratios: Floats
-    rank: int
-    n_classes: int
-    n_constant: int
+    rank: int  # directions in which the points vary at all
+    n_classes: int  # classes seen; those of one point count
+    n_constant: int  # features without any spread; all directions ignore them
+    # ``measured``; ``no spread within`` where a direction separates the classes perfectly (also
+    # where there are more features than points): its length is set by the floor of the ratio; ``one
+    # class``; ``equal means``. The last two have no direction.
     status: Literal["measured", "no spread within", "one class", "equal means"]
 
 

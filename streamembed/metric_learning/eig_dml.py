@@ -57,49 +57,34 @@ Status = Literal["certified", "gap open", "no close pairs", "no far pairs"]
 class EigDMLSettings:
     """What is optimised, how far, and which pairs are remembered.
 
-    Attributes
-    ----------
-    objective
-        ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
-    smoothing
-        sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs
-        many of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of
-        the optimum. ``"root"`` does not use it.
-    continuation
-        Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
-    buffer
-        The most far pairs remembered, at least 2.
-    policy
-        ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
-        sample of the rest; ``"recent"`` keeps the newest.
-    steps
-        Frank-Wolfe steps a call, at least 0.
-    step_cap
-        The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
-        adapts, and the farther from the optimum it stays.
-    decay
-        Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten.
-        Far pairs older than 1 / (1 - decay) far pairs are dropped too.
-    tolerance
-        Relative gap at which steps stop, and at which the status is ``certified``.
-    seed
-        Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
-
     Raises
     ------
     ParameterError
         A value out of range.
     """
 
+    # ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
     objective: Literal["smallest", "root"] = "smallest"
+    # sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs many
+    # of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of the
+    # optimum. ``"root"`` does not use it.
     smoothing: float = 0.5
+    # Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
     continuation: bool = False
-    buffer: int = 1000
+    buffer: int = 1000  # the most far pairs remembered, at least 2
+    # ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
+    # sample of the rest; ``"recent"`` keeps the newest.
     policy: Literal["hard", "recent"] = "hard"
-    steps: int = 10
+    steps: int = 10  # Frank-Wolfe steps a call, at least 0
+    # The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
+    # adapts, and the farther from the optimum it stays.
     step_cap: int = 300
+    # Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten. Far
+    # pairs older than 1 / (1 - decay) far pairs are dropped too.
     decay: float | None = None
+    # Relative gap at which steps stop, and at which the status is ``certified``.
     tolerance: float = 1e-3
+    # Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -120,39 +105,21 @@ class EigDMLSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What persists between two calls. Memory O(B d + d^2) for a buffer of B pairs.
+    """What persists between two calls. Memory O(B d + d^2) for a buffer of B pairs."""
 
-    Attributes
-    ----------
-    close : (d, d)
-        Decayed mean of delta delta^T over all close pairs, without ridge.
-    mass : float
-        Number of close pairs in that mean.
-    matrix : (d, d)
-        A in input coordinates, exactly symmetric, tr(A H) = d.
-    far : (n, d)
-        delta of the far pairs remembered, oldest first.
-    births : (n,)
-        Arrival position of each among the far pairs, from 0; after a merge, the last ones in order
-        of age.
-    values : (n,)
-        q, updated with A; `squared_distances` is the exact recomputation, every 200 calls.
-    duals : (n,)
-        Weights of the pairs averaged over the steps, up to a factor.
-    step : int
-        t, from 1: steps since the last start.
-    seen, dropped, calls : int
-        Far pairs that came; those with delta = 0 among them; calls of `update`.
-    """
-
+    # Decayed mean of delta delta^T over all close pairs, without ridge.
     close: Annotated[Floats, "d d"]
-    mass: float
-    matrix: Annotated[Floats, "d d"]
-    far: Annotated[Floats, "n d"]
+    mass: float  # number of close pairs in that mean
+    matrix: Annotated[Floats, "d d"]  # A in input coordinates, exactly symmetric, tr(A H) = d
+    far: Annotated[Floats, "n d"]  # delta of the far pairs remembered, oldest first
+    # Arrival position of each among the far pairs, from 0; after a merge, the last ones in order of
+    # age.
     births: Annotated[Ints, "n"]
+    # q, updated with A; `squared_distances` is the exact recomputation, every 200 calls.
     values: Annotated[Floats, "n"]
-    duals: Annotated[Floats, "n"]
-    step: int
+    duals: Annotated[Floats, "n"]  # weights of the pairs averaged over the steps, up to a factor
+    step: int  # t, from 1: steps since the last start
+    # Far pairs that came; those with delta = 0 among them; calls of `update`.
     seen: int
     dropped: int
     calls: int

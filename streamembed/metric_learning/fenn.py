@@ -36,33 +36,20 @@ DISTANCE_TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """Energies and directions of the whitened within scatter, the Hamiltonian of the source.
+    """Energies and directions of the whitened within scatter, the Hamiltonian of the source."""
 
-    Attributes
-    ----------
-    energies : (r,)
-        E, ascending, in [0, 1]: the share of a direction's spread that lies within the classes.
-        All but the first ``n_informative`` are 1.
-    directions : (p, r)
-        B, in the units of the caller, largest scaled loading positive.
-    n_informative : int
-        min(r, N - 1): the directions in which class means differ.
-    n_classes, n_thin, n_constant : int
-        Classes that count, classes of fewer than two points, features without spread.
-    within : (p, p)
-        X_S.
-    status : str
-        ``measured``; ``one class`` or ``no class`` (with at least two points), ``no spread``: with
-        these there are no directions, and the metric is the standardised Euclidean one.
-    """
-
+    # (r,): E, ascending, in [0, 1]: the share of a direction's spread that lies within the classes.
+    # All but the first ``n_informative`` are 1.
     energies: Floats
-    directions: Floats
-    n_informative: int
+    directions: Floats  # (p, r): B, in the units of the caller, largest scaled loading positive
+    n_informative: int  # min(r, N - 1): the directions in which class means differ
+    # Classes that count, classes of fewer than two points, features without spread.
     n_classes: int
     n_thin: int
     n_constant: int
-    within: Floats
+    within: Floats  # (p, p): X_S
+    # ``measured``; ``one class`` or ``no class`` (with at least two points), ``no spread``: with
+    # these there are no directions, and the metric is the standardised Euclidean one.
     status: Literal["measured", "one class", "no class", "no spread"]
 
 
@@ -183,22 +170,15 @@ def choose_by_heat_capacity(energies: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MuChoice:
-    """A temperature, and the results of the others.
+    """A temperature, and the results of the others."""
 
-    Attributes
-    ----------
-    mu : float
-        The one with most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
-    mus, hits : (m,)
-        The temperatures tried, ascending, and the share of points whose class was found.
-    status : str
-        ``cross-validated``; ``too few labels`` (fewer than three points a direction, or fewer
-        than two classes): then the heat capacity decided, and no temperature was tried.
-    """
-
+    # The one with most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
     mu: float
+    # (m,): the temperatures tried, ascending, and the share of points whose class was found.
     mus: Floats
     hits: Floats
+    # ``cross-validated``; ``too few labels`` (fewer than three points a direction, or fewer than
+    # two classes): then the heat capacity decided, and no temperature was tried.
     status: Literal["cross-validated", "too few labels"]
 
 

@@ -44,33 +44,20 @@ Status = Literal["ok", "rebuilt", "refused", "not converged"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What persists between two calls. Memory O(B d + d^2).
+    """What persists between two calls. Memory O(B d + d^2)."""
 
-    Attributes
-    ----------
-    prior, precision : (d, d)
-        A_0 and its inverse.
-    absorbed : (d, d)
-        S.
-    matrix : (d, d)
-        A, positive definite, exactly symmetric.
-    differences, similar, bounds, duals : (n, d), (n,), (n,), (n,)
-        v, s = +1, xi_0 and lambda of the pairs remembered, oldest first.
-    gamma : float
-        Price of moving a bound.
-    seen, dropped, calls : int
-        Pairs that came; those of equal points among them; calls of `update`.
-    """
-
+    # A_0 and its inverse.
     prior: Annotated[Floats, "d d"]
     precision: Annotated[Floats, "d d"]
-    absorbed: Annotated[Floats, "d d"]
-    matrix: Annotated[Floats, "d d"]
+    absorbed: Annotated[Floats, "d d"]  # S
+    matrix: Annotated[Floats, "d d"]  # A, positive definite, exactly symmetric
+    # v, s = +1, xi_0 and lambda of the pairs remembered, oldest first.
     differences: Annotated[Floats, "n d"]
     similar: Annotated[Bools, "n"]
     bounds: Annotated[Floats, "n"]
     duals: Annotated[Floats, "n"]
-    gamma: float
+    gamma: float  # price of moving a bound
+    # Pairs that came; those of equal points among them; calls of `update`.
     seen: int
     dropped: int
     calls: int
@@ -119,25 +106,15 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How near A is to the optimum for the pairs remembered.
+    """How near A is to the optimum for the pairs remembered."""
 
-    Attributes
-    ----------
-    residual : float
-        Largest of `bregman.compute_residuals`; 0 at the optimum.
-    gap : float
-        Upper bound on the objective minus its minimum: primal minus dual, absolute. With
-        absorbed pairs: of the problem in which their duals stay as they are.
-    objective : float
-        `bregman.objective` of A over the pairs remembered, against the prior.
-    drift : float
-        ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
-        not accurate enough to have an inverse.
-    """
-
-    residual: float
+    residual: float  # largest of `bregman.compute_residuals`; 0 at the optimum
+    # Upper bound on the objective minus its minimum: primal minus dual, absolute. With absorbed
+    # pairs: of the problem in which their duals stay as they are.
     gap: float
-    objective: float
+    objective: float  # `bregman.objective` of A over the pairs remembered, against the prior
+    # ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
+    # not accurate enough to have an inverse.
     drift: float
 
 

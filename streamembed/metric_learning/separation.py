@@ -64,24 +64,15 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it.
+    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it."""
 
-    Attributes
-    ----------
-    value
-        q -> f(q).
-    weights
-        q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
-    initial_weights
-        q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
-    bound
-        d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
-        (n,), whatever its scale.
-    """
-
-    value: Callable[[Floats], float]
+    value: Callable[[Floats], float]  # q -> f(q)
+    # q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
     weights: Callable[[Floats, float], Floats]
+    # q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
     initial_weights: Callable[[Floats], Floats]
+    # d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
+    # (n,), whatever its scale.
     bound: Callable[[float, Floats], float]
 
 

@@ -44,39 +44,26 @@ EQUAL = 1e-12
 class PairSettings:
     """How many pairs are drawn, what makes them similar, and how many are remembered.
 
-    Attributes
-    ----------
-    candidates
-        Pairs drawn a call, at least 1; one in ten is kept.
-    buffer
-        The most pairs remembered, at least 2: half of each kind, the newest.
-    percentiles
-        Of the squared distances: t_s and t_d, in (0, 100), the first below the second.
-    similar_below, dissimilar_above
-        t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
-    by_mass
-        Draw events by their masses, without replacement; False: every support point is equally
-        likely.
-    decay
-        Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves,
-        and old distances belong to another one. 0.9 remembers about ten calls.
-    seed
-        Random seed; a call uses (seed, position) and keeps no generator.
-
     Raises
     ------
     ParameterError
         A value out of range.
     """
 
-    candidates: int = 500
-    buffer: int = 1000
+    candidates: int = 500  # pairs drawn a call, at least 1; one in ten is kept
+    buffer: int = 1000  # the most pairs remembered, at least 2: half of each kind, the newest
+    # Of the squared distances: t_s and t_d, in (0, 100), the first below the second.
     percentiles: tuple[float, float] = (5.0, 95.0)
+    # t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
     similar_below: float | None = None
     dissimilar_above: float | None = None
+    # Draw events by their masses, without replacement; False: every support point is equally
+    # likely.
     by_mass: bool = False
+    # Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves, and
+    # old distances belong to another one. 0.9 remembers about ten calls.
     decay: float = 0.9
-    seed: int = 0
+    seed: int = 0  # random seed; a call uses (seed, position) and keeps no generator
 
     def __post_init__(self) -> None:
         """Check every value, and keep it as a plain Python one."""

@@ -49,18 +49,10 @@ FONT = "system-ui, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """The figures of one page.
+    """The figures of one page."""
 
-    Attributes
-    ----------
-    document : str
-        Bokeh's JSON of all figures.
-    names : tuple of str
-        Names of the figures; each is the id of its element.
-    """
-
-    document: str
-    names: tuple[str, ...]
+    document: str  # Bokeh's JSON of all figures
+    names: tuple[str, ...]  # names of the figures; each is the id of its element
 
 
 def require_bokeh() -> None:

@@ -18,26 +18,15 @@ DASHES = {"solid": "-", "dashed": "--", "dotdash": "-.", "dotted": ":", "dashdot
 
 @dataclass(frozen=True, slots=True)
 class LineFigure:
-    """Two lines over stream positions.
+    """Two lines over stream positions."""
 
-    Attributes
-    ----------
-    label : str
-        Of the y axis.
-    lines : mapping of str to str
-        Columns of the history and their names: a solid line with dots, and a dashed one.
-    dash : str
-        Of the second line.
-    others : mapping of str to str
-        Further columns that a tooltip shows, and their names.
-    is_log, is_step : bool
-        A logarithmic axis, with the tolerance; steps for lines.
-    """
-
-    label: str
+    label: str  # of the y axis
+    # Columns of the history and their names: a solid line with dots, and a dashed one.
     lines: Mapping[str, str]
-    dash: str = "dashed"
+    dash: str = "dashed"  # of the second line
+    # Further columns that a tooltip shows, and their names.
     others: Mapping[str, str] = field(default_factory=dict)
+    # A logarithmic axis, with the tolerance; steps for lines.
     is_log: bool = False
     is_step: bool = False
 

@@ -28,18 +28,11 @@ TRUSTED, MOST_HALOS = 1 / 3, 0.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScatterReference:
-    """The reference of scatter plots.
+    """The reference of scatter plots."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        In the caller's units; (n, 0) where only distances are known.
-    snapshot : Snapshot
-        The stored snapshot nearest to it; its support decides which points are off the reference.
-    """
-
-    points: Floats
+    points: Floats  # (n, d): in the caller's units; (n, 0) where only distances are known
     ids: Sequence[Any]
+    # The stored snapshot nearest to it; its support decides which points are off the reference.
     snapshot: Snapshot
 
 

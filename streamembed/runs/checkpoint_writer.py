@@ -39,17 +39,10 @@ MAX_COMMIT_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """How often a replay commits: after so many events or seconds, whichever comes first.
-
-    Attributes
-    ----------
-    events : int or None
-    seconds : float or None
-        Longer where commits would take more than 3 % of the time.
-    """
+    """How often a replay commits: after so many events or seconds, whichever comes first."""
 
     events: int | None = None
-    seconds: float | None = 30.0
+    seconds: float | None = 30.0  # longer where commits would take more than 3 % of the time
 
     @classmethod
     def parse(cls, asked: int | str | None) -> Self:

@@ -16,25 +16,16 @@ from streamembed.storage import archive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddedEvents:
-    """Coordinates of events in a snapshot; NaN where unknown.
+    """Coordinates of events in a snapshot; NaN where unknown."""
 
-    Attributes
-    ----------
-    coordinates : (n, k)
-    coverage : (n,)
-    picture : (n, 2) or None
-        In its picture, where there is one.
-    picture_kept : (n,) or None
-        See `streamembed.engine.picture.Picture`; NaN for events that have no slot any more.
-    snapshot, epoch : int
-        Position of the snapshot, and the epoch of its frame.
-    """
-
-    coordinates: Floats
-    coverage: Floats
+    coordinates: Floats  # (n, k)
+    coverage: Floats  # (n,)
+    # Position of the snapshot, and the epoch of its frame.
     snapshot: int
     epoch: int
-    picture: Floats | None = None
+    picture: Floats | None = None  # (n, 2) or None: in its picture, where there is one
+    # (n,) or None: see `streamembed.engine.picture.Picture`; NaN for events that have no slot any
+    # more.
     picture_kept: Floats | None = None
 
     @classmethod
@@ -47,29 +38,15 @@ class EmbeddedEvents:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventRows:
-    """Rows of a log that may become events, or have.
+    """Rows of a log that may become events, or have."""
 
-    Attributes
-    ----------
-    numbers : (n,)
-        Row number in the log of each.
-    points : (n, d)
-        Features in the engine's order; (n, 0) in a log of distances.
-    passthrough : dict of pyarrow.Array of n
-        Labels and times, where the log has them: written unchanged.
-    ids : (n,) or None
-        int64 or str; None where the log has none.
-    distances : list of (L_i,), or None
-        In a log of distances, the row as the log has it; as the engine took it, once it has.
-    distance_positions : list of (L_i,), or None
-        Stream positions that these distances lead to; None before the engine took them.
-    """
-
-    numbers: Ints
-    points: Floats
-    passthrough: dict[str, pa.Array]
-    ids: Array | None = None
+    numbers: Ints  # (n,): row number in the log of each
+    points: Floats  # (n, d): features in the engine's order; (n, 0) in a log of distances
+    passthrough: dict[str, pa.Array]  # labels and times, where the log has them: written unchanged
+    ids: Array | None = None  # (n,) or None: int64 or str; None where the log has none
+    # In a log of distances, the row as the log has it; as the engine took it, once it has.
     distances: list[Floats] | None = None
+    # Stream positions that these distances lead to; None before the engine took them.
     distance_positions: list[Ints] | None = None
 
     def __len__(self) -> int:

@@ -31,21 +31,11 @@ KIND = "partition"
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The parameters of a worker.
+    """The parameters of a worker."""
 
-    Attributes
-    ----------
-    config : Config
-        Of the engine.
-    on_bad_row : str
-        "skip" or "raise".
-    every : int
-        Events between two rounds.
-    """
-
-    config: Config
-    on_bad_row: str
-    every: int
+    config: Config  # of the engine
+    on_bad_row: str  # "skip" or "raise"
+    every: int  # events between two rounds
 
     @property
     def timed(self) -> bool:
@@ -55,22 +45,12 @@ class PartitionSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionCheckpoint:
-    """A partition between two rounds.
-
-    Attributes
-    ----------
-    offset : int
-        Rows of the partition that were taken, learned or rejected.
-    done : bool
-        Whether it has no others.
-    damage : str or None
-        Why it could not be read to its end.
-    """
+    """A partition between two rounds."""
 
     covering: Covering
-    offset: int
-    done: bool
-    damage: str | None
+    offset: int  # rows of the partition that were taken, learned or rejected
+    done: bool  # whether it has no others
+    damage: str | None  # why it could not be read to its end
 
     def pack(self) -> bytes:
         """As bytes with a checksum."""

@@ -25,22 +25,12 @@ FINGERPRINT_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a log.
-
-    Attributes
-    ----------
-    log : EventLog
-        Its files.
-    start : int
-        First row of these files.
-    stop : int or None
-        The row behind the last; None for their end.
-    """
+    """One partition of a log."""
 
     number: int
-    log: EventLog
-    start: int
-    stop: int | None
+    log: EventLog  # its files
+    start: int  # first row of these files
+    stop: int | None  # the row behind the last; None for their end
 
     def batches(self, row: int) -> Iterator[LogBatch]:
         """Batches from a row of the partition on, the last of them perhaps too long."""

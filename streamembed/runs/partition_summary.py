@@ -28,21 +28,12 @@ from streamembed.numeric.moments import FeatureMoments
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionSummary:
-    """Of some events.
+    """Of some events."""
 
-    Attributes
-    ----------
-    spread : Spread
-        Count, mean and squares of each feature.
-    ranks : (k,)
-        Hashes of the rows of the sample, ascending, uint64.
-    sample : (k, d)
-        These rows, raw.
-    """
-
-    spread: FeatureMoments
+    spread: FeatureMoments  # Count, mean and squares of each feature
+    # (k,): hashes of the rows of the sample, ascending, uint64.
     ranks: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    sample: Floats
+    sample: Floats  # (k, d): these rows, raw
 
 
 def summarise_partition(points: Floats, partition: int, seed: int, size: int) -> PartitionSummary:

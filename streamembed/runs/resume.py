@@ -34,22 +34,12 @@ FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
 
 @dataclass(frozen=True, slots=True)
 class ReplayStart:
-    """Where a replay begins.
+    """Where a replay begins."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows of the log that were taken before.
-    fingerprint : LogFingerprint
-        Of these rows.
-    finished : bool
-        Whether the log has no others, and the run is whole.
-    """
-
-    rows: int
+    rows: int  # rows of the log that were taken before
     counts: RowCounts
-    fingerprint: LogFingerprint
-    finished: bool = False
+    fingerprint: LogFingerprint  # of these rows
+    finished: bool = False  # whether the log has no others, and the run is whole
 
 
 def describe_engine(engine: Engine) -> dict[str, int]:

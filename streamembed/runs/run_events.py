@@ -23,17 +23,10 @@ COLUMNS = ("position", "id", "label", "event_time")
 
 @dataclass(frozen=True, slots=True)
 class EventMetadata:
-    """Position, label and time of an event.
+    """Position, label and time of an event."""
 
-    Attributes
-    ----------
-    position : int or None
-        Of the stream.
-    label, time : str or None
-        As text; None where there is none.
-    """
-
-    position: int | None = None
+    position: int | None = None  # of the stream
+    # As text; None where there is none.
     label: str | None = None
     time: str | None = None
 

@@ -39,24 +39,14 @@ class WorkerTask:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """A partition has come to the end of a round.
-
-    Attributes
-    ----------
-    data : bytes
-        Its checkpoint, packed.
-    position : int
-        Events learned.
-    rejected : tuple of (int, str)
-        Rows of the partition since the round before, and why.
-    """
+    """A partition has come to the end of a round."""
 
     partition: int
     round: int
-    data: bytes
-    position: int
+    data: bytes  # its checkpoint, packed
+    position: int  # events learned
     done: bool
-    rejected: tuple[tuple[int, str], ...]
+    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
 
 
 @dataclass(frozen=True, slots=True)

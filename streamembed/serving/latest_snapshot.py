@@ -40,16 +40,10 @@ INTERVAL, MAX_SHARE = 0.5, 0.1
 
 @dataclass(frozen=True, eq=False)
 class ServedSnapshot:
-    """A snapshot with the schema and metadata of its answers.
-
-    Attributes
-    ----------
-    written_at : float
-        When its run was last written, in seconds of the system clock.
-    """
+    """A snapshot with the schema and metadata of its answers."""
 
     snapshot: Snapshot
-    written_at: float
+    written_at: float  # when its run was last written, in seconds of the system clock
 
     @cached_property
     def features(self) -> Features | None:

@@ -180,16 +180,10 @@ def mask_usable(points: Floats) -> Bools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventBatch:
-    """Checked events.
+    """Checked events."""
 
-    Attributes
-    ----------
-    points : (n, d)
-    ids, labels : list or None
-        Plain values, one per row.
-    """
-
-    points: Array
+    points: Array  # (n, d)
+    # Plain values, one per row.
     ids: list[int | str | None] | None
     labels: list[int | str | bool | None] | None
 

@@ -53,24 +53,12 @@ CREATE TABLE records (
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRecord:
-    """One record of a chain.
+    """One record of a chain."""
 
-    Attributes
-    ----------
-    chain : str
-        What it is one of.
-    number : int
-        Its place there, from 0.
-    position : int
-        Of the stream, once it was written.
-    rows : int
-        How many it holds.
-    """
-
-    chain: str
-    number: int
-    position: int
-    rows: int
+    chain: str  # what it is one of
+    number: int  # its place there, from 0
+    position: int  # of the stream, once it was written
+    rows: int  # how many it holds
     data: bytes
 
 
