@@ -8,7 +8,8 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from streamembed.errors import UnknownParameterError
 from streamembed.validation import NEAR
@@ -123,6 +124,42 @@ def take_first_sentence(text: str) -> str:
     """
     line = " ".join(text.split())
     return line.partition(". ")[0].removesuffix(".") + "."
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def declare_parameters(
+    texts: Mapping[str, str],
+    describe_use: Callable[[str, type[Any]], str] = lambda _name, _cls: "",
+    base: str | None = None,
+) -> Callable[[Class], Class]:
+    """Make a class of annotated parameters one that is created with them; a class decorator.
+
+    It gets its signature, hints for wrong names, and in its docstring the words of each parameter.
+
+    Parameters
+    ----------
+    texts
+        Of parameters that the class shares with others; its own docstring has the rest.
+    describe_use
+        A name and the class -> a sentence behind a shared text, or "".
+    base
+        The docstring of a class whose other sections are added.
+    """
+
+    def declare(cls: Class) -> Class:
+        dataclass(eq=False, repr=False)(cls)
+        check_names(cls)
+        own = read_texts(cls.__doc__)
+        words = {**texts, **own}
+        cls.__doc__ = write_texts(
+            cls.__doc__,
+            {name: words.get(name, "") for name in inspect.signature(cls).parameters},
+            lambda name: "" if name in own else describe_use(name, cls),
+            base,
+        )
+        return cls
+
+    return declare
 
 
 # ------------------------------------------------------------------------------------------ names

@@ -7,10 +7,9 @@ call of the function for each of them.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,33 +29,11 @@ from streamembed.estimators.event_times import EventTimes, split_times
 from streamembed.methods.options import DEFAULTS, POSITION, Config, describe_use
 from streamembed.methods.registry import METHODS
 from streamembed.numeric.arrays import Floats
-from streamembed.parameters import check_names, read_texts, write_texts
+from streamembed.parameters import declare_parameters, read_texts
 from streamembed.validation import check_choice, check_optional, check_whole
-
-Map = TypeVar("Map", bound="type[MapEstimator]")
 
 # Distances there and back, and to itself, may differ by this share.
 UNEVEN = 1e-9
-
-
-@dataclass_transform(eq_default=False, field_specifiers=(field,))
-def declare_map(cls: Map) -> Map:
-    """Make a class of annotated parameters an estimator; a class decorator.
-
-    It gets its signature, hints for wrong names, and in its docstring the words of each parameter:
-    its own, those of `MapEstimator`, or those of `streamembed.Engine`.
-    """
-    dataclass(eq=False, repr=False)(cls)
-    check_names(cls)
-    own = read_texts(cls.__doc__)
-    texts = {**PARAMETERS, **read_texts(MapEstimator.__doc__), **own}
-    cls.__doc__ = write_texts(
-        cls.__doc__,
-        {name: texts.get(name, "") for name in inspect.signature(cls).parameters},
-        lambda name: "" if name in own else describe_use(name, cls.method),
-        MapEstimator.__doc__,
-    )
-    return cls
 
 
 @dataclass(eq=False, repr=False)
@@ -450,3 +427,10 @@ class MapEstimator(ColdStartTransformer):
 def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
     """The distances that are not None; InputError for anything but a dict of them."""
     return {key: value for key, value in check_point(x).items() if value is not None}
+
+
+declare_map = declare_parameters(
+    {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
+    lambda name, cls: describe_use(name, cls.method),
+    MapEstimator.__doc__,
+)

@@ -16,6 +16,7 @@ import copy
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,28 +45,44 @@ from streamembed.metric_learning.totals import Totals
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
+from streamembed.parameters import declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
 # One or both ends of an event of the warm-up, by feature, and its code.
 EarlyEvent = tuple[dict[str, float], dict[str, float] | None, int]
 
 
+@dataclass(eq=False, repr=False)
 class MetricEstimator(
     PointEstimator, base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC
 ):
     """A distance learned from a stream of labels or pairs; see the module.
 
+    Parameters
+    ----------
+    chunk_size
+        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
+        first one has at least 20 events.
+    seed
+        Random seed of what is drawn, together with the position; moments draw nothing.
+
     Attributes
     ----------
     unlabelled : int
         Points without a label, and pairs without an answer: not learned.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
     """
 
-    chunk_size: int
-    seed: int
+    _: KW_ONLY
+    chunk_size: int = 50
+    seed: int = 0
     _key: ClassVar[str] = "metric"
 
-    def _begin(self) -> None:
+    def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
         validation.check_whole("chunk_size", self.chunk_size, 1)
         validation.check_whole("seed", self.seed, 0)
@@ -462,3 +479,8 @@ def _named(
 ) -> tuple[Mahalanobis, Any] | None:
     """What was read of a training stream, the metric with the names of its columns."""
     return None if read is None else (read[0].named(impute.name_metric_columns(names)), read[1])
+
+
+declare_metric = declare_parameters(
+    read_texts(MetricEstimator.__doc__), base=MetricEstimator.__doc__
+)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.estimators.metric_estimator import MetricEstimator
+from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
 from streamembed.metric_learners.class_moments import (
     ContrastLearner,
     DiscriminantLearner,
@@ -21,6 +21,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 
 
+@declare_metric
 class FENN(MetricEstimator):
     """The metric of least free energy: similar pairs near, at a temperature that keeps it broad.
 
@@ -37,13 +38,6 @@ class FENN(MetricEstimator):
         Temperature: "heat_capacity", the one of the largest heat capacity; "cv", the one under
         which a sample of 400 labelled points finds its classes best (more accurate, and a tenth of
         a second whenever the metric is read after more was learned); or a positive number.
-    chunk_size, seed
-        See `GeometricMeanMetric`; the seed is that of the sample.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -55,13 +49,7 @@ class FENN(MetricEstimator):
     ('measured', 1)
     """
 
-    def __init__(
-        self, mu: float | str = "heat_capacity", chunk_size: int = 50, seed: int = 0
-    ) -> None:
-        self.mu = mu
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
+    mu: float | str = "heat_capacity"
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -72,6 +60,7 @@ class FENN(MetricEstimator):
         return FennLearner(self.mu, int(self.seed))
 
 
+@declare_metric
 class DiscriminantAnalysis(MetricEstimator):
     """Linear discriminant analysis: the directions that separate the classes, as a distance.
 
@@ -83,16 +72,6 @@ class DiscriminantAnalysis(MetricEstimator):
     given make within and between scatter of their own; beside labels, a pair weighs as much as a
     point.
 
-    Parameters
-    ----------
-    chunk_size, seed
-        See `GeometricMeanMetric`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
-
     Examples
     --------
     >>> from river import datasets
@@ -102,11 +81,6 @@ class DiscriminantAnalysis(MetricEstimator):
     >>> model.info.status, model.metric.rank
     ('measured', 1)
     """
-
-    def __init__(self, chunk_size: int = 50, seed: int = 0) -> None:
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
 
     def _make_learner(self) -> DiscriminantLearner:
         return DiscriminantLearner()
@@ -118,6 +92,7 @@ class DiscriminantAnalysis(MetricEstimator):
         return np.pad(info.directions, ((0, 0), (0, missing)))
 
 
+@declare_metric
 class ContrastMetric(MetricEstimator):
     """(alpha I + C - F)^-1 made a metric: similar pairs near, dissimilar ones far, in one step.
 
@@ -133,16 +108,6 @@ class ContrastMetric(MetricEstimator):
     ----------
     alpha
         Positive; in squared deviations.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` shows what waits for its chunk too.
-    seed
-        All metric estimators have one; nothing is drawn here.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -154,16 +119,13 @@ class ContrastMetric(MetricEstimator):
     ('guarded', (9, 9))
     """
 
-    def __init__(self, alpha: float = 0.01, chunk_size: int = 50, seed: int = 0) -> None:
-        self.alpha = alpha
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
+    alpha: float = 0.01
 
     def _make_learner(self) -> ContrastLearner:
         return ContrastLearner(self.alpha)
 
 
+@declare_metric
 class GeometricMeanMetric(MetricEstimator):
     """The metric between C^-1 and F: similar pairs shrunk, dissimilar ones stretched.
 
@@ -179,13 +141,6 @@ class GeometricMeanMetric(MetricEstimator):
     ----------
     t
         Place between C^-1 (0) and F (1).
-    chunk_size, seed
-        See `ContrastMetric`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -197,11 +152,7 @@ class GeometricMeanMetric(MetricEstimator):
     'measured'
     """
 
-    def __init__(self, t: float = 0.25, chunk_size: int = 50, seed: int = 0) -> None:
-        self.t = t
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
+    t: float = 0.25
 
     def _make_learner(self) -> GeometricMeanLearner:
         return GeometricMeanLearner(self.t)

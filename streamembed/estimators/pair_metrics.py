@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamembed import validation
 from streamembed.errors import ParameterError
-from streamembed.estimators.metric_estimator import MetricEstimator
+from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
 from streamembed.metric_learners.class_moments import LeadingLearner
 from streamembed.metric_learners.eig_dml_learner import DiagonalLearner, EigLearner
 from streamembed.metric_learners.itml_learner import ITMLLearner
@@ -18,6 +18,7 @@ from streamembed.metric_learning import must_link
 from streamembed.metric_learning.eig_dml import EigDMLSettings
 
 
+@declare_metric
 class ITML(MetricEstimator):
     """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
@@ -48,16 +49,6 @@ class ITML(MetricEstimator):
     prior
         "identity"; "covariance": the inverse covariance of the first chunk, with a ridge; or a
         positive definite matrix in the caller's units, features in the order of `feature_names`.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` is as of the last whole chunk.
-    seed
-        Of what is drawn, together with the position.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -69,28 +60,13 @@ class ITML(MetricEstimator):
     ('ok', True)
     """
 
-    def __init__(
-        self,
-        gamma: float = 0.1,
-        upper: float | None = None,
-        lower: float | None = None,
-        buffer: int = 2000,
-        sweeps: int = 1,
-        forgetting: float = 0.0,
-        prior: str | npt.ArrayLike = "identity",
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.gamma = gamma
-        self.upper = upper
-        self.lower = lower
-        self.buffer = buffer
-        self.sweeps = sweeps
-        self.forgetting = forgetting
-        self.prior = prior
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
+    gamma: float = 0.1
+    upper: float | None = None
+    lower: float | None = None
+    buffer: int = 2000
+    sweeps: int = 1
+    forgetting: float = 0.0
+    prior: str | npt.ArrayLike = "identity"
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -108,6 +84,7 @@ class ITML(MetricEstimator):
         return ITMLLearner(**{name: getattr(self, name) for name in names})
 
 
+@declare_metric
 class EigDML(MetricEstimator):
     """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
@@ -137,13 +114,6 @@ class EigDML(MetricEstimator):
         Steps are never shorter than 2 / (step_cap + 2): smaller follows drift faster.
     decay
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
-    chunk_size, seed
-        See `ITML`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -155,26 +125,12 @@ class EigDML(MetricEstimator):
     ('gap open', True)
     """
 
-    def __init__(
-        self,
-        smoothing: float = 0.5,
-        buffer: int = 1000,
-        policy: str = "hard",
-        steps: int = 10,
-        step_cap: int = 300,
-        decay: float | None = None,
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.smoothing = smoothing
-        self.buffer = buffer
-        self.policy = policy
-        self.steps = steps
-        self.step_cap = step_cap
-        self.decay = decay
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
+    smoothing: float = 0.5
+    buffer: int = 1000
+    policy: str = "hard"
+    steps: int = 10
+    step_cap: int = 300
+    decay: float | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -187,6 +143,7 @@ class EigDML(MetricEstimator):
         return EigLearner(settings, recent=settings.policy == "recent" or bool(settings.decay))
 
 
+@declare_metric
 class MustLinkMetric(MetricEstimator):
     """Must-link pairs near, cannot-link pairs far: directions by the ratio of their spreads.
 
@@ -211,14 +168,7 @@ class MustLinkMetric(MetricEstimator):
         (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link pairs.
     roots
         True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
-        optimum the metric is.
-    chunk_size, seed
-        See `ITML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value, or more than one of rank, diagonal and roots is given.
+        optimum the metric is. One of rank, diagonal and roots can be given.
 
     Examples
     --------
@@ -230,32 +180,25 @@ class MustLinkMetric(MetricEstimator):
     'certified'
     """
 
-    def __init__(
-        self,
-        rank: int | None = None,
-        diagonal: bool = False,
-        roots: bool = False,
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.diagonal = diagonal
-        self.roots = roots
-        self.chunk_size = chunk_size
-        self.seed = seed
-        validation.check_flag("diagonal", diagonal)
-        validation.check_flag("roots", roots)
-        if rank is not None and (diagonal or roots):
-            other = "diagonal" if diagonal else "roots"
+    rank: int | None = None
+    diagonal: bool = False
+    roots: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
+        validation.check_flag("diagonal", self.diagonal)
+        validation.check_flag("roots", self.roots)
+        if self.rank is not None and (self.diagonal or self.roots):
+            other = "diagonal" if self.diagonal else "roots"
             raise ParameterError(
-                f"rank={rank!r} must be None with {other}=True, whose solution has no leading "
+                f"rank={self.rank!r} must be None with {other}=True, whose solution has no leading "
                 "directions; drop one of them"
             )
-        if diagonal and roots:
+        if self.diagonal and self.roots:
             raise ParameterError(
                 "diagonal=True and roots=True are different metrics; drop one of them"
             )
-        self._begin()
+        super().__post_init__()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
