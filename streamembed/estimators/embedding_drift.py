@@ -17,22 +17,19 @@ from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import declare_parameters, read_texts
 
 SETTLED = 50  # events whose features are those that are watched
 SCALAR = "x"
 
 
+@declare_parameters(read_texts(Monitor.__doc__))
 class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     """A drift detector for points, at a false-alarm rate of your choice.
 
     It is one of river's detectors (``update`` and ``drift_detected``), and a step of a pipeline
     that hands every point on as it is. Values that are missing become the mean so far. A detector
     of one number can be given numbers.
-
-    Parameters
-    ----------
-    ert, n_reference, n_coordinates, policy, scaling, bandwidth, seed
-        As of `streamembed.Monitor`.
 
     Attributes
     ----------
@@ -62,23 +59,16 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
 
     _largest = LARGEST_VALUE
 
-    def __init__(
-        self,
-        ert: float = 10_000,
-        n_reference: int = 1_000,
-        n_coordinates: int = 16,
-        policy: str = "renew",
-        scaling: str | None = "standard",
-        bandwidth: float | str = "auto",
-        seed: int = 0,
-    ) -> None:
-        self.ert = ert
-        self.n_reference = n_reference
-        self.n_coordinates = n_coordinates
-        self.policy = policy
-        self.scaling = scaling
-        self.bandwidth = bandwidth
-        self.seed = seed
+    ert: float = 10_000
+    n_reference: int = 1_000
+    n_coordinates: int = 16
+    policy: str = "renew"
+    scaling: str | None = "standard"
+    bandwidth: float | str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing watched."""
         self._begin()
         self._monitor = Monitor(**self._get_params())
 

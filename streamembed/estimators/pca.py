@@ -38,6 +38,7 @@ from streamembed.manifold.principal_stream import (
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, freeze
 from streamembed.numeric.moments import FeatureMoments
+from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
@@ -216,6 +217,7 @@ class PrincipalAxes:
         return self
 
 
+@declare_parameters({})
 class PCA(PointEstimator, base.MiniBatchTransformer):
     """Principal component analysis of a stream, kept up to date, as a river transformer.
 
@@ -278,21 +280,15 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        solver: str = "auto",
-        rank: int | str = "auto",
-        whiten: bool = False,
-        window: int | None = None,
-        half_life: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.rank = rank
-        self.whiten = whiten
-        self.window = window
-        self.half_life = half_life
+    n_components: int = 2
+    solver: str = "auto"
+    rank: int | str = "auto"
+    whiten: bool = False
+    window: int | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
         self._check_parameters()
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None

@@ -14,11 +14,13 @@ from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import declare_parameters, read_texts
 
 # Events from which the features are settled.
 SETTLING = 12
 
 
+@declare_parameters(read_texts(UnsupervisedPipeline.__doc__))
 class UnsupervisedMetric(ColdStartTransformer):
     """A Mahalanobis metric from generated pairs: no labels.
 
@@ -30,11 +32,6 @@ class UnsupervisedMetric(ColdStartTransformer):
       shorter. A feature that appears later is ignored, and counted in ``ignored``.
     - *Missing values* become the mean of what the stream has had of the feature, and are counted in
       ``imputed``.
-
-    Parameters
-    ----------
-    n_components, diffusion_time, memory, size, warm_up, chunk_size, gamma, shrunk, seed
-        See `streamembed.estimators.unsupervised_pipeline.UnsupervisedPipeline`.
 
     Raises
     ------
@@ -51,27 +48,18 @@ class UnsupervisedMetric(ColdStartTransformer):
     ((9, 9), 9)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        diffusion_time: float | None = 16.0,
-        memory: str = "window",
-        size: int = 2000,
-        warm_up: int | None = None,
-        chunk_size: int = 50,
-        gamma: float = 0.1,
-        shrunk: bool = True,
-        seed: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.diffusion_time = diffusion_time
-        self.memory = memory
-        self.size = size
-        self.warm_up = warm_up
-        self.chunk_size = chunk_size
-        self.gamma = gamma
-        self.shrunk = shrunk
-        self.seed = seed
+    n_components: int | None = None
+    diffusion_time: float | None = 16.0
+    memory: str = "window"
+    size: int = 2000
+    warm_up: int | None = None
+    chunk_size: int = 50
+    gamma: float = 0.1
+    shrunk: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
         self._pipeline = UnsupervisedPipeline(**self._get_params())
         self._begin()
         self._read: tuple[Mahalanobis, Floats] | None = None
