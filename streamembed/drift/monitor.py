@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,17 +29,16 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.parameters import check_names
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import (
     LARGEST_SEED,
-    check_bytes,
     check_choice,
     check_flag,
     check_real,
     check_whole,
 )
 
-KIND = "monitor"
 MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
 MIN_ERT = 10 * CHUNK
@@ -48,7 +46,7 @@ N_COMPARED = 640  # events that are compared with the reference
 
 
 @check_names
-class Monitor:
+class Monitor(SavedObject):
     """Watches a stream for drift, at a false-alarm rate of your choice.
 
     The first ``n_reference`` events become a frozen reference: half of them a diffusion map, half
@@ -106,6 +104,8 @@ class Monitor:
     >>> monitor.state
     'relearning'
     """
+
+    _kind: ClassVar[str] = "monitor"
 
     def __init__(
         self,
@@ -405,34 +405,18 @@ class Monitor:
         """The parameters by name, JSON-ready."""
         return asdict(self._settings)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state as Arrow IPC: a loaded monitor continues exactly here."""
-        archive.write_bytes(path, self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """The bytes that `save` writes."""
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
-        return archive.seal(archive.to_table(arrays), KIND, header)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The monitor that `save` wrote; DamagedFileError if the file is damaged."""
-        return cls._from_table(*archive.read_table(path, KIND), path)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The monitor that `to_bytes` wrote."""
-        return cls._from_table(*archive.unseal(check_bytes("data", data), KIND, "data"), "data")
-
-    @classmethod
-    def _from_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.raise_damaged(path, KIND):
-            saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
-            saved.check()
-            monitor = cls.__new__(cls)
-            monitor._settings, monitor._state = saved.settings, saved.standing
-            monitor._turns = FairQueue()
-            return monitor
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
+        saved.check()
+        monitor = cls.__new__(cls)
+        monitor._settings, monitor._state = saved.settings, saved.standing
+        monitor._turns = FairQueue()
+        return monitor
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)

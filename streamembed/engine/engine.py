@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
@@ -41,8 +40,9 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-from streamembed.validation import check_bytes, check_whole
+from streamembed.validation import check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def _count(number: int, what: str) -> str:
 
 
 @check_names
-class Engine(HintedAttributes):
+class Engine(HintedAttributes, SavedObject):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
     Parameters
@@ -198,6 +198,8 @@ class Engine(HintedAttributes):
         "fit_transform": "learn(X), then snapshot().transform(X)",
         "embedding_": "snapshot().coordinates",
     }
+
+    _kind: ClassVar[str] = "engine"
 
     def __init__(
         self,
@@ -799,40 +801,15 @@ class Engine(HintedAttributes):
 
     # ------------------------------------------------------------------ saving
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to continue exactly where learning stopped, as Arrow IPC."""
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         arrays, header = codec.pack(self)
-        archive.write_table(path, archive.to_table(arrays), "engine", header)
-
-    def to_bytes(self) -> bytes:
-        """What `save` would write, for your own store."""
-        arrays, header = codec.pack(self)
-        return archive.seal(archive.to_table(arrays), "engine", header)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The engine that `save` wrote, bit for bit.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        return cls._of_table(*archive.read_table(path, "engine"), path)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The engine of which `to_bytes` gave these; DamagedFileError where they are others."""
-        return cls._of_table(*archive.unseal(check_bytes("data", data), "engine", "data"), "data")
-
-    @classmethod
-    def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.raise_damaged(path, "engine"):
-            engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-            saved_engine.check_metrics(engine._learner.state)
-            return engine
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
+        saved_engine.check_metrics(engine._learner.state)
+        return engine
 
     # ------------------------------------------------------------------ merging
 

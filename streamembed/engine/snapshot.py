@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,8 @@ from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
-from streamembed.validation import check_bytes, check_whole
+from streamembed.storage.saved_object import SavedObject
+from streamembed.validation import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Frame:
     movement: float
 
 
-class Snapshot(Immutable):
+class Snapshot(Immutable, SavedObject):
     """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
@@ -142,6 +142,7 @@ class Snapshot(Immutable):
         is the multiplicity of the eigenvalue 1, the constant included.
     """
 
+    _kind: ClassVar[str] = "snapshot"
     coordinates: Floats
     eigenvalues: Floats
     ids: Array
@@ -508,21 +509,7 @@ class Snapshot(Immutable):
 
     # ------------------------------------------------------------------ files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file, one row per support point: versioned, checksummed, no pickle.
-
-        Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
-        `load` needs besides. The bytes are a function of the snapshot alone.
-        """
-        table, header = self._packed()
-        archive.write_table(path, table, "snapshot", header)
-
-    def to_bytes(self) -> bytes:
-        """What `save` would write, for a store of one's own."""
-        table, header = self._packed()
-        return archive.seal(table, "snapshot", header)
-
-    def _packed(self) -> tuple[Any, dict[str, Any]]:
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         columns = {"tracked": archive.to_list_column(self._tracked)}
         for name, column in COLUMNS.items():
             array = getattr(self, name)
@@ -552,30 +539,7 @@ class Snapshot(Immutable):
         return pa.table(columns), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The snapshot that `save` wrote, bit for bit; no code from the file is run.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written, or it is no saved snapshot.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        table, header = archive.read_table(path, "snapshot")
-        with archive.raise_damaged(path, "snapshot"):
-            return cls._of_table(table, header)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The snapshot of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(check_bytes("data", data), "snapshot", "data")
-        with archive.raise_damaged("data", "snapshot"):
-            return cls._of_table(table, header)
-
-    @classmethod
-    def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
-        """What `save` wrote, checked for what the checksum cannot tell."""
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
         arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
         for name, column in COLUMNS.items():
             if column in table.column_names:

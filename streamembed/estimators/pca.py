@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from river import base
@@ -40,6 +39,7 @@ from streamembed.numeric.arrays import Floats, freeze
 from streamembed.numeric.moments import FeatureMoments
 from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
 
 # Up to here the moments are kept: 8 MB, and exact.
@@ -53,7 +53,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrincipalAxes:
+class PrincipalAxes(SavedObject):
     """The immutable principal axes of a stream after some event; see `PCA.snapshot`.
 
     Attributes
@@ -94,6 +94,8 @@ class PrincipalAxes:
     ordered : bool
         Whether features go by their place, as those of an array.
     """
+
+    _kind: ClassVar[str] = "principal axes"
 
     components: Annotated[Floats, "k d"]
     mean: Annotated[Floats, "d"]
@@ -165,32 +167,14 @@ class PrincipalAxes:
     def _invert(self, coordinates: Floats) -> Floats:
         return principal.inverse_transform(self, coordinates, self.whiten)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file: versioned, checksummed, no pickle.
-
-        Raises
-        ------
-        FileError, ParameterError
-            The file cannot be written; the path is none.
-        """
-        arrays, numbers = codec.pack(self)
-        archive.write_table(path, archive.to_table(arrays), "principal axes", numbers)
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
+        arrays, header = codec.pack(self)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The axes that `save` wrote, bit for bit.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        table, header = archive.read_table(path, "principal axes")
-        with archive.raise_damaged(path, "principal axes"):
-            axes: Self = codec.unpack(cls, archive.unpack(table), header)
-            axes._check()
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        axes: Self = codec.unpack(cls, archive.unpack(table), header)
+        axes._check()
         return axes
 
     def _check(self) -> None:

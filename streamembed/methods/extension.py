@@ -151,24 +151,13 @@ class _FusedExtension(Extension):
 class SelfTuningExtension(_FusedExtension):
     """Everything about a support that the coordinates of a new point need.
 
-    Attributes
-    ----------
-    widths : (N,)
-        s.
-    least : float
-        No width is less.
-    rule : Rule
-        k and c.
-    targets : (N, k + 2)
-        [m a lambda^(t-1) psi | m a | 1].
-    masses : (N,)
-        m.
+    ``targets`` are [m a lambda^(t-1) psi | m a | 1], shape (N, k + 2).
     """
 
-    widths: Floats
-    least: float
-    rule: WidthRule
-    masses: Floats
+    widths: Floats  # (N,): s
+    least: float  # no width is less
+    rule: WidthRule  # k and c
+    masses: Floats  # (N,): m
 
     @property
     def n_columns(self) -> int:
@@ -264,38 +253,19 @@ class GraphExtension(_FusedExtension):
 
     Neighbours of x are its own nearest, and all points that would have it among theirs; or all
     within the radius. A point of the support has the coordinates that it has there.
-
-    Attributes
-    ----------
-    reaches2 : (N,)
-        Squared distance of each point to the last of its neighbours.
-    weights : str
-        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
-    widths : (N,)
-        s, where weights are exp(-d2 / (c s_i s_j)).
-    least, width : float
-        No width is less; c.
-    n_neighbors : int
-        K.
-    radius2 : float
-        Squared; 0 where neighbours are joined.
-    targets, psi : (N, k)
-        psi / lambda, and psi.
-    masses : (N,)
-        m.
-    typical : float
-        Median of ``reaches2``; of the degrees where there is a radius.
+    ``targets`` are psi / lambda; ``typical`` is the median of ``reaches2``, or of the degrees where
+    there is a radius.
     """
 
-    reaches2: Floats
-    weights: str
-    widths: Floats
-    least: float
-    width: float
+    reaches2: Floats  # (N,): squared distance of each point to the last of its neighbours
+    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
+    widths: Floats  # (N,): s, where weights are exp(-d2 / (c s_i s_j))
+    least: float  # no width is less
+    width: float  # c
     n_neighbors: int
-    radius2: float
-    psi: Floats
-    masses: Floats
+    radius2: float  # squared; 0 where neighbours are joined
+    psi: Floats  # (N, k)
+    masses: Floats  # (N,): m
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         weights = self._weigh(d2) * self.masses

@@ -24,21 +24,13 @@ from streamembed.numeric.arrays import Floats
 class GaussianExtension(Extension):
     """Eigenfunctions under a Gaussian kernel of one width.
 
-    Attributes
-    ----------
-    exponents : (N, d + 1) or None
-        [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the extent
-        that this form would cancel: differences are then taken one by one.
-    targets : (N, k + 2)
-        [m a lambda^(t-1) psi | m a | m].
-    bandwidth2 : float
-        sigma^2.
-    typical : float
-        Median of the support's degrees.
+    ``targets`` are [m a lambda^(t-1) psi | m a | m]; ``typical`` is the median of the degrees.
     """
 
+    # (N, d + 1): [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the
+    # extent that this form would cancel: differences are then taken one by one.
     exponents: Floats | None
-    bandwidth2: float
+    bandwidth2: float  # sigma^2
 
     @classmethod
     def of(

@@ -26,17 +26,9 @@ MOST_PLACES = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NeighborExtension(Extension):
-    """Coverage by the distance to a neighbour: 1 up to the typical one.
+    """Coverage by the distance to a neighbour, relative to a ``typical`` point's: 1 up to that."""
 
-    Attributes
-    ----------
-    n_neighbors : int
-        Coverage looks at the distance to this neighbour, ...
-    typical : float
-        ... relative to that of a typical point.
-    """
-
-    n_neighbors: int
+    n_neighbors: int  # coverage looks at the distance to this one
 
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         return compute_coverage(d2, self.n_neighbors, self.typical)
