@@ -193,3 +193,14 @@ def test_only_the_adapter_names_what_is_no_dependency() -> None:
     for room, path in ROOMS.items():
         if room != "sklearn":
             assert not imports_of(path)[1] & {"sklearn", "pandas", "polars"}, room
+
+
+def test_no_call_has_more_than_seven_positional_arguments() -> None:
+    """Beyond, nobody can tell which is which. Compiled loops take no keywords."""
+    long = [
+        f"{room}:{node.lineno} {ast.unparse(node.func)}"
+        for room, path in ROOMS.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and len(node.args) > 7 and not room.endswith("_numba")
+    ]
+    assert long == []

@@ -120,7 +120,7 @@ def read(
     if nulls.size and table.mixes_nulls:
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
         faults = {**faults, **{i: f"null or NaN in {columns[j]!r}" for i, j in first.items()}}
-    return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name)
+    return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name=name)
 
 
 def choose_features(table: NumericTable, features: Features | None, name: str = "X") -> Features:

@@ -18,7 +18,6 @@ from streamembed.data.table import (
     read_dicts,
     read_table,
 )
-from streamembed.data.values import NO_NULLS
 from streamembed.errors import FeatureError, quote
 from streamembed.numeric.arrays import Floats
 
@@ -137,7 +136,7 @@ def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> 
             values = np.array([cells])
             size = np.abs(values)
             if smallest <= size.min() and size.max() <= largest:
-                return FeatureRows(values, tuple(x), False, NO_NULLS, NO_NULLS, {}, None, None)
+                return FeatureRows(values, tuple(x), False)
     return _limit(read_dicts([check_point(x)]), largest, smallest)
 
 
@@ -147,9 +146,8 @@ def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)
     np.putmask(values, size < smallest, 0.0)
-    return FeatureRows(
-        values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
-    )
+    parts = values, table.names, table.ordered, table.nulls, table.absent
+    return FeatureRows(*parts, frame=table.frame)
 
 
 def check_pairs(left: FeatureRows, right: FeatureRows) -> None:

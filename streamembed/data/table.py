@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeGuard
@@ -49,14 +49,14 @@ class NumericTable:
     ordered: bool  # True where columns are named by their place ("0", "1", ...), not by the caller
     # (n, d): where the source has a null, and where a dict does not have the key; shape (0, 0)
     # where there is no such thing.
-    nulls: Bools
-    absent: Bools
+    nulls: Bools = field(default_factory=lambda: NO_NULLS)
+    absent: Bools = field(default_factory=lambda: NO_NULLS)
     # Rows of dicts that do not have exactly the features that were asked for, or of which one is no
     # number, and why.
-    faults: dict[int, str]
+    faults: dict[int, str] = field(default_factory=dict)
     # What a reader must raise who takes numbers alone: some column holds something else.
-    refused: FeatureError | None
-    frame: Any  # the Arrow table or narwhals frame it came in, or None
+    refused: FeatureError | None = None
+    frame: Any = None  # the Arrow table or narwhals frame it came in, or None
 
     @property
     def mixes_nulls(self) -> bool:
@@ -215,7 +215,7 @@ def _from_array(X: Array, name: str) -> NumericTable:
             "all must be numeric"
         )
     names = tuple(map(str, range(X.shape[1])))
-    return NumericTable(values, names, True, nulls, NO_NULLS, {}, refused, None)
+    return NumericTable(values, names, True, nulls=nulls, refused=refused)
 
 
 def read_dicts(
@@ -265,7 +265,7 @@ def read_dicts(
                 elif wanted is not None:
                     faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
         values[i] = numbers
-    return NumericTable(values, names, False, nulls, absent, faults, None, None)
+    return NumericTable(values, names, False, nulls=nulls, absent=absent, faults=faults)
 
 
 def _mark(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
@@ -312,7 +312,7 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         if arrow.null_count:
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
             nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
-    return NumericTable(values, names, False, nulls, NO_NULLS, {}, refused, frame)
+    return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=frame)
 
 
 def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
@@ -328,7 +328,7 @@ def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable |
     except FeatureError:
         return None
     names = tuple(map(str, range(values.shape[1])))
-    return NumericTable(values, names, True, nulls, NO_NULLS, faults, None, X.native)
+    return NumericTable(values, names, True, nulls=nulls, faults=faults, frame=X.native)
 
 
 @dataclass(frozen=True, eq=False)

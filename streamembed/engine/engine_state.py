@@ -158,16 +158,16 @@ class EngineState:
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
         return EngineState(
-            self.state,
-            self.waiting.followed_by(part),
-            self.features or features,
-            self.ids_kind or ids_kind,
-            rejected,
-            labels,
-            self.early,
-            ids,
-            self.log_offset,
-            self.labelled,
+            state=self.state,
+            waiting=self.waiting.followed_by(part),
+            features=self.features or features,
+            ids_kind=self.ids_kind or ids_kind,
+            rejected=rejected,
+            labels=labels,
+            early=self.early,
+            ids=ids,
+            log_offset=self.log_offset,
+            labelled=self.labelled,
         )
 
     def list_labelled_positions(self) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.methods.placement import PictureExtension
-from streamembed.numeric.arrays import Array, Floats, Ints, freeze
+from streamembed.numeric.arrays import Array, Floats, Ints, Unchanging, freeze
 from streamembed.validation import check_whole
 
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
@@ -73,8 +73,8 @@ class PictureContents:
     epoch: int
 
 
-class Immutable:
-    """A value whose attributes are set once, in ``vars``; a copy is the value itself."""
+class Immutable(Unchanging):
+    """A value whose attributes are set once, in ``vars``."""
 
     def __setattr__(self, name: str, value: object) -> None:
         kind = type(self).__name__.lower()
@@ -83,12 +83,6 @@ class Immutable:
     def __delattr__(self, name: str) -> None:
         kind = type(self).__name__.lower()
         raise FrozenInstanceError(f"cannot delete {name!r}: a {kind} never changes")
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
 
 class PictureSource(Protocol):

@@ -35,7 +35,7 @@ from streamembed.manifold.principal_stream import (
     PrincipalStream,
 )
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.arrays import Floats, Unchanging, freeze
 from streamembed.numeric.moments import FeatureMoments
 from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
@@ -53,7 +53,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrincipalAxes(SavedObject):
+class PrincipalAxes(Unchanging, SavedObject):
     """The immutable principal axes of a stream after some event; see `PCA.snapshot`.
 
     Attributes
@@ -192,13 +192,6 @@ class PrincipalAxes(SavedObject):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
 
 
 @declare_parameters({})

@@ -163,14 +163,3 @@ def _split_blocks(m: int) -> Iterator[slice]:
 def sum_weights(places: Floats) -> float:
     """Z: the sum of w over ordered pairs of different points. O(n^2)."""
     return float((weigh(places, places) - 1.0).sum())
-
-
-def compute_energy(links: Links, places: Floats, rho: float, gamma: float) -> float:
-    """F. O(n^2)."""
-    n = len(links)
-    own = places[:, None] - places[links.near]
-    back = places[links.slots] - places[np.repeat(np.arange(n), np.diff(links.starts))]
-    pulled = float((links.weights * np.log1p((own**2).sum(axis=-1))).sum())
-    pulled += float(links.back @ np.log1p((back**2).sum(axis=-1)))
-    pushed = float((weigh(places, places, np.float64) - 1.0).sum())
-    return 0.5 * (rho * pulled + gamma * pushed)

@@ -23,7 +23,7 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.metric_learning.metric_certificate import MetricCertificate
-from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.arrays import Floats, Unchanging, freeze
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 from streamembed.validation import check_optional, check_whole
 
@@ -40,7 +40,7 @@ CHUNK = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mahalanobis:
+class Mahalanobis(Unchanging):
     """An immutable Mahalanobis metric; make one with `Mahalanobis.of`.
 
     Attributes
@@ -331,13 +331,6 @@ class Mahalanobis:
         """Pickled by its parts; read-only again afterwards."""
         parts = (self.matrix, self.factor, self.certificate, self.feature_names)
         return Mahalanobis._frozen, parts
-
-    def __copy__(self) -> Mahalanobis:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Mahalanobis:
-        """Itself: nothing of it can change."""
-        return self
 
 
 def parse_numbers(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:
